@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qnnmem.version import __version__ as __version__
 
-# Not from typing: the command line takes Ctrl-C into its hands sooner without that import.
+# `typing` is not imported here: the command line would handle Ctrl-C later.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from qnnmem import lpai

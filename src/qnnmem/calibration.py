@@ -1,4 +1,4 @@
-"""Sample inputs, to calibrate with or to run: which files make one sample, what is in them.
+"""Sample inputs for calibration or runs: the files of a sample, and their content.
 
 Each entry of the folder is one sample, in the order of names:
 
@@ -35,7 +35,7 @@ _MAX_LIST_BYTES = 16 << 20
 _MAX_HEADER = 10_000
 _WIDEST = 8  # bytes of one element, whatever its type
 _ROOM = 1 << 16  # for headers and names
-# What numpy raises for headers that are not headers; it reads them with Python's own parser.
+# Exceptions of numpy for invalid headers, which it reads with Python's own parser.
 _BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError)
 _SMALL = 4  # upper limit of random integers
 _RAW, _NPY, _NPZ = ".raw", ".npy", ".npz"
@@ -95,7 +95,7 @@ def find_samples(
 
 
 def absolute(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-    """The same samples for a process with another current folder."""
+    """Return the same samples with absolute paths, for a process with another current folder."""
     return tuple(tuple((name, path.absolute()) for name, path in sample) for sample in samples)
 
 
@@ -118,7 +118,7 @@ def read_sample(
 
 
 def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, NDArray[Any]]:
-    """Return random data: floats normally distributed, integers small and valid indices."""
+    """Return random data: normally distributed floats, and small integers as valid indices."""
     import numpy
 
     random = numpy.random.default_rng([seed, number])
@@ -243,7 +243,7 @@ def _read_file(path: Path, item: Input) -> NDArray[Any]:
 
 
 def _from_raw(path: Path, blob: bytes, item: Input) -> NDArray[Any]:
-    """A .raw file holds float32 for float inputs, else the input's own type, and nothing else."""
+    """Read a .raw file: float32 for float inputs, else the input's own type."""
     import numpy
 
     stored = numpy.dtype("float32" if item.dtype.startswith("float") else item.dtype)
@@ -262,8 +262,8 @@ def _read_npz(path: Path, wanted: Mapping[str, Input]) -> dict[str, NDArray[Any]
     import zipfile
     import zlib
 
-    # What zipfile raises for archives that are not archives: checks of its own, then whatever
-    # the numbers in the file lead to.
+    # Exceptions of zipfile for invalid archives: its own checks, then any error that the
+    # numbers in the file cause.
     own = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
     strayed = (RuntimeError, ValueError, OSError, struct.error, LookupError, OverflowError)
     limit = sum(item.elements * _WIDEST + _ROOM for item in wanted.values())

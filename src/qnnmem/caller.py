@@ -1,4 +1,4 @@
-"""The line of Python that made a call: the nearest one outside of this package."""
+"""The nearest Python source line outside this package that made a call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Trace = tuple[tuple[str, int], ...]
 
 
 class Caller(Protocol):
-    """Who made a call: a line of the client's Python, or of a program in another process."""
+    """The origin of a call: a line of the client's Python, or of another program."""
 
     @property
     def place(self) -> str:
@@ -62,12 +62,12 @@ def called_from(caller: Caller) -> Iterator[None]:
 
 
 def current_caller() -> Caller:
-    """Return who called into this package."""
+    """Return the origin of the current call into this package."""
     return _elsewhere.get() or PythonCaller(caller_place(), caller_line())
 
 
 def caller_line() -> str:
-    """Return where the client's own code called: file, line and source; empty if nowhere."""
+    """Return the call site in client code (file, line, source); empty if there is none."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
         return elsewhere.line
@@ -80,7 +80,7 @@ def caller_line() -> str:
 
 
 def caller_place() -> str:
-    """Return file and line alone, the file as it is reached from the working folder."""
+    """Return file and line of the call site, with a path usable from the working folder."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
         return elsewhere.place

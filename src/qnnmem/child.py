@@ -29,11 +29,11 @@ from qnnmem.wire import ChildFailure, Frame, WireMessage, decode, read_frame, re
 
 # Address space of a child; ONNX files end at 2 GiB, and copies of weights must fit too.
 MEMORY_LIMIT = 12 << 30
-# Of a reply, unless the request says otherwise: names, shapes, sentences.
+# Largest part of a reply, unless the request sets another limit: names, shapes, sentences.
 REPLY_LIMIT = 64 << 20
 _LEAST_MEMORY = 2 << 30
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-# Threads that a library starts before it has work cost address space and do nothing for us.
+# Threads that a library starts in advance cost address space without any benefit.
 _ONE_THREAD = MappingProxyType(
     dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 )
@@ -45,7 +45,7 @@ Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
 
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
-    """Address space for a child: three quarters of the machine's memory, at most `most` bytes.
+    """Return the address space of a child: three quarters of the memory, at most `most` bytes.
 
     Never more than this process has itself (`ulimit -v`): the system would refuse to set it.
     """
@@ -57,7 +57,7 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
 
 
 def describe_limit(limit: int) -> str:
-    """A child's address space in words, with the reason if `ulimit` sets it."""
+    """Return a child's address space in words, with the reason if `ulimit` sets it."""
     own = address_space_limit()
     why = ", all that ulimit -v leaves it" if own is not None and own <= limit else ""
     return f"its {format_size(limit)} of address space{why}"
@@ -76,7 +76,7 @@ def limit_memory(limit: int) -> None:
 
 
 def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
-    """Ours for a child: our modules, no telemetry, one thread, and `folder` for its files."""
+    """Return the environment of a child: our modules, no telemetry, one thread, its `folder`."""
     # Absolute, because the child works in another folder.
     paths = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)  # noqa: PTH100
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
@@ -84,7 +84,7 @@ def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[
 
 
 class ChildFolder:
-    """What a child has of the file system: an empty folder to work in, one for its own files.
+    """The folders of a child: an empty working folder, and a folder for its own files.
 
     In the empty one a name that escapes a check finds nothing to read.
     """
@@ -100,7 +100,7 @@ class ChildFolder:
             raise OutputError(f"no temporary folder can be made ({exc.strerror})") from exc
 
     def remove(self) -> None:
-        """Remove both with all that is in them; the child must be gone."""
+        """Remove both folders with their content; the child must be gone."""
         with suppress(OSError):  # looking inside takes open files, of which none may be left
             self.empty.rmdir()
             self.files.rmdir()
@@ -131,7 +131,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def open_replies() -> BinaryIO:
-    """In a child: the pipe to the parent, out of reach of libraries that print to stdout."""
+    """Return the pipe to the parent, moved away from stdout, to which libraries print."""
     if _LIFELINE in os.environ:
         die_with_parent(int(os.environ[_LIFELINE]))
     replies = os.fdopen(os.dup(1), "wb")
@@ -140,7 +140,7 @@ def open_replies() -> BinaryIO:
 
 
 def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
-    """In a child: answer requests by their type until the parent closes the pipe.
+    """Answer requests in a child by their type until the parent closes the pipe.
 
     The limit on memory is the only argument of the program. An exception becomes a `ChildFailure`.
     """
@@ -161,7 +161,7 @@ def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
 
 
 def die_with_parent(lifeline: int) -> None:
-    """In a child: have the kernel end this group when the parent's end of a pipe closes.
+    """Let the kernel end this child's group when the parent's end of a pipe closes.
 
     A thread could not do it: native code may hold the interpreter for minutes. Neither could a
     signal at the parent's death: it comes when the thread ends that started the child.
@@ -218,7 +218,7 @@ class ChildProcess:
         words: Sequence[str] = (),  # arguments after the memory limit
         errors: BinaryIO | int | None = None,  # a file for what it prints
     ) -> None:
-        # No child outlives the answer that it works for.
+        # No child outlives the request that it works for.
         self.deadline = Deadline.after(min(time_limit_s, enforced_s()))
         self.memory_limit = memory_limit()
         self._expired, self._ended = threading.Event(), threading.Event()
@@ -255,7 +255,7 @@ class ChildProcess:
 
     @property
     def expired(self) -> bool:
-        """Return whether the child was ended because its time was over."""
+        """Return whether the child was ended by its time limit."""
         return self._expired.is_set()
 
     def give_up(self) -> None:
@@ -263,7 +263,7 @@ class ChildProcess:
         kill_group(self._process)
 
     def send(self, message: WireMessage, payload: bytes | bytearray | memoryview = b"") -> None:
-        """Send one frame; a child that did not get it whole is ended, which shows in `receive`."""
+        """Send one frame; if that fails, end the child, which `receive` then reports."""
         try:
             if self._process.stdin is not None:
                 write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
@@ -275,7 +275,7 @@ class ChildProcess:
     @overload
     def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None: ...
     def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None:
-        """One frame with a message of a type, and at most `most` bytes in each of its parts.
+        """Return one frame with a message of a type, each part at most `most` bytes; or None.
 
         None from a child that crashed, was ended or sends anything else, and ever after: what is
         left in the pipe could be the answer to an earlier request.
@@ -308,7 +308,7 @@ class ChildProcess:
         return reply, rest
 
     def lost(self, doing: str) -> ChildLost:
-        """The error for a child that did not answer; `doing` is its request."""
+        """Return the error for a child that did not answer; `doing` is its request."""
         if self.expired:
             return ChildLost(f"{doing} did not finish within {self.deadline.limit_s:.3g} s")
         limit = describe_limit(self.memory_limit)
@@ -344,7 +344,7 @@ class ChildProcess:
 def start(
     command: list[str], folder: ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a child in its empty folder, which goes if it cannot; in a group of its own."""
+    """Start a child in a process group of its own; remove its folder if that fails."""
     try:
         return subprocess.Popen(  # noqa: S603  our own module, no shell
             command, cwd=folder.empty, env=dict(environment), start_new_session=True, **pipes

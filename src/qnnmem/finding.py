@@ -1,4 +1,4 @@
-"""A broken rule: what happened, in which call, to which buffer, and what to do."""
+"""A broken rule: the problem, the call, the buffer, and the cure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule of the contract that a call or a buffer broke."""
+    """A broken rule of the contract, with the call or buffer that broke it."""
 
     rule: str  # stable id, e.g. "R3"
     sentence: str  # what happened, to which thing, by how much

@@ -1,4 +1,4 @@
-"""Settings in the words of the command line."""
+"""Settings in the syntax of the command line."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _FLAGS = {
 
 
 def flag(setting: Setting) -> str:
-    """The option that gives a setting its value, ready to paste."""
+    """Return the option that sets a setting to its value, ready to paste."""
     name = _FLAGS.get(setting.name, f"--{setting.name.replace('_', '-')}")
     return f"{name} {shlex.quote(setting.value)}" if setting.value else name
 
 
 def flag_word(setting: Setting) -> str:
-    """A setting as one word, so that a value may begin with a dash."""
+    """Return a setting as one word, so that a value may begin with a dash."""
     return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
 
 
 def with_flags(words: Words) -> str:
-    """A text with every setting in it written as the option that sets it."""
+    """Return a text in which every setting is written as an option."""
     return join_words(words, flag)

@@ -1,4 +1,4 @@
-"""How this program was installed, and the command that adds an extra to exactly that.
+"""How this program was installed, and the command that adds an extra to that installation.
 
     in a checkout          pip install -e '/path[htp]'
     from a repository      pip install 'qnnmem[htp] @ git+https://...'

@@ -1,4 +1,4 @@
-"""Where a number came from."""
+"""The origin of a number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGEST = 1 << 53
 
 
 class Origin(Enum):
-    """How a number became known."""
+    """The way in which a number became known."""
 
     MEASURED = "measured"  # a real library printed it or a real run showed it
     COMPUTED = "computed"  # we derived it

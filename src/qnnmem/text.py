@@ -1,4 +1,4 @@
-"""Text from strangers, made safe to show: quoted, printable, short."""
+"""Untrusted text made safe to show: quoted, printable, short."""
 
 from __future__ import annotations
 

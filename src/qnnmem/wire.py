@@ -26,20 +26,20 @@ from qnnmem.struct_types import ready
 LENGTHS = struct.Struct("<QQ")
 _CHUNK = 1 << 20
 
-# Numbers as the other end may send them.
+# Integer types with the range that the other end may send.
 ByteCount = Annotated[int, Meta(ge=0, le=1 << 50)]
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # SHA-256 of a file
 
 
 class WireMessage(Struct, frozen=True, tag=True):
-    """What one frame says; the name of the class tells messages apart."""
+    """The message of one frame; its class name identifies the type."""
 
     doing: ClassVar[str] = "a request"  # of a request: what the child does, for error messages
 
 
 class Done(WireMessage, frozen=True):
-    """A reply that has nothing to say beside its payload."""
+    """A reply without fields; its payload is the answer."""
 
 
 class ChildFailure(WireMessage, frozen=True):
@@ -57,7 +57,7 @@ class Readable(Protocol):
     """The part of a stream that frames are read from."""
 
     def read(self, size: int, /) -> bytes | None:
-        """At most `size` bytes; none at the end."""
+        """Read at most `size` bytes; none at the end."""
         ...
 
 
@@ -72,7 +72,7 @@ def write_frame(
 
 
 def read_raw(stream: Readable, limit: int) -> tuple[bytes, bytes] | None:
-    """One frame with its message still encoded; None at the end of the stream.
+    """Return one frame with its message still encoded; None at the end of the stream.
 
     A message or payload of more than `limit` bytes is a ValueError and not read.
     """
@@ -91,13 +91,13 @@ def read_frame(stream: Readable, kind: type[T], limit: int) -> Frame[T] | None: 
 @overload
 def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None: ...
 def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None:
-    """One frame whose message is of a type, or of one of a union; None at the end."""
+    """Return one frame with a message of the given type or union; None at the end."""
     found = read_raw(stream, limit)
     return None if found is None else (decode(found[0], kind), found[1])
 
 
 def _read_exactly(stream: Readable, size: int) -> bytes:
-    """`size` bytes, fewer only at the end; unbuffered streams give less than they are asked for."""
+    """Read `size` bytes, fewer only at the end, even from streams that return short reads."""
     part = stream.read(size) if size else b""
     if part is None or len(part) == size or not part:
         return part or b""
@@ -109,7 +109,7 @@ def _read_exactly(stream: Readable, size: int) -> bytes:
 
 
 def encode(message: WireMessage) -> bytes:
-    """The bytes of a message."""
+    """Encode a message."""
     return msgspec.msgpack.encode(message, enc_hook=_encode_path)
 
 
@@ -118,7 +118,7 @@ def decode(text: bytes, kind: type[T]) -> T: ...
 @overload
 def decode(text: bytes, kind: Any) -> Any: ...
 def decode(text: bytes, kind: Any) -> Any:
-    """The message in some bytes; ValueError unless it is valid for its type."""
+    """Decode a message; raise ValueError unless it is valid for its type."""
     try:
         return msgspec.msgpack.decode(text, type=ready(kind), dec_hook=_decode_path)
     except RecursionError as exc:

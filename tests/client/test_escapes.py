@@ -153,7 +153,7 @@ def test_a_checker_short_of_descriptors_does_not_say_clean(escapes: Path) -> Non
 
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=few, check=False)
     assert done.returncode == 3
-    assert "no descriptor left (24 in all)" in done.stdout
+    assert "qnnmem has no file descriptor left (24 in all)" in done.stdout
 
 
 @pytest.mark.parametrize("linked", [False, True])

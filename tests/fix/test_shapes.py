@@ -93,4 +93,4 @@ def test_several_shapes_are_not_one_json(model: str) -> None:
     """One document is for one result."""
     done = run("fix", model, "--shape", "x=1x4x9x9", "--shape", "x=1x4x8x8", "--json", "-o", "out")
     assert exit_code(done) == 2
-    assert "one at a time" in sentence(done)
+    assert "several --shape sets cannot be combined with --json" in sentence(done)

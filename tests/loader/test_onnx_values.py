@@ -204,8 +204,7 @@ def test_inputs_without_numbers_take_no_value(tmp_path: Path) -> None:
 def test_an_input_that_says_a_shape_can_be_given_a_value(tmp_path: Path) -> None:
     """The refusal names the input, and with a value nothing depends on data any more."""
     path = save(tmp_path, "g (float[1,2] x, int64[2] s) => (float[A,B] y) { y = Expand(x, s) }")
-    with pytest.raises(
-        LoadError, match=r"give 's' a value with values=\{'s': VALUE\}, or state its"
-    ):
+    cure = r"give 's' a value with values=\{'s': VALUE\}, or give its largest shape with shapes="
+    with pytest.raises(LoadError, match=cure):
         read(path)
     assert read(path, values={"s": (3, 2)}).tensors["y"].shape == (3, 2)

@@ -307,7 +307,7 @@ def nest_bodies(document: Any) -> None:
         (put(lambda d: buffer(d, "x"), "pool", "constants"), "does not plan"),
         (put(lambda d: buffer(d, "x"), "size", 31), "31 bytes for the 32 bytes of 'x'"),
         (put(lambda d: buffer(d, "x"), "offset", 1), "('x') starts at byte 1"),
-        (put(lambda d: buffer(d, "x"), "aliases", ["v"]), "gives 'v' a second place"),
+        (put(lambda d: buffer(d, "x"), "aliases", ["v"]), "places 'v' a second time"),
         (put(lambda d: buffer(d, "x"), "live", [3, 3]), "ends at step 3 and begins at 3"),
         (put(lambda d: buffer(d, "x"), "live", [3]), "does not have two entries"),
         (put(lambda d: buffer(d, "x"), "live", [0, 99]), "lives until step 99 of 3"),

@@ -113,7 +113,7 @@ def test_a_list_of_too_many_lines_is_refused(
 ) -> None:
     """The number of lines is bounded too."""
     monkeypatch.setattr(net_run_files, "MAX_LINES", 3)
-    with pytest.raises(LoadError, match="has 4 lines; 3 is the most"):
+    with pytest.raises(LoadError, match="has 4 lines; 3 is the limit"):
         files("1\n2\n3\n4\n", tmp_path, "x")
 
 

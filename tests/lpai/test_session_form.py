@@ -96,7 +96,7 @@ def test_a_session_says_what_it_takes(binary: Path) -> None:
         wrong = r"input 'x' is uint8 or real numbers \[1, 4\], but was given as float32 \[4\]"
         with pytest.raises(UsageError, match=wrong):
             session.run({"x": X[0]})
-        with pytest.raises(UsageError, match="under the names of the inputs, here 'x'"):
+        with pytest.raises(UsageError, match="by the names of the inputs, here 'x'"):
             session.run(X)
 
 

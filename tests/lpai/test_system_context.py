@@ -196,5 +196,5 @@ def test_a_damaged_binary_is_refused_as_by_the_short_way() -> None:
 @pytest.mark.parametrize("version", [0, 4, -1, None, "1", 1.0])
 def test_there_is_no_other_version(version: object) -> None:
     """The structs have three."""
-    with pytest.raises(UsageError, match="version 1, 2 or 3"):
+    with pytest.raises(UsageError, match="version must be 1, 2 or 3"):
         lpai.SystemContext.create(version=version)  # type: ignore[arg-type]

@@ -95,7 +95,7 @@ def test_suggestions_pass_the_check() -> None:
         ([("h", "nope")], "outputs are y, hn"),
         ([("hn", "h")], "expected input=output"),
         ([("x", "hn")], "float32 1x4 cannot hold float32 1x8"),
-        ([("h", "hn"), ("h", "hn")], "same tensor twice"),
+        ([("h", "hn"), ("h", "hn")], "states names the same tensor twice"),
     ],
 )
 def test_impossible_pairs_are_refused(pairs: list[tuple[str, str]], words: str) -> None:

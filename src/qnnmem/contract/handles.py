@@ -1,4 +1,4 @@
-"""Handles that are alive: what each stands for, which handle owns it, and where it was freed.
+"""Living handles: the object of each, the handle that owns it, and where it was freed.
 
 A key names one handle of one process. The table knows nothing of QNN: programs under check, watched
 programs and the emulated `QnnMem` keep their handles in one each.
@@ -17,7 +17,7 @@ Freed = TypeVar("Freed")
 class HandleTable(Generic[Key, Value, Freed]):
     """Living handles by key, and the latest that were freed.
 
-    `Freed` is what is kept of a handle that is gone, e.g. the line that freed it.
+    `Freed` is the record kept of a freed handle, e.g. the line that freed it.
     """
 
     def __init__(self, most_freed: int = 65_536) -> None:
@@ -38,11 +38,11 @@ class HandleTable(Generic[Key, Value, Freed]):
         return iter(tuple(self._alive.items()))
 
     def values(self) -> tuple[Value, ...]:
-        """Return what all living handles stand for."""
+        """Return the objects of all living handles."""
         return tuple(self._alive.values())
 
     def get(self, key: Key) -> Value | None:
-        """Return what a living handle stands for."""
+        """Return the object of a living handle."""
         return self._alive.get(key)
 
     def add(self, key: Key, value: Value, owner: Key | None = None) -> None:
@@ -57,7 +57,7 @@ class HandleTable(Generic[Key, Value, Freed]):
     def free(self, key: Key, freed: Freed | None = None) -> Value | None:
         """Drop a handle and return its object; None if it is not alive.
 
-        What belongs to it stays alive until it is freed itself.
+        Handles that belong to it stay alive until they are freed themselves.
         """
         gone = self._drop(key)
         if gone is not None and freed is not None:
@@ -71,11 +71,11 @@ class HandleTable(Generic[Key, Value, Freed]):
         return self._freed.get(key)
 
     def owned(self, key: Key) -> tuple[Key, ...]:
-        """Return the living handles that belong to one, alive or not."""
+        """Return the living handles that belong to a handle, which may be freed already."""
         return tuple(self._owned.get(key, ()))
 
     def disown(self, key: Key) -> tuple[Key, ...]:
-        """Return the living handles that belong to one, and let them belong to none."""
+        """Return the living handles that belong to a handle, and remove their owner."""
         parts = tuple(self._owned.pop(key, ()))
         for part in parts:
             self._owner.pop(part, None)

@@ -26,7 +26,7 @@ NEVER_FREED = "was never freed"
 
 
 class Resource:
-    """Something that has to be freed, and what belongs to it.
+    """A resource that has to be freed, and the resources that belong to it.
 
     `kind` is that of its handle, `rule` the rule that a leak breaks. In `what`, the subject of the
     sentence about a leak, `{at}` stands for the line that made it; `never` ends that sentence.
@@ -61,12 +61,12 @@ class Resource:
         return made
 
     def keep(self) -> None:
-        """Count as a leak from now on, if it did not yet."""
+        """Count the resource as a leak from now on, if it is not counted yet."""
         if self._owner is not None:
             self._owner._parts.setdefault(id(self), self)
 
     def freed(self) -> None:
-        """Forget it and all that belongs to it."""
+        """Forget the resource and all that belong to it."""
         if self._owner is not None:
             self._owner._parts.pop(id(self), None)
         self._parts.clear()
@@ -81,7 +81,7 @@ class Resource:
         return replace(found, trace=self.caller.trace, handle=self.kind)
 
     def left(self, how: str = "", rule: str = "") -> Iterator[Finding]:
-        """Yield a finding for everything that belongs to it, at any depth."""
+        """Yield a finding for every resource that belongs to this one, at any depth."""
         for part in tuple(self._parts.values()):
             yield part.leaked(how, rule)
             yield from part.left(how, rule)
@@ -91,7 +91,7 @@ class Resource:
 
 
 class _ProcessLeaks:
-    """What belongs to the process itself."""
+    """Resources that belong to the process itself."""
 
     def __init__(self) -> None:
         self.is_watched = False
@@ -114,7 +114,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def of_process() -> Resource:
-    """Return the owner of backends and of what has no backend."""
+    """Return the owner of backends and of resources without a backend."""
     _process.watch()
     return _process.root
 
@@ -158,12 +158,12 @@ def _print(found: Sequence[Finding], what: str) -> None:
     lines = [f"{line} ({n:,} times)" if n > 1 else line for line, n in counted.items()]
     if len(lines) > _SHOWN:
         lines[_SHOWN:] = [f"and {len(lines) - _SHOWN:,} more"]
-    with suppress(OSError, ValueError):  # nobody reads it any more
+    with suppress(OSError, ValueError):  # standard error is closed
         print(f"qnnmem: {len(found):,} {what}", *lines, sep="\n  ", file=sys.stderr)
 
 
 def _text(leak: Finding) -> str:
-    """Rule and sentence, and the line where the sentence does not name it."""
+    """Return rule and sentence, with the line if the sentence does not name it."""
     place = leak.line.partition(": ")[0]
     line = f" ({leak.line})" if place and place not in leak.sentence else ""
     return f"[{leak.rule}] {leak.sentence}{line}"

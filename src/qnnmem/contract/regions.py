@@ -1,11 +1,11 @@
-"""Memory of a client: where it lies, who holds it, and whether it was freed.
+"""Memory of a client: its address, its holder, and whether it was freed.
 
     Extent         bytes from a start to an end in one space: a process or a shared file
     Region         memory that somebody gave out, with its freed state
       Allocation       a block of a simulated heap, between two guard zones
       ForeignMemory    bytes of another process, with a copy here
-    ClientBuffer   memory that a client handed over, in whatever object it came
-    Holding        memory that a graph or a context must have for itself
+    ClientBuffer   memory that a client handed over, in any kind of object
+    Holding        memory that only one graph or context may use
 
 A client hands over an address and a size. Whatever object they come in (a buffer, a slice of it, a
 numpy view of a view), the address tells the allocation. An allocation is known for as long as its
@@ -63,14 +63,14 @@ class Region:
     def __init__(self, address: int, size: int, space: object = None) -> None:
         self.address, self.size, self.space = address, size, space
         self.freed = False
-        self.loss = "freed"  # how it went, for a sentence
+        self.loss = "freed"  # how it was freed, for a sentence
         self.serial = next_serial()
-        # Alignments that were known before it was made, as far as hand-overs have shown.
+        # Alignments that were known before the memory was made, as far as hand-overs have shown.
         self.known_alignments: set[tuple[int, int]] = set()
 
     @property
     def end(self) -> int:
-        """The address behind its last byte."""
+        """The address after its last byte."""
         return self.address + self.size
 
     @property
@@ -189,12 +189,12 @@ class ClientBuffer:
 
     @property
     def is_freed(self) -> bool:
-        """Return whether it is memory of a heap, or of another process, that was freed."""
+        """Return whether the buffer is freed memory of a heap or of another process."""
         return self.allocation is not None and self.allocation.freed
 
     @property
     def loss(self) -> str:
-        """How the memory went, for a sentence: freed, unmapped, made unreadable."""
+        """How the memory was lost, for a sentence: freed, unmapped, made unreadable."""
         return "freed" if self.allocation is None else self.allocation.loss
 
     @property
@@ -282,7 +282,7 @@ def _allocation_of(memory: Any, address: int, size: int) -> Allocation | None:
 
 
 def _root_array(memory: Any) -> Any:
-    """Return the last numpy array among the objects that a view shows, one behind the other."""
+    """Return the last numpy array in the chain of objects behind a view."""
     found = None
     while memory is not None:
         if hasattr(memory, "__array_interface__"):
@@ -325,7 +325,7 @@ def as_address(memory: object) -> int | None:
 
 
 def next_serial() -> int:
-    """Return a number larger than every one before: it tells what came first."""
+    """Return a number larger than all before; it gives the order of events."""
     with _lock:
         _serial[0] += 1
         return _serial[0]
@@ -356,7 +356,7 @@ _by_block: dict[int, Allocation] = {}
 _watched: weakref.WeakSet[ClientBuffer] = weakref.WeakSet()
 
 
-# What graphs and contexts hold
+# Memory held by graphs and contexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,14 +381,14 @@ class Holder(Protocol):
     is_executing: bool
 
     def holdings(self) -> Iterable[Holding]:
-        """Return its memory; none once its context is freed."""
+        """Return the memory of the holder; none once its context is freed."""
 
     def lends(self, start: int, end: int) -> bool:
         """Return whether these bytes of scratch are an input or output with a known place."""
 
 
 class _Holders:
-    """All that hold memory, and a number that changes whenever somebody's memory does.
+    """All holders of memory, and a number that changes whenever the memory of a holder changes.
 
     C clients often cut everything from one block by offset, and one wrong offset makes two things
     share bytes.
@@ -400,13 +400,13 @@ class _Holders:
         self.version = 0
 
     def changed(self, holder: Holder) -> None:
-        """Look at what a holder has from now on."""
+        """Track the memory of a holder from now on."""
         with self._lock:
             self._all.add(holder)
             self.version += 1
 
     def touching(self, buffer: ClientBuffer) -> Iterator[Holding]:
-        """Yield whatever shares a byte with a buffer."""
+        """Yield every holding that shares a byte with a buffer."""
         with self._lock:
             everybody = list(self._all)
         for holder in everybody:

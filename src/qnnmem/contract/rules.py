@@ -1,8 +1,8 @@
 """The rules of the memory contract, read from tables, and the findings of those that are broken.
 
-    lpai_rules.toml      what a client of the LPAI backend has to keep: R, X, T, H, L, M, B, P
-    qmem_rules.toml      memory that an application shares with the HTP: Q
-    program_rules.toml   what only a real program can break: C
+    lpai_rules.toml      rules for clients of the LPAI backend: R, X, T, H, L, M, B, P
+    qmem_rules.toml      rules for memory that an application shares with the HTP: Q
+    program_rules.toml   rules that only a real program can break: C
 
 Ids are unique over all tables.
 """
@@ -36,7 +36,7 @@ _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
 
 @cache
 def rules(table: str = LPAI) -> Mapping[str, Rule]:
-    """Every rule of a table by its id."""
+    """Return every rule of a table by its id."""
     # A runtime starts without msgspec, which takes longer to import than the rest of it.
     from qnnmem.results.lpai import Rule, RuleCode
 
@@ -53,7 +53,7 @@ def rules(table: str = LPAI) -> Mapping[str, Rule]:
 
 @cache
 def every_rule() -> Mapping[str, Rule]:
-    """The rules of all tables by id."""
+    """Return the rules of all tables by id."""
     return MappingProxyType({**rules(LPAI), **rules(QMEM), **rules(PROGRAM)})
 
 
@@ -93,7 +93,7 @@ def finding(
 
 @contextmanager
 def asked_by(caller: Caller) -> Iterator[None]:
-    """Let findings made inside carry the line of the client that asked for the work earlier."""
+    """Give findings made in the block the client's line that requested the work earlier."""
     token = _asked_by.set(caller)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Which backend an incident is about, by its entry and its lines."""
+"""The backend that an incident is about, derived from its entry and its lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HTP = re.compile(
     r"graph requires estimated|graph prepare failed|process domain|\bPD\b",
     re.IGNORECASE,
 )
-# What only HTP can be short of.
+# Causes that only HTP can have.
 _HTP_CAUSES = frozenset(
     {"mem_graph_limit", "mem_spill_fill", "mem_multi_context", "mem_dsp_va", "vtcm_config"}
 )
 
 
 def backend_of(incident: Incident) -> str:
-    """`htp`, `lpai`, or nothing where the lines do not tell."""
+    """Return `htp` or `lpai`; empty if the lines do not identify the backend."""
     said = "\n".join((incident.entry or "", *(one.text for one in incident.evidence)))
     if _LPAI.search(said):
         return LPAI

@@ -15,12 +15,12 @@ _MAX_BYTES = 64 << 20
 
 
 def name_of(kind: str, facts: Iterable[bytes], suffix: str) -> str:
-    """The name for what is made of these facts: it changes with every byte of them."""
+    """Return a cache file name that changes with every byte of the facts."""
     return f"{kind}-{digest(facts).hex()}{suffix}"
 
 
 def load(name: str) -> bytes | None:
-    """What was kept under this name, if anything was."""
+    """Return the data cached under this name; None if it is missing or damaged."""
     try:
         data = read_kept(cache_folder() / name, _MAX_BYTES)
     except (OSError, ValueError, RuntimeError):
@@ -30,7 +30,7 @@ def load(name: str) -> bytes | None:
 
 
 def keep(name: str, data: bytes) -> None:
-    """Keeps data if that can be done here."""
+    """Store data in the cache and delete the oldest files of its kind; ignore failures."""
     if len(data) + DIGEST > _MAX_BYTES:
         return
     try:

@@ -1,4 +1,4 @@
-"""A learned answer for lines that no template knows.
+"""A trained classifier for lines that match no template.
 
 A linear model over hashed words, word pairs and character n-grams, trained by
 `tools/train_doctor.py` and stored in `kb/cause_model.bin`:
@@ -72,7 +72,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def odds(self) -> float:
-        """How sure the likeliest cause is, less where such lines leave the cause open."""
+        """Probability of the likeliest cause, lowered where such lines leave the cause open."""
         return self.causes[self.cause] * math.sqrt(self.decides["cause"])
 
     @property
@@ -82,23 +82,23 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def stage_odds(self) -> float:
-        """Its probability."""
+        """Probability of the likeliest stage."""
         return self.stages[self.stage]
 
     @property
     def side_odds(self) -> float:
-        """How sure the likelier side is, less where such lines leave the side open."""
+        """Probability of the likelier side, lowered where such lines leave the side open."""
         return max(self.memory, 1 - self.memory) * math.sqrt(self.tells["side"])
 
     @property
     def memory(self) -> float:
-        """Probability that memory is short, if anything failed: by the side and by the causes."""
+        """Probability that memory is short, given a failure: mean of the side and cause heads."""
         causes = sum(odds for cause, odds in self.causes.items() if is_memory(cause))
         return (self.sides["memory"] + causes) / 2
 
 
 def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Guess:
-    """A guess of the answers of all heads."""
+    """Return the guess that holds the answers of all heads."""
     return Guess(
         answers["outcome"],
         answers["side"],
@@ -111,7 +111,7 @@ def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Gu
 
 
 class Head(msgspec.Struct, frozen=True):
-    """One question: its classes, their biases, and how scores become probabilities."""
+    """An output of the model: its classes, their biases, and the softmax temperature."""
 
     classes: tuple[str, ...]
     biases: tuple[float, ...]
@@ -119,7 +119,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class ModelHeader(msgspec.Struct, frozen=True):
-    """What stands before the weights in the file."""
+    """The header of the model file, stored before the weights."""
 
     schema: str
     rows: int
@@ -129,18 +129,18 @@ class ModelHeader(msgspec.Struct, frozen=True):
 
 
 def normal(text: str) -> str:
-    """A text in small letters without times, processes, folders and long numbers."""
+    """Return a text in lower case without times, processes, folders and long numbers."""
     low = _STAMPS.sub(" ", text[:MAX_TEXT].lower())
     return _LONG_NUMBER.sub(" ", _FOLDERS.sub(" ", low))
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a normal text."""
+    """Return the words of a normalised text."""
     return [word[:_LONG_WORD] for word in _WORD.findall(text)]
 
 
 def grams(word: str) -> list[str]:
-    """The character n-grams of a word with its edges."""
+    """Return the character n-grams of a word, word boundaries included."""
     edged = f" {word} "
     size = len(edged)
     return [
@@ -152,13 +152,13 @@ def grams(word: str) -> list[str]:
 
 @lru_cache(maxsize=_REMEMBERED * 4)
 def buckets(word: str) -> tuple[int, ...]:
-    """Where the n-grams of a word and the word itself are hashed to."""
+    """Return the hash buckets of a word and of its n-grams."""
     every = (*grams(word), f"={word}")
     return tuple([zlib.crc32(one.encode()) % BUCKETS for one in every])
 
 
 def features(text: str) -> Counter[int]:
-    """How often each bucket is met in a text."""
+    """Count how often each hash bucket occurs in a text."""
     words = words_of(normal(text))
     found: Counter[int] = Counter()
     for word, times in Counter(words).items():
@@ -170,7 +170,7 @@ def features(text: str) -> Counter[int]:
 
 
 class CauseModel:
-    """The model as it is stored, ready to be asked."""
+    """The stored model, ready to classify texts."""
 
     def __init__(self, data: bytes) -> None:
         head, _, body = data.partition(b"\n")
@@ -190,11 +190,11 @@ class CauseModel:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """From where on an answer is believed, by name."""
+        """The least probabilities at which answers are used, by name."""
         return self.header.thresholds
 
     def guess(self, text: str) -> Guess:
-        """What a text is about."""
+        """Classify a text with every head."""
         shares = self._shares(features(text))
         scores = self._scores(shares)
         answers: dict[str, dict[str, float]] = {}
@@ -208,7 +208,7 @@ class CauseModel:
         return guess_of(answers, reason)
 
     def _shares(self, found: Counter[int]) -> dict[int, int]:
-        """The share of each row in a text, in steps; the squares of all add up to one."""
+        """Return the TF-IDF weight of each row in steps; the squares of all weights sum to one."""
         weighed: dict[int, float] = {}
         row_of, idf = self._row, self._idf
         for bucket, times in found.items():
@@ -219,7 +219,7 @@ class CauseModel:
         return {row: int(value * _SHARES / norm + 0.5) for row, value in weighed.items()}
 
     def _scores(self, shares: dict[int, int]) -> list[float]:
-        """The sum of the weights of each class: one lane of a wide integer for each."""
+        """Return the score of each class, summed in one lane of a wide integer per class."""
         width, weights = self._width, self._weights
         total = whole = 0
         lanes = bytearray(_LANE * width)
@@ -235,7 +235,7 @@ class CauseModel:
         ]
 
     def _reason(self, text: str, cause: str, shares: dict[int, int]) -> tuple[str, ...]:
-        """The words of a text that spoke most for a cause, against the mean of all causes."""
+        """Return the words that raise the score of a cause most above the mean of all causes."""
         lane, first, count = 0, 0, 0
         for name, head in self.header.heads.items():
             if name == "cause":
@@ -271,12 +271,12 @@ def _softmax(head: Head, scores: list[float]) -> dict[str, float]:
 
 @cache
 def cause_model() -> CauseModel:
-    """The built-in model, read when a line first needs it."""
+    """Return the built-in model, which is loaded at the first call."""
     return CauseModel(resources.files("qnnmem.doctor.kb").joinpath(FILE).read_bytes())
 
 
 def threshold(name: str) -> float:
-    """From where on an answer of the model is believed."""
+    """Return the least probability at which an answer of the model is used."""
     return cause_model().thresholds[name]
 
 

@@ -1,4 +1,4 @@
-"""From logs to incidents: reading, grouping and judging put together."""
+"""From logs to incidents: combines reading, grouping and judging."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
 from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
-# Holes of lines that are not about failures: they say what device and build a log is from.
+# Holes of lines that name the device and the build of a log.
 FACTS = ("device", "soc", "build", "version")
 # Logs of other things that are named; a bug report holds thousands, and a page of notes hides the
 # answer.
@@ -24,7 +24,7 @@ _NAMED = 20
 
 
 class Diagnosis:
-    """What logs say; incidents are handed out in the order of the logs."""
+    """The diagnosis of several logs; incidents are returned in the order of the logs."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
@@ -34,7 +34,7 @@ class Diagnosis:
         self.lines = self.bytes = 0
         self.notes: list[str] = []
         self._missed: dict[str, LoadError] = {}
-        # Logs with something of QNN in them, without, and those too short to be called healthy.
+        # Logs about QNN, logs of other programs, and logs too short to be called healthy.
         self._ours = self._foreign = self._unclear = 0
         self.log_of: dict[str, int] = {}  # number of the log that a file with an incident is of
         self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # of each log, by offset
@@ -45,7 +45,7 @@ class Diagnosis:
         }
 
     def take(self, stream: int, sessions: Iterable[LogSession], parts: Sequence[str]) -> None:
-        """Judges settled sessions of one log."""
+        """Judge settled sessions of one log and store their incidents."""
         telling = self._telling.keys()
         for session in sorted(sessions, key=lambda one: one.first):
             if not telling.isdisjoint(session.seen):
@@ -58,7 +58,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Keeps what was said first, whatever the order in which sessions settle."""
+        """Keep the first value of each fact, whatever the order in which sessions settle."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):
@@ -67,13 +67,13 @@ class Diagnosis:
                 facts[name] = min(facts.get(name, said), said)
 
     def miss(self, error: LoadError) -> None:
-        """Notes a part that cannot be read; the others are read all the same."""
+        """Record a part that cannot be read; reading continues with the others."""
         if error.path not in self._missed:
             self._missed[error.path] = error
             self.notes.append(f"left out: {error}")
 
     def close_log(self, name: str, ours: bool, look: str, unclear: bool) -> None:
-        """Record a log: its subject, and whether it shows an outcome."""
+        """Count a log as about QNN, unclear or foreign; `look` names its format."""
         self._ours += ours and not unclear
         self._foreign += not ours
         self._unclear += ours and unclear
@@ -81,13 +81,13 @@ class Diagnosis:
             self.notes.append(f"{name}: nothing of QNN in here; it looks like {look}")
 
     def check(self, streams: Sequence[Stream]) -> None:
-        """Refuses when nothing at all could be read."""
+        """Raise an error if no log could be read."""
         if self._missed and len(self._missed) >= len({p for s in streams for p in s.parts}):
             raise next(iter(self._missed.values()))
 
     @property
     def facts(self) -> dict[int, dict[str, str]]:
-        """By number of the log, what its lines say about where it comes from."""
+        """The facts about device and build that each log states, by number of the log."""
         return {
             log: {name: facts[name][1] for name in FACTS if name in facts}
             for log, facts in sorted(self._facts.items())
@@ -95,17 +95,17 @@ class Diagnosis:
 
     @property
     def noise(self) -> dict[str, int]:
-        """Benign entries that fired, and how often."""
+        """Benign entries that matched, with their counts."""
         return dict(sorted(self._builder.noise.items()))
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """How many incidents ended in each verdict."""
+        """Number of incidents by verdict."""
         return self._builder.verdicts
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 something found, 3 nothing decided or nothing of QNN, 2 not all was read."""
+        """0 healthy, 1 incidents, 3 undecided or nothing about QNN, 2 some input was unreadable."""
         if not len(self):
             return 2 if self._missed else 3 if self.is_foreign or self.is_unclear else 0
         decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
@@ -113,27 +113,27 @@ class Diagnosis:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether there is nothing of QNN in any of the logs."""
+        """True if no log is about QNN."""
         return self._foreign > 0 and not self._ours and not self._unclear
 
     @property
     def is_unclear(self) -> bool:
-        """Whether there are only a few lines, which say neither that all is well nor that not."""
+        """True if the logs are too short to show either a failure or a success."""
         return self._unclear > 0 and not self._ours
 
     def __len__(self) -> int:
         return len(self._spool)
 
     def incidents(self) -> Iterator[Incident]:
-        """Each incident, in the order of the logs."""
+        """Yield each incident, in the order of the logs."""
         return self._spool.incidents()
 
     def rows(self) -> Iterator[str]:
-        """Each incident as JSON, in the order of the logs."""
+        """Yield each incident as JSON, in the order of the logs."""
         return self._spool.rows()
 
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
-        """How much was read of these logs, how long that took, what else is to be said."""
+        """Return how much was read, how long that took, and the notes."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
         more = self._foreign - _NAMED
         unnamed = (f"nothing of QNN in {more:,} more files",) if more > 0 else ()
@@ -153,7 +153,7 @@ class Diagnosis:
         )
 
     def close(self) -> None:
-        """Lets go of the temporary file."""
+        """Close the temporary file."""
         self._spool.close()
 
 
@@ -164,7 +164,7 @@ def diagnose(
     engine: str | None = None,
     region: int = REGION,
 ) -> Diagnosis:
-    """Reads logs one after the other."""
+    """Read logs one after the other and return their diagnosis."""
     diagnosis = Diagnosis(knowledge)
     kept = kept_engines(knowledge)
     engines, shapes = kept.engines(engine), kept.shapes

@@ -15,7 +15,7 @@ from qnnmem.text import quote
 
 
 def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
-    """The meanings of a number, a name, or a piece of a log line that holds one."""
+    """Return the meanings of a code, given as a number, a name or part of a log line."""
     pasted = read_pasted(asked)
     if pasted is None:
         raise UsageError(f"{quote(asked)} is not an error code", cure=_cure(asked))
@@ -55,12 +55,12 @@ def _meaning(number: Number, entries: Sequence[Entry]) -> CodeMeaning:
 
 
 def hex_of(code: int) -> str:
-    """A code in hexadecimal, negative ones with their sign."""
+    """Return a code in hexadecimal; a negative code keeps its sign."""
     return f"-0x{-code:x}" if code < 0 else f"0x{code:x}"
 
 
 def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
-    """Diagnoses whose conditions test the code or whose typical lines show it."""
+    """Yield the entries that test the code in a condition or show it in a typical line."""
     words = _spellings(number)
     for entry in entries:
         if _tests(entry, number.code) or words.search(_typical(entry)):
@@ -68,7 +68,7 @@ def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _tests(entry: Entry, code: int) -> bool:
-    """Small numbers are left to the typical lines: a condition does not say whose they are."""
+    """Return whether a condition tests the code; codes below 1000 are too ambiguous to count."""
     if code < 1000:
         return False
     return any(
@@ -79,7 +79,7 @@ def _tests(entry: Entry, code: int) -> bool:
 
 
 def _spellings(number: Number) -> re.Pattern[str]:
-    """How a log writes the code: a QNN code by its number, small ones only beside their words."""
+    """Return a pattern of the code as logs write it; a small number needs its keyword before it."""
     names = [re.escape(name) for name in (number.name, *number.aliases, *number.note.written)]
     code = number.code
     if code >= 1000:
@@ -94,5 +94,5 @@ def _spellings(number: Number) -> re.Pattern[str]:
 
 
 def _typical(entry: Entry) -> str:
-    """The log lines that an entry shows to people."""
+    """Return the part of an entry that holds its typical log lines."""
     return entry.body.partition("## Root Cause")[0]

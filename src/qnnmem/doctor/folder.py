@@ -27,7 +27,7 @@ _KINDS = (
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """Something in a folder that is not read."""
+    """A file or folder that is not read, with the reason."""
 
     path: str
     why: str
@@ -36,7 +36,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
-    """Regular files in order, those of subfolders last, and the files left out."""
+    """Yield regular files in order, those of subfolders last, and the entries left out."""
     top = os.path.realpath(folder)
     waiting = [folder]
     while waiting:
@@ -64,7 +64,7 @@ def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
 
 
 def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
-    """What a link stands for; a folder inside is read where it stands."""
+    """Yield the target of a link if it is a file inside `top`, else the reason to skip it."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - names are all there is here
         target = os.path.realpath(path)
@@ -89,12 +89,12 @@ def _kind(path: str) -> str:
 
 
 def kind_of(mode: int) -> str:
-    """What something is that is neither a file nor a folder."""
+    """Return the kind of a special file in words, such as a pipe or a device."""
     return next((words for test, words in _KINDS if test(mode)), "not an ordinary file")
 
 
 def open_regular(path: str) -> int:
-    """Opens a file, and nothing that has taken its place since it was looked at."""
+    """Open a regular file without blocking; raise LoadError if it was replaced by another kind."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
     if stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
@@ -104,7 +104,7 @@ def open_regular(path: str) -> int:
 
 
 def reason(exc: BaseException) -> str:
-    """Why something cannot be opened, in few words."""
+    """Return a short reason why a file cannot be opened."""
     if isinstance(exc, NOT_THERE):
         return MISSING
     return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -1,4 +1,4 @@
-"""A log that is still being written: incidents are reported as they happen.
+"""Follow a log that is still being written and report incidents as they happen.
 
     bytes as they come -> lines of the log -> scanner -> sessions, as for a finished log
     every moment:         the end of the log as if it ended now -> sessions that have been quiet
@@ -40,15 +40,15 @@ _CHUNK = 64 << 10
 
 
 class Feed(Protocol):
-    """Bytes of a log as they come."""
+    """A source of bytes of a growing log."""
 
     def get(self, seconds: float) -> bytes | None:
-        """What came within this time, None when nothing did, nothing at the end."""
+        """Return new bytes, None if none arrived within this time, or b"" at the end."""
         ...
 
 
 def follow(name: str, knowledge: Knowledge, report: Report) -> Diagnosis:
-    """Reads a growing file until Ctrl-C, or a pipe until its end; tells incidents on the way."""
+    """Read a growing file until Ctrl-C, or a pipe until its end; report incidents on the way."""
     with _stopped_by_ctrl_c() as stopped:
         feed = _open(name, stopped)
         try:
@@ -58,7 +58,7 @@ def follow(name: str, knowledge: Knowledge, report: Report) -> Diagnosis:
 
 
 class Follower:
-    """One log under watch."""
+    """Reads one growing log and reports its incidents."""
 
     def __init__(
         self,
@@ -81,13 +81,13 @@ class Follower:
         self._next_look = clock() + _MOMENT
         self._fresh = True  # whether bytes came since the last look
         self._paused = False  # whether there is a moment after the first bytes
-        # By process and first line of a session that is not settled: its last line, and since when.
+        # By process and first line of an unsettled session: its last line, and since when.
         self._last: dict[tuple[int | None, int], tuple[int, float]] = {}
-        # By offset of the lines of an incident: what was told about it.
+        # By offset of the lines of an incident: the verdict that was reported.
         self._told: dict[int, tuple[object, ...]] = {}
 
     def run(self) -> Diagnosis:
-        """Reads to the end."""
+        """Read to the end and return the diagnosis."""
         diagnosis = self._diagnosis
         scanner = self._scanner
         if steps := self._steps():
@@ -111,7 +111,7 @@ class Follower:
             self._diagnosis.take(0, (session,), self._parts)
 
     def _steps(self) -> tuple[Step, ...]:
-        """What the log is wrapped into, by its first bytes or by what came before a pause."""
+        """Detect the wrapping of the log from its first bytes, or from those before a pause."""
         while len(self._left) < LOOKED_AT and not self._ended:
             data = self._feed.get(_MOMENT)
             self._ended = data == b""
@@ -124,7 +124,7 @@ class Follower:
         return steps_of(self._left, self._size or None)
 
     def _shift(self, number: int) -> int:
-        """What to add to the number of a line for that in the file."""
+        """Return the offset from a line number of the log to that of the file."""
         return 0 if self._unwrapping is None else self._unwrapping.shift(number)
 
     def _readinto(self, view: memoryview) -> int:
@@ -136,7 +136,7 @@ class Follower:
         return got
 
     def _came(self) -> bytes:
-        """Waits for bytes; looks around whenever there is a moment."""
+        """Wait for new bytes; report paused incidents meanwhile."""
         if self._paused and not self._left:
             self._paused = False
             self._look()
@@ -151,7 +151,7 @@ class Follower:
         return came
 
     def _look(self) -> None:
-        """Tells the incidents whose chains have paused."""
+        """Report incidents whose lines have paused, unless the last report was too recent."""
         now = self._clock()
         waiting = any(now - since >= QUIET for _, since in self._last.values())
         if now < self._next_look or not (self._fresh or waiting):
@@ -159,7 +159,7 @@ class Follower:
         self._fresh = False
         self._tell_paused(now)
         done = self._clock()
-        # A look costs what is open, and looks may not take the time that reading needs.
+        # The cost of a look grows with the open sessions; looks must leave time for reading.
         self._next_look = done + max(_MOMENT, _REST * (done - now))
 
     def _tell_paused(self, now: float) -> None:
@@ -179,13 +179,13 @@ class Follower:
             else:
                 since = _TOLD
             self._last[key] = session.last, since
-        # Everything is judged as if the log ended now; what may still grow is not told.
+        # Sessions are judged as if the log ended now; those that may still grow are not reported.
         for session in list(deepcopy(self._attribution).put(sessions.finish(), ())):
             if id(session) not in growing:
                 self._tell(session)
 
     def _tell(self, session: LogSession) -> None:
-        """Tells an incident once, and again when its verdict has changed."""
+        """Report an incident once, and again when its verdict has changed."""
         incident = IncidentBuilder(self._knowledge).build(session, self._parts)
         if incident is None:
             return
@@ -197,7 +197,7 @@ class Follower:
 
 
 class _LiveScanner(LogScanner):
-    """Scan the available bytes instead of waiting for a full buffer."""
+    """A scanner that scans the available bytes instead of waiting for a full buffer."""
 
     def _read(self) -> bool:
         got = self._readinto(self._view[self._fill :]) if self._fill < len(self._buffer) else -1
@@ -206,11 +206,11 @@ class _LiveScanner(LogScanner):
 
     @property
     def offset(self) -> int:
-        """Where in the log the buffer begins."""
+        """Offset of the buffer in the log."""
         return self._base
 
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
-        """Hits in the lines that wait for more, as if the log ended here.
+        """Yield hits in the lines that wait for more input, as if the log ended here.
 
         Offsets count from the start of the buffer, line numbers from what was read before.
         """
@@ -229,7 +229,7 @@ class _LiveScanner(LogScanner):
 
 
 class _Growing:
-    """A file to which something may still be added."""
+    """A file that may still grow."""
 
     def __init__(self, name: str, stopped: Callable[[], bool]) -> None:
         self._file = open(name, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by close()
@@ -249,7 +249,7 @@ class _Growing:
 
 
 class _Pipe:
-    """A pipe, read by a thread, because not every system can wait for one with a time limit."""
+    """A pipe, read by a thread, because not every system supports a timeout on a pipe."""
 
     size = 0
 
@@ -280,7 +280,7 @@ class _Pipe:
             return None
 
     def close(self) -> None:
-        """The thread ends with the pipe or with the program."""
+        """Do nothing: the thread ends with the pipe or with the program."""
 
 
 def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
@@ -305,7 +305,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
 
 
 def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:
-    """Says whether Ctrl-C was pressed; a second one ends the program at once."""
+    """Return a context whose value reports Ctrl-C; a second Ctrl-C ends the program at once."""
     import signal
     from contextlib import contextmanager
 

@@ -1,4 +1,4 @@
-"""From a session of a log to an incident: judged, with its evidence and its numbers."""
+"""From a session of a log to a judged incident with evidence and quantities."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _COLLECT = (
 
 
 class _Judged(NamedTuple):
-    """What incidents with the same templates have in common."""
+    """The judgement shared by all incidents with the same templates."""
 
     judgement: Judgement
     conclusion: Conclusion
@@ -56,19 +56,19 @@ class _Judged(NamedTuple):
 
 
 class IncidentBuilder:
-    """Turns sessions into incidents; remembers judgements, which repeat."""
+    """Builds incidents from sessions; caches judgements, which repeat."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
         self._judged: dict[object, _Judged] = {}
-        # Templates whose numbers a condition compares.
+        # Templates whose numbers are tested by a condition.
         self._tested = {i for i, sign in enumerate(knowledge.signs) if sign in knowledge.tested}
         self._names = _QuantityNames(knowledge)
         self.noise: dict[str, int] = {}
         self.verdicts: dict[str, int] = {}
 
     def build(self, session: LogSession, parts: Sequence[str]) -> Incident | None:
-        """The incident of a session; None when its lines are those of a healthy run."""
+        """Return the incident of a session; None for lines of a healthy run."""
         seen = sorted(session.seen.items(), key=_by_place)
         judged = self._judge(seen)
         judgement = judged.judgement
@@ -109,7 +109,7 @@ class IncidentBuilder:
 
 
 def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> bool:
-    """Whether the cause model is asked: no entry decides."""
+    """Return whether the cause model is needed because no entry decides the cause."""
     judgement, told = judged.judgement, judged.conclusion
     known = judgement.deciding >= 0 and seen[judgement.deciding][0] not in knowledge.read
     if judgement.entry is not None and judgement.entry.own:
@@ -118,12 +118,12 @@ def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> boo
 
 
 def _has_meanings(told: Conclusion) -> bool:
-    """Whether the entry ranks its causes itself, in its own words."""
+    """Return whether the entry ranks its causes itself, in its own words."""
     return any(one.meaning for one in told.candidates)
 
 
 def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> bool:
-    """Whether the lines name failed calls, with a code or without, and nothing else."""
+    """Return whether the lines name only failed calls, with or without a code."""
     calls = knowledge.bare_calls | knowledge.call_codes | knowledge.codes
     lines = {one.line for _, one in seen}
     said = [line for line in context.split(b"\n") if line.strip()]
@@ -131,7 +131,7 @@ def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> b
 
 
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
-    """Whether no line tells of a failure."""
+    """Return whether no line reports a failure."""
     opening = [(number, one) for number, one in seen if knowledge.opens[number] and not one.calm]
     return all(n in knowledge.read and read(one.text, alone=True) is None for n, one in opening)
 
@@ -139,7 +139,7 @@ def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
 def _by_model(
     knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen], context: bytes
 ) -> _Judged:
-    """The same with what the cause model makes of the log, or of the lines where it is long."""
+    """Add the cause model's guess, made from a short log or from the lines of a long one."""
     from qnnmem.doctor.cause_model import guess, threshold
 
     lines = context.decode("utf-8", "replace") if context else ""
@@ -150,7 +150,7 @@ def _by_model(
     agrees = told.is_memory in ("unknown", is_memory(made.cause))
     if made.outcomes["failing"] < threshold("doubt"):
         return judged  # it may be a good run: nothing is added
-    # An entry that tells the side with confidence is left only for what is surer.
+    # An entry that is confident about the side is replaced only at a higher probability.
     sided = told.verdict == "memory" and told.confidence != "low"
     least = "cause_medium" if sided else "cause_low"
     if _is_silent(knowledge, seen):
@@ -191,7 +191,7 @@ def _by_model(
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
-    """Candidates of the model, and those of entries for what they are worth beside them."""
+    """Merge the model's candidates with those of entries, whose scores count less."""
     scores = {cause: round(odds, 3) for cause, odds in islice(causes.items(), _GUESSES)}
     for one in known:
         scores[one.cause] = max(scores.get(one.cause, 0.0), round(one.score * _PRIOR, 3))
@@ -205,7 +205,7 @@ def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tu
 
 
 def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
-    """The entry that explains a cause whose line no template knows."""
+    """Return the entry that explains a cause whose line matches no template."""
     number = knowledge.reads.get(f"names {cause}")
     if number is None:
         return None
@@ -216,7 +216,7 @@ def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
 def _doubt(
     knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int], strange: int | None
 ) -> str:
-    """Why an entry is to be believed less than it asks for; "" when it is not."""
+    """Return why an entry deserves less confidence than it states: "words", "strange" or ""."""
     if judgement.deciding < 0:
         return ""
     if numbers[judgement.deciding] in knowledge.read:
@@ -225,7 +225,7 @@ def _doubt(
 
 
 def _strange(knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int]) -> int | None:
-    """Which of the lines before the deciding one is the first error that no entry knows."""
+    """Return the index of the first unknown error before the deciding line; None without one."""
     deciding, entry = judgement.deciding, judgement.entry
     if entry is None or entry.own or numbers[deciding] in knowledge.read:
         return None  # a team's note is believed whatever else is there
@@ -289,7 +289,7 @@ def _incident(
     first = next((one for number, one in seen if knowledge.opens[number]), seen[0][1])
     others = [one for one in seen if one[1] is not deciding]
     if judgement.entry is not None and judgement.entry.cause == _OF_FILES:
-        # Sizes that were said before are those of another binary, which went well.
+        # Sizes printed earlier belong to another binary, which loaded well.
         others = [one for one in others if one[1].offset >= first.offset]
     quantities, shortage = names.quantities([(template, deciding), *others])
     origins: dict[str, str] = {}
@@ -324,7 +324,7 @@ def _incident(
 
 
 def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[str, ...]]:
-    """Remedies and what to collect, as far as they fit the backend and the system that failed."""
+    """Return remedies and data to collect, filtered by the backend and system that failed."""
     remedies, collect = said.remedies, said.collect_next
     if b"qnncpu" in low:
         remedies = tuple(one.replace(_ON_CPU, "") for one in remedies)
@@ -336,7 +336,7 @@ def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[s
 
 @lru_cache(maxsize=1)
 def _ranker() -> Ranker:
-    """Of entries with what people read; those that know words only are like everything."""
+    """Return a ranker of the entries with texts, except those matched by words alone."""
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
     from qnnmem.doctor.kb.similar import Ranker
 
@@ -346,7 +346,7 @@ def _ranker() -> Ranker:
 
 @lru_cache(maxsize=256)
 def _similar(text: str) -> tuple[SimilarEntry, ...]:
-    """Entries whose lines have words in common with a line that no entry knows."""
+    """Return entries whose lines share words with a line that no entry knows."""
     return _ranker().rank(text)
 
 
@@ -358,7 +358,7 @@ def _resemblances(ranked: Sequence[SimilarEntry]) -> tuple[Resemblance, ...]:
 
 
 def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candidate, ...]:
-    """Causes of similar entries, of the side that is known; too little for a word on memory."""
+    """Return causes of similar entries on the known side; they never decide about memory."""
     scores: dict[str, float] = {}
     for one in ranked:
         other = isinstance(said.is_memory, bool) and is_memory(one.entry.cause) != said.is_memory
@@ -372,7 +372,7 @@ def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candida
 def _evidence(
     seen: Sequence[Seen], first: Sighting, decider: Sighting | None, parts: Sequence[str]
 ) -> tuple[Evidence, ...]:
-    """The lines that matter: each once, and none from long before the failure."""
+    """Return the relevant lines, each once; lines long before the failure are left out."""
     lines: dict[tuple[int, int], Sighting] = {}
     earliest = first.offset - NEAR
     for _, one in seen:
@@ -393,21 +393,21 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
 
 
 class _Quantities(NamedTuple):
-    """Which number of which line has which name, for lines of the same templates in order."""
+    """The places of named numbers, for lines of the same templates in order."""
 
     named: tuple[tuple[str, int, int], ...]  # name, line, number in it
     sizes: tuple[tuple[int, int, int], ...]  # lines that say what is needed and the limit, where
 
 
 class _QuantityNames:
-    """What the numbers of templates are called; one of many, which count together, has no name."""
+    """The names of numbers in templates; a number that is added up over lines has none."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._holes = knowledge.holes
         self._known: dict[tuple[int, ...], _Quantities] = {}
 
     def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
-        """Named numbers of the lines, the deciding line first; the shortage, if known."""
+        """Return the named numbers, the deciding line's first, and the shortage if it is known."""
         key = tuple([number for number, one in order if one.values])
         known = self._known.get(key)
         if known is None:
@@ -422,7 +422,7 @@ class _QuantityNames:
         return found, None
 
     def _look(self, numbers: Sequence[int]) -> _Quantities:
-        """The first line with a name has its number, and of two in a line the second."""
+        """Return the place of each named number; the first line wins, in a line the last number."""
         named: dict[str, tuple[int, int]] = {}
         sizes: list[tuple[int, int, int]] = []
         for line, number in enumerate(numbers):
@@ -440,7 +440,7 @@ class _QuantityNames:
 
 
 def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple[int, int]]]:
-    """Every line whose number counts: its place and the number, by the kind of its hole."""
+    """Return each added-up number and its place, by the kind of its hole."""
     places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COUNTED}
     for number, one in seen:
         if one.counted:

@@ -1,4 +1,4 @@
-"""What the lines of an incident mean.
+"""The meaning of the lines of an incident.
 
 signs of a healthy run        -> leave the incident; if nothing is left, there is none
 entries whose conditions hold -> those that name a cause before those that only know whether
@@ -18,7 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 
 
 class SeenTemplate(msgspec.Struct, frozen=True):
-    """A line template that was seen in an incident: how often, and the first time."""
+    """A line template seen in an incident: how often, and the values of its first line."""
 
     template: int  # its number
     times: int
@@ -27,7 +27,7 @@ class SeenTemplate(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What an incident's lines mean; without an entry nothing in the knowledge base speaks."""
+    """The meaning of an incident's lines; `entry` is None if no entry matches."""
 
     entry: Entry | None
     stage: str
@@ -49,7 +49,7 @@ class _Fired(msgspec.Struct, frozen=True):
 
 
 def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
-    """The meaning of lines in the order in which they were first seen."""
+    """Judge lines, in the order in which they were first seen."""
     signs = _first_of_each_sign(knowledge, seen)
     noise = [one for one in _fire(knowledge, seen, signs) if one.entry.cause == "benign_noise"]
     harmless = {sign for one in noise for sign in one.entry.explains}
@@ -135,7 +135,7 @@ def _holds(
 
 
 def _passes(test: Condition, sign: str, knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> bool:
-    """Whether a line of this sign has a number as asked for."""
+    """Return whether a line with this sign has a number that meets the condition."""
     for one in seen:
         if knowledge.signs[one.template] == sign:
             value = _value(test.name, one, knowledge)
@@ -192,7 +192,7 @@ def _rank(one: _Fired) -> tuple[object, ...]:
 
 
 def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
-    """What the answer is worth: less where another line names another cause."""
+    """Return the confidence: low if a medium entry has a rival that names another cause."""
     if best.confidence != "medium" or best.entry.verdict != "cause":
         return best.confidence
     settled = {best.entry.cause, "unknown", "mem_unknown"}
@@ -202,7 +202,7 @@ def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
 
 
 def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int]) -> str:
-    """The stage of the outermost call that failed, as chains end with it; "" without a call."""
+    """Return the stage of the outermost failed call, which chains log last; "" without a call."""
     for one in reversed(seen):
         if knowledge.calls[one.template] and knowledge.signs[one.template] in left:
             return knowledge.calls[one.template]
@@ -210,7 +210,7 @@ def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping
 
 
 def _candidates(best: _Fired, fired: Iterable[_Fired]) -> tuple[tuple[str, float], ...]:
-    """Causes by how likely they are: the entry's own list, then what else fired."""
+    """Return causes by likelihood: the entry's own list, then those of other matching entries."""
     scores: dict[str, float] = {}
     confidence = {"high": 0.95, "medium": 0.75, "low": 0.5}[best.confidence]
     if best.entry.verdict == "cause":

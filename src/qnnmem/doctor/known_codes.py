@@ -1,4 +1,4 @@
-"""What lines of logs ask of the tables of codes, answered without reading them where it can be.
+"""Cached lookups of error codes that occur in log lines.
 
 Reading the tables takes longer than reading a small log, and lines ask for the same few codes. So
 answers are kept in the user's cache folder, under a name that changes with the tables.
@@ -17,7 +17,7 @@ _MOST = 4096  # answers that are kept: a log may hold any number of names and nu
 
 
 class _Answers(msgspec.Struct):
-    """Codes by name, and whether a number is a code."""
+    """Cached lookups: codes by name, and whether a number is a code."""
 
     named: dict[str, int | None] = {}
     known: dict[int, bool] = {}
@@ -25,7 +25,7 @@ class _Answers(msgspec.Struct):
 
 
 def code_named(name: str) -> int | None:
-    """The first code of a name, in small letters; None if it is no name of one."""
+    """Return the first code with a name in lower case; None for an unknown name."""
     answers = _answers()
     if name not in answers.named:
         from qnnmem.qnn.numbers import code_named as look_up
@@ -39,7 +39,7 @@ def code_named(name: str) -> int | None:
 
 
 def is_known(code: int) -> bool:
-    """Whether a number by itself is a code: small ones are anything."""
+    """Return whether a bare number is a code; numbers below 1000 are too ambiguous."""
     if 0 <= code < 1000:
         return False
     answers = _answers()
@@ -55,7 +55,7 @@ def is_known(code: int) -> bool:
 
 
 def keep() -> None:
-    """Keeps the answers that this run had to look up."""
+    """Store the lookups that this run added."""
     answers = _answers()
     if answers.fresh:
         answers.fresh = False
@@ -73,7 +73,7 @@ def _answers() -> _Answers:
 
 @lru_cache(maxsize=1)
 def _name() -> str:
-    """Changes with the release, and with every file beside the tables."""
+    """Return a cache name that changes with the release and every file beside the tables."""
     from qnnmem.version import __version__
 
     folder = Path(__file__).parent.parent / "qnn"

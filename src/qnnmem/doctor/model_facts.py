@@ -1,4 +1,4 @@
-"""Facts about the failing model beside the log: its needs against the limits."""
+"""Facts about the failing model: its needs against the limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PLANNED = "plan of qnnmem"
 _LPAI_ONLY = ("eaix", "csv")  # kinds of models that no other backend has
 
-# Which comparison a cause asks for; every other shortage is one of the process domain.
+# The comparison that belongs to a cause; other shortages concern the process domain.
 _ASKED = {
     "mem_graph_limit": ("compile",),
     "mem_vtcm": ("VTCM",),
@@ -38,7 +38,7 @@ _ASKED = {
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What a model needs of a resource, between two bounds, against its limit."""
+    """A model's need of a resource, as a lower and an upper bound, against its limit."""
 
     resource: str
     made_of: tuple[tuple[str, int], ...]
@@ -48,7 +48,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Everything known about a model before the log is read."""
+    """All facts about a model known before the log is read."""
 
     parts: tuple[tuple[str, Sourced], ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -59,12 +59,12 @@ _NOTHING = ModelFacts(())
 
 
 class FactsOfBackends(msgspec.Struct, frozen=True):
-    """The facts about a model on each backend; without one where a log does not tell."""
+    """The facts about a model by backend; the key is empty for a log that names no backend."""
 
     of: Mapping[str, ModelFacts]
 
     def add_to(self, incident: Incident) -> Incident:
-        """The incident with the numbers of the backend that failed, if there are any."""
+        """Add the numbers of the backend that failed to an incident, if there are any."""
         facts = self.of[backend_of(incident)]
         return add_facts(incident, facts) if facts != _NOTHING else incident
 
@@ -72,7 +72,7 @@ class FactsOfBackends(msgspec.Struct, frozen=True):
 def gather(
     binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
 ) -> ModelFacts:
-    """The facts about a context binary, a model and a SoC, whichever are given.
+    """Collect the facts about a context binary, a model and a SoC, whichever are given.
 
     A binary is read, not compiled. A model is compiled where a SoC is named, else planned.
     """
@@ -91,7 +91,7 @@ def gather_possible(
     options: CompileOptions | None = None,
     backends: Collection[str] = ALL,
 ) -> tuple[FactsOfBackends, tuple[QnnMemError, ...]]:
-    """As `gather` for each of the backends that failed, and why there is nothing about a file.
+    """Collect facts for each backend that failed, and the errors about unreadable files.
 
     What a log says does not depend on a model: no failure here may take the diagnosis with it.
     """
@@ -130,7 +130,7 @@ def gather_possible(
 
 
 def _uncompiled(path: Path, soc: Soc | None, options: CompileOptions | None) -> ModelFacts:
-    """What is known of a model on HTP that is not compiled."""
+    """Return the facts about an uncompiled model on HTP."""
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.compile.preflight import known_uncompiled
     from qnnmem.loader import kind_of
@@ -150,7 +150,7 @@ def _together(found: list[ModelFacts]) -> ModelFacts:
 
 
 def add_facts(incident: Incident, facts: ModelFacts) -> Incident:
-    """The incident with the model's numbers, unless memory has nothing to do with it."""
+    """Add the model's numbers to an incident, unless its cause is not memory."""
     if incident.is_memory is False:
         return incident
     wanted = _ASKED.get(incident.cause, ("process domain",))
@@ -165,7 +165,7 @@ def add_facts(incident: Incident, facts: ModelFacts) -> Incident:
 
 
 def _sentence(one: Comparison, in_use: int) -> str:
-    """`process domain: weights 1.90 GiB + spill/fill 0.30 GiB > 1.00 GiB left`."""
+    """Return e.g. `process domain: weights 1.90 GiB + spill/fill 0.30 GiB > 1.00 GiB left`."""
     shared = one.resource == "process domain" and 0 < in_use <= one.limit
     left = one.limit - in_use if shared else one.limit
     sign = ">" if one.low > left else "<=" if one.high <= left else "may exceed"
@@ -181,7 +181,7 @@ def _sentence(one: Comparison, in_use: int) -> str:
 
 
 def _unlike(size: int, other: int) -> str:
-    """A size, with its bytes where it would look the same as another that differs."""
+    """Return a size in words, with its bytes if the other size would read the same."""
     words = format_size(size)
     same = size != other and words == format_size(other)
     return f"{words} ({size:,} bytes)" if same else words
@@ -208,7 +208,7 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
 
 
 def of_failure(failure: CompileFailure) -> ModelFacts:
-    """What the library says when it refuses the model here too."""
+    """Return the library's reasons for refusing the model on this machine too."""
     from qnnmem.htp.bill import log_source
     from qnnmem.htp.log import Cause
 
@@ -228,7 +228,7 @@ def of_failure(failure: CompileFailure) -> ModelFacts:
 
 
 def of_bill(bill: Bill) -> ModelFacts:
-    """The numbers of a memory bill."""
+    """Return the facts in a memory bill."""
     from qnnmem.targets.socs import find_soc
 
     domain, budget = bill.process_domain, bill.process_domain_budget
@@ -278,7 +278,7 @@ def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
 
 
 def of_plan(plan: MemoryPlan) -> ModelFacts:
-    """The numbers of a plan for LPAI."""
+    """Return the facts in a plan for LPAI."""
     from qnnmem.lpai.tcm import judge_plan
     from qnnmem.planner import Pool
 

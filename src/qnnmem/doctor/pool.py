@@ -1,4 +1,4 @@
-"""How much of a pool is taken where a request failed, added up from the lines before it.
+"""The use of a pool at a failed request, added up from the lines before it.
 
     TCM pool current size: 0 max_size: 2035712     the level, from which counting starts
     Allocate size 1500032 from tcm pool 0          added
@@ -18,12 +18,12 @@ from qnnmem.provenance import Origin
 _ADDED = f"{Origin.COMPUTED.value}: the allocations before the failure, added up"
 _KNOWN = f"{Origin.DOCUMENTED.value}: LPAI memory page"
 _AT_LEAST = f"{Origin.COMPUTED.value}: at least, were the pool empty"
-# The pool of aDSP direct mode serves 32 allocations (LPAI memory page); no other is known.
+# The pool of aDSP direct mode serves 32 allocations (LPAI memory page); others are unknown.
 _MAX_PIECES = 32
 
 
 class PoolNumbers(NamedTuple):
-    """What is known of a pool at a failure."""
+    """The known numbers of a pool at a failure."""
 
     quantities: dict[str, int | str]
     origins: dict[str, str]  # of those that no line prints
@@ -31,14 +31,14 @@ class PoolNumbers(NamedTuple):
 
 
 class FailedPool(NamedTuple):
-    """What lines say about a pool; each is a place in the log and a number of bytes."""
+    """The lines about a pool; each is a position in the log and a number of bytes."""
 
     documented: int  # its size, where no line tells
     levels: list[tuple[int, int]]
     added: list[tuple[int, int]]
 
     def numbers(self, said: dict[str, int | str], failed: int) -> PoolNumbers:
-        """What lines say, with how much was in use at the place of the failure and is missing."""
+        """Return the numbers of the lines, plus the bytes in use and missing at the failure."""
         quantities, origins = dict(said), {}
         size, needed = said.get("size_bytes"), said.get("needed_bytes")
         if not isinstance(size, int):

@@ -1,4 +1,4 @@
-"""Incidents on their way out: in memory while they are few, then in a temporary file."""
+"""Storage for incidents: in memory while they are few, then in a temporary file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<qqq")  # stream, offset, bytes that follow
 
 
 class Spool:
-    """Keeps incidents, each with its place, and hands them out in order of the places.
+    """Stores incidents with their places, and yields them in the order of the places.
 
     In the file, incidents that come in order are a run. Runs are merged when they are read, so that
     memory is needed for the runs and not for the incidents.
@@ -33,7 +33,7 @@ class Spool:
         return self._count
 
     def put(self, stream: int, offset: int, incident: Incident) -> None:
-        """Takes an incident and its place."""
+        """Store an incident and its place."""
         self._count += 1
         if self._file is None and len(self._few) < _IN_MEMORY:
             self._few.append((stream, offset, incident))
@@ -56,14 +56,14 @@ class Spool:
         self._end += file.write(_HEAD.pack(stream, offset, len(data)) + data)
 
     def incidents(self) -> Iterator[Incident]:
-        """All incidents, in the order of their places."""
+        """Yield all incidents, in the order of their places."""
         if self._file is None:
             yield from (one for _, _, one in sorted(self._few, key=lambda row: row[:2]))
             return
         yield from map(from_json, self._stored(self._file))
 
     def rows(self) -> Iterator[str]:
-        """As `incidents`, each as JSON."""
+        """Yield all incidents as JSON, in the order of their places."""
         if self._file is None:
             yield from map(to_json, self.incidents())
         else:
@@ -79,7 +79,7 @@ class Spool:
         file.seek(0, 2)
 
     def close(self) -> None:
-        """Lets go of the temporary file."""
+        """Close the temporary file."""
         if self._file is not None:
             self._file.close()
 
@@ -87,7 +87,7 @@ class Spool:
 def _rows(
     file: IO[bytes], start: int, end: int, *, alone: bool
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Place and JSON of each incident of a run; others read the file as well if it is not alone."""
+    """Yield place and JSON of each incident of a run; `alone` if it is the file's only reader."""
     file.seek(start)
     while start < end:
         if not alone and file.tell() != start:  # only then: what a file has read ahead is lost

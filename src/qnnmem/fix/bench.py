@@ -1,7 +1,7 @@
 """Benches: judge the memory of a change and prove its results.
 
-Slow results are kept by content: the model, the question and our version. So a run that was killed
-goes on where it stopped, and the same question is answered once.
+Slow results are cached by content: the model, the question and our version. So a killed run resumes
+where it stopped, and a repeated question takes no time.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class TimeLimitedBench:
 
 
 class LossyBench(TimeLimitedBench):
-    """Wrapper with a lossy change as the baseline: further changes must lose nothing more."""
+    """Wrapper with a lossy change as the baseline: further changes must give the same results."""
 
     def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
         super().__init__(bench, seconds)

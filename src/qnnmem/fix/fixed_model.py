@@ -47,7 +47,7 @@ def fixed_model(
     chain: Sequence[str] = (),
     with_maps: bool = True,
 ) -> FixedModel:
-    """Return the result of a fix; `chain` leads from a log line to the budgets."""
+    """Return the result of a fix; `chain` explains how a log line led to the budgets."""
     best = result.best
     deployment = best.need.deployment
     soc = result.soc.name if isinstance(result, HtpFixResult) and result.soc else UNSET
@@ -80,7 +80,7 @@ def fixed_model(
 
 
 def tensor_notes(result: FixResult) -> tuple[str, ...]:
-    """Return sentences about the number of tensors, and what pruning has to cut."""
+    """Return sentences about the number of tensors, and how many bytes pruning has to remove."""
     best = result.best
     notes = []
     if best.change.model is not result.case.model and best.change.parts is None:

@@ -1,7 +1,7 @@
-"""From a failure in a log to the goal for the model: backend, budget, first remedies.
+"""Derive the goal of a fix from a failure in a log: backend, budget, first remedies.
 
-A line that prints a limit gives the budget. Where none does, the model is made as small as it gets
-(LPAI), or is to compile and load (HTP). Failures that no change of a model helps are not answered.
+A line that prints a limit gives the budget. Without such a line the model is made as small as
+possible (LPAI), or must compile and load (HTP). Failures that no model change can help are skipped.
 """
 
 from __future__ import annotations

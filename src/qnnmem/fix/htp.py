@@ -98,7 +98,7 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
 
 
 def _may_do(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """True if so many bytes less may be enough; other memory grows rather than shrinks."""
+    """True if saving so many bytes may be enough; other memory grows rather than shrinks."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     known = bench.library.residents(base.change)
@@ -146,7 +146,7 @@ class HtpFixResult(FixResult):
     parts: HtpParts | None = None
     rounds: tuple[tuple[str, ...], ...] = ()  # contexts that are loaded at the same time
     beside: Mapping[str, str] = field(default_factory=dict)  # files of other contexts by name
-    domain_bytes: int | None = None  # of one process domain, where the user says so
+    domain_bytes: int | None = None  # of one process domain, if set by the user
 
 
 def fix_for_htp(

@@ -48,7 +48,7 @@ class PlanJudge:
 
     @property
     def limit(self) -> int | None:
-        """Limit of scratch in bytes; None for as few as possible."""
+        """Limit of scratch in bytes; None to minimise."""
         return as_limits(self.budget).pools.get(Pool.SCRATCH)
 
     def __call__(self, change: Change) -> Need:
@@ -158,7 +158,7 @@ def fix_for_lpai(
 
 
 def _planned_only(best: JudgedChange) -> Iterator[str]:
-    """Return notes about what a plan cannot know of a changed graph."""
+    """Return notes about effects of a changed graph that a plan cannot predict."""
     change, plan = best.change, best.need.plan
     if plan is None or not any(step["remedy"] in _CHANGED for step in change.steps):
         return

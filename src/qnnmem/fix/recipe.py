@@ -1,7 +1,7 @@
 """Recipes: the steps of a change as JSON, to repeat it on the same model or a similar one.
 
 Earlier runs keep the recipes of proven changes. A search ends with the first change that is enough;
-a run for another budget may have proven a cheaper one. The answer is the best of both.
+a run for another budget may have proven a cheaper one. The result is the better of both.
 """
 
 from __future__ import annotations

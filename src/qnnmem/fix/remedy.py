@@ -1,11 +1,11 @@
 """The types of a fix: the case, a change, and the interface of a remedy.
 
-    FixCase        the model as it is, and what there is for it
+    FixCase        the unchanged model, its options and the allowed remedies
     Change         a changed model or other settings, as a remedy proposes it
-    Need           what a judge says of it: the planner for LPAI, the real library for HTP
-    JudgedChange   both, with the proof that results are what they were
+    Need           the verdict of a judge: the planner for LPAI, the real library for HTP
+    JudgedChange   both, with the proof that results are unchanged
 
-A remedy proposes; what it brings counts only after the judge said so and results were compared.
+A remedy proposes; a saving counts only after the judge confirmed it and results were compared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FixCase:
     samples: Sequence[Sample] = ()
     seed: int = 0
     ends_at: float = field(default_factory=lambda: monotonic() + 120.0)
-    notes: tuple[str, ...] = ()  # what the user must know of the model as it was read
+    notes: tuple[str, ...] = ()  # notes for the user about the model as it was read
 
     @property
     def seconds_left(self) -> float:
@@ -73,7 +73,7 @@ class Change:
     macs: int = 0  # multiply-adds of the original model, if known
     extra_macs: int = 0
     is_lossy: bool = False  # results differ; the proof measures how far
-    notes: tuple[str, ...] = ()  # what the user must know
+    notes: tuple[str, ...] = ()  # notes for the user
 
     def then(self, remedy: str, what: str, step: Step, **changed: Any) -> Change:
         """Return the change with one more step."""

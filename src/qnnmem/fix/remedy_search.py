@@ -1,7 +1,7 @@
 """Try remedies in turn, the mildest first, until one suffices.
 
 Each remedy starts from the best that was found before it, so that a few small changes add up.
-Ctrl-C ends the search as the clock does: what is known by then is the result.
+Ctrl-C ends the search as the clock does: the best change so far is the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qnnmem.planner.pools import PoolOptions
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best so far"
-_LAST_STEP_S = 10.0  # for what is under way when the time limit ends
+_LAST_STEP_S = 10.0  # for work in progress when the time limit ends
 _LATE = "the time limit ended the search; with more time it may find less"
 
 
@@ -37,9 +37,9 @@ class FixResult:
     case: FixCase
     tried: tuple[JudgedChange, ...]
     has_limits: bool = True  # False: as few bytes as possible were wanted
-    obstacle: str = ""  # what stands in the way, where nothing suffices
+    obstacle: str = ""  # the obstacle, if nothing suffices
     notes: tuple[str, ...] = ()
-    hints: tuple[LossyHint, ...] = ()  # what would fit if it were allowed
+    hints: tuple[LossyHint, ...] = ()  # lossy remedies that would fit if allowed
 
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
@@ -143,7 +143,7 @@ def try_remedies(
     except KeyboardInterrupt:
         notes.append(_INTERRUPTED)
     except NotInTime:
-        pass  # said below
+        pass  # reported below
     if not case.seconds_left and not any(one.is_enough for one in tried):
         notes.append(_LATE)
     notes += (note for note in best_of(tried).change.notes if note not in notes)

@@ -16,7 +16,7 @@ from qnnmem.text import counted
 
 @dataclass(frozen=True, slots=True)
 class TfliteForm:
-    """The ONNX model, its states as pairs of input and output, and how far its results are off."""
+    """The ONNX model, its states as pairs of input and output, and the error of its results."""
 
     model: ShapedModel
     states: tuple[tuple[str, str], ...]

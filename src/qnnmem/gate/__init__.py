@@ -1,4 +1,4 @@
-"""Budgets that a project keeps, and two results compared: does it fit, is it worse.
+"""Budgets of a project, and the comparison of two results.
 
 config, keys             `[tool.qnnmem]` of pyproject.toml, or qnnmem.toml, as frozen entries
 budget_check             every file checked: the same plan and the same fit as everywhere

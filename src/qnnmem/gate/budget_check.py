@@ -1,4 +1,4 @@
-"""Files of a config checked one after the other, with the plan and the fit that the verbs make."""
+"""Check the files of a config one by one, with the plan and the fit that the verbs make."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not of t
 
 @dataclass(frozen=True, slots=True)
 class BudgetTask:
-    """A file of an entry; names are shown as they are in the config's folder."""
+    """A file of an entry; names are shown relative to the config's folder."""
 
     entry: BudgetEntry
     path: Path
@@ -45,11 +45,11 @@ class BudgetTask:
     place: str = ""  # the file as seen from where the check runs
 
     def name(self, target: str) -> str:
-        """What tables and the baseline call it on a target."""
+        """Return the name on a target, as in tables and the baseline."""
         return self.entry.name or f"{self.file} ({target})"
 
     def checked(self, target: str, name: str = "", **facts: Any) -> CheckedModel:
-        """The file checked on a target, under a name of its own where that has several results."""
+        """Return the file checked on a target; `name` distinguishes several results."""
         return CheckedModel(
             name=name or self.name(target),
             file=self.file,
@@ -60,7 +60,7 @@ class BudgetTask:
         )
 
     def target(self, kind: str) -> str:
-        """LPAI or HTP: what the entry says, else what the kind of the file allows."""
+        """Return LPAI or HTP: the stated target, else the target that the kind of file allows."""
         from qnnmem.loader.file_kind import CARRIERS, kinds_for
 
         if kind in ("htp", "epcontext", *CARRIERS):
@@ -81,13 +81,13 @@ class BudgetTask:
         return found
 
     def wished(self, kind: str = "onnx") -> str:
-        """The target of a model: as stated, else HTP if it names SoCs and can be compiled."""
+        """Return the target of a model: as stated, else HTP if it names SoCs and is compilable."""
         said = self.entry.get("target")
         is_htp = kind == "onnx" and self.entry.get("socs") is not None
         return str(said) if said is not None else HTP if is_htp else LPAI
 
     def budgets(self, target: str) -> Mapping[str, Bytes]:
-        """Budgets by pool of the target; common ones where the target has such a pool."""
+        """Return budgets by pool of the target; common budgets apply if the target has the pool."""
         found: dict[str, Bytes] = {}
         for name, size in self.entry.common.get("budget", {}).items():
             pool = pool_of(name, target)
@@ -104,7 +104,7 @@ class BudgetTask:
         return {**found, **own}
 
     def sizes(self, kind: str) -> dict[str, Any]:
-        """What fixes a model, as `load` takes it; common dimensions where the model has them."""
+        """Return sizes for `load`; common dimensions apply if the model has them."""
         from qnnmem.loader import dims_in
 
         dims = self.entry.common.get("dims", {})
@@ -136,7 +136,7 @@ class BudgetTask:
         return group(**given)
 
     def named(self, key: str) -> dict[str, Any]:
-        """A table of names: common values, overridden by the entry's."""
+        """Return a table by name: common values, overridden by the entry's."""
         return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
 
     def _placed(self, value: Any) -> Any:
@@ -144,7 +144,7 @@ class BudgetTask:
 
 
 def settings_of(options: Options) -> tuple[Setting, ...]:
-    """Return the options that differ from their defaults, for a command that asks the same."""
+    """Return the options that differ from their defaults, for a command that repeats the check."""
     return tuple(
         Setting(field.name, word.partition("=")[2])
         for field in option_fields(type(options))
@@ -159,7 +159,7 @@ _LARGEST = 16 << 30  # bytes of a binary
 
 
 def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
-    """A model or a list of buffers: planned, then held against its budgets."""
+    """Plan a model or a list of buffers and check its budgets."""
     budgets = task.budgets(LPAI)
     started = time.perf_counter()
     plan = plan_task(task, kind, budgets)
@@ -175,7 +175,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
             "bits": "as in the model" if plan.options.bits is None else str(plan.options.bits),
             "IO": f"{plan.options.io.value} scratch",
         },
-        # Numbers that only stand in for others decide nothing.
+        # Placeholder numbers decide nothing.
         why=join_words(plan.model.assumed) if budgets else "",
         seconds=time.perf_counter() - started,
         given=settings_of(task.options(PlanOptions, kind)),
@@ -184,7 +184,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
 
 
 def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
-    """The plan of a task; a list of buffers is planned to the end before its budget is asked."""
+    """Plan a task; a list of buffers is planned to the optimum before its budget is applied."""
     from qnnmem.loader import load
     from qnnmem.planner.model_plan import plan_with
 
@@ -209,7 +209,7 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
-    # A sum says nothing that its parts do not, unless it is what counts.
+    # A sum adds nothing to its parts, unless the sum is what has a budget.
     whole = {TOTAL: sum(sizes.values())} if with_total else {}
     return sizes | ({} if tcm is None else {"tcm": tcm.need}) | whole
 
@@ -241,13 +241,13 @@ def _checks(
 
 
 def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCheck]:
-    """The limit of TCM that holds without a budget: the number of allocations."""
+    """Yield the TCM limit that needs no budget: the number of allocations."""
     if crowd is not None:
         yield PoolCheck.of("tcm", need, None, fits=False, budget=False, allocations=crowd)
 
 
 def _crowd(tcm: TcmAnswer | None) -> Allocations | None:
-    """The number of allocations, where TCM serves fewer."""
+    """Return the number of allocations if it is more than TCM serves, else None."""
     if tcm is None or not tcm.is_crowded:
         return None
     return Allocations(tcm.buffers, tcm.max_buffers)
@@ -266,7 +266,7 @@ def _budget_check(verdict: BudgetVerdict, name: str = "", alike: int = 0) -> Poo
 
 
 def check_binary(task: BudgetTask) -> Iterator[CheckedModel]:
-    """A prepared binary: what `inspect` reads of each graph."""
+    """Check a prepared binary by the pools that `inspect` reads of each graph."""
     from qnnmem.bounded_file import read_bytes
     from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
@@ -317,7 +317,7 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
-    """The answer for each SoC; a binary is read, a model is compiled where the library runs."""
+    """Check each SoC; a binary is read, a model is compiled where the library runs."""
     from qnnmem.htp.fit import fit_stored
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
@@ -385,7 +385,7 @@ def _fit_check(
         ),
         settings={"SoC": soc},
         why=join_words(_said_here(fit.why)) if fit.fits is None else "",
-        # What cannot be compiled cannot be shipped, whatever its sizes: footprint says no, too.
+        # A model that cannot be compiled cannot be shipped, whatever its sizes.
         refusal=BROKEN if fit.fits is None and fit.code is not None else GOOD,
         seconds=fit.seconds or 0.0,
         given=given,
@@ -393,7 +393,7 @@ def _fit_check(
 
 
 def _said_here(why: Words) -> Words:
-    """Why there is no answer; what a compile could leave to the CPU is no setting of a budget."""
+    """Return why there is no verdict, without the partition remedy, which a budget cannot set."""
     if isinstance(why, str) or Setting("partition") not in why:
         return why
     at = why.index(Setting("partition"))
@@ -403,7 +403,7 @@ def _said_here(why: Words) -> Words:
 def check_all(
     tasks: Sequence[BudgetTask], say: Callable[[str], object] | None = None
 ) -> tuple[CheckedModel, ...]:
-    """A result for each file and target; `say` gets the current step."""
+    """Return a result for each file and target; report the current step to `say`."""
     found: list[CheckedModel] = []
     for task in tasks:
         if say is not None:
@@ -414,7 +414,7 @@ def check_all(
 
 
 def check_task(task: BudgetTask) -> tuple[CheckedModel, ...]:
-    """What there is to say about one file."""
+    """Return the results for one file."""
     try:
         return tuple(_results(task))
     except CannotTell as exc:
@@ -437,7 +437,7 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
 
 
 def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
-    """A file without an answer, the sentence without the path that is its name."""
+    """Return a file that failed, with the error sentence without the file's path."""
     sentence = exc.sentence(in_toml).removeprefix(f"{task.path}: ")
     target = "LPAI"
     if task.wished() == HTP:
@@ -446,7 +446,7 @@ def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel
 
 
 def in_toml(setting: Setting) -> str:
-    """A setting as a config says it: `dims = { N = 1 }`."""
+    """Return a setting in the syntax of a config: `dims = { N = 1 }`."""
     if not setting.value:
         return setting.name
     key, parts, value = setting.value.rpartition("=")
@@ -459,7 +459,7 @@ def in_toml(setting: Setting) -> str:
 
 
 def _check_names(found: Iterable[CheckedModel]) -> None:
-    """Refuses two results of one name: a baseline could not tell them apart."""
+    """Refuse two results of one name: a baseline could not distinguish them."""
     seen: set[str] = set()
     for one in found:
         if one.name in seen:

@@ -1,4 +1,4 @@
-"""Checked models: pools against budgets and against the baseline, the answer, the result."""
+"""Checked models: pools against budgets and against the baseline, the verdict, the result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BASELINE = "baseline"
 
 
 class CheckedModel(ModelCheck, frozen=True, kw_only=True):
-    """A model on one target, and what reports show of it besides the result."""
+    """A model on one target, with the extra facts that reports show beside the result."""
 
     fits: bool | None = None  # this and what follows from it are set by __post_init__
     exit_code: ExitCode = GOOD
@@ -119,20 +119,20 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
 
     @property
     def result(self) -> ModelCheck:
-        """The model in the result."""
+        """The model as part of the result."""
         facts = {name: getattr(self, name) for name in ModelCheck.__struct_fields__}
         return ModelCheck(**facts | {"seconds": round(self.seconds, 6)})
 
 
 def grown_words(change: PoolChange) -> str:
-    """Say that a pool grew, and by how much."""
+    """Return a sentence about the growth of a pool."""
     size, more = f"{change.after_bytes:,}", f"{change.change_bytes:,}"
     return f"{change.pool} takes {size} bytes, {more} more than the baseline"
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRun:
-    """All models of a config, checked."""
+    """All models of a config after the check."""
 
     config: str
     models: tuple[CheckedModel, ...]
@@ -144,18 +144,18 @@ class BudgetRun:
 
     @property
     def exit_code(self) -> ExitCode:
-        """The worst of all."""
+        """The worst exit code of all models."""
         codes = {model.exit_code for model in self.models}
         return next((code for code in _WORST if code in codes), GOOD)
 
     def updated(self) -> BudgetRun:
-        """The run once its numbers are accepted: growth is no reason to fail, a budget still is."""
+        """Return the run with its numbers accepted: growth no longer fails, a budget still does."""
         models = tuple(structs.replace(model, change=None) for model in self.models)
         return replace(self, models=models, is_updated=True)
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Models that the baseline does not have."""
+        """Names of models that the baseline lacks."""
         if not self.has_baseline:
             return ()
         return tuple(one.name for one in self.models if one.change is None and not one.refusal)
@@ -219,14 +219,14 @@ _LARGEST = 64 << 20  # bytes
 
 
 def read_baseline(path: Path) -> Baseline | None:
-    """The accepted numbers; None where there is no such file yet."""
+    """Return the accepted numbers; None if there is no such file yet."""
     if not is_there(path):
         return None
     return read_accepted(read_bytes(path, _LARGEST), path)
 
 
 def read_accepted(data: bytes | str, path: Path) -> Baseline:
-    """The accepted numbers in the content of a baseline."""
+    """Parse the accepted numbers in a baseline."""
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as exc:
@@ -240,7 +240,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
 def against(
     models: Sequence[CheckedModel], accepted: Baseline, tolerance: Tolerance
 ) -> tuple[tuple[CheckedModel, ...], tuple[str, ...]]:
-    """The models with what changed of each, and the names that are no longer checked."""
+    """Return the models with their changes, and the baseline names no longer checked."""
     by_name = dict(accepted.models)
     counts = WhatCounts(tolerance)
     found = []
@@ -256,7 +256,7 @@ def against(
 
 
 def write_baseline(path: Path, run: BudgetRun) -> None:
-    """Write the numbers of this run; a model without an answer keeps its old ones."""
+    """Write the numbers of this run; a model that could not be checked keeps its old numbers."""
     kept = read_baseline(path) if run.has_baseline else None
     models: dict[str, AcceptedModel] = {}
     for model in run.models:
@@ -264,7 +264,7 @@ def write_baseline(path: Path, run: BudgetRun) -> None:
             models[model.name] = _accepted(model)
         elif kept is not None and model.name in kept.models:
             models[model.name] = kept.models[model.name]
-    # Sorted, a line for each number: git shows a change as what it is.
+    # Sorted, one line per number: git then shows small diffs.
     ordered = {name: models[name] for name in sorted(models)}
     write_whole(path, encode(Baseline(models=ordered)).encode("ascii"))
 

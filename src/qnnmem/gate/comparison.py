@@ -1,4 +1,4 @@
-"""Two results compared: subjects paired by name, then pools, tensors and verdicts of each pair."""
+"""Compare two results: pair subjects by name, then compare their pools, tensors and verdicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """How much a pool may grow: so many bytes or that part of it, whichever is more."""
+    """The allowed growth of a pool: bytes or a share of the pool, whichever is more."""
 
     size: int = 0
     fraction: float = 0.0
@@ -44,14 +44,14 @@ NO_GROWTH = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class WhatCounts:
-    """What makes a result worse: growth of these pools beyond the tolerance."""
+    """The criterion of a worse result: growth of these pools beyond the tolerance."""
 
     tolerance: Tolerance = NO_GROWTH
     pools: tuple[str, ...] = ()  # all where none is named
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """Bytes, a share, or both."""
+    """Parse bytes, a share, or both."""
     size, fraction = 0, 0.0
     for word in text.split(" or "):
         found = _PERCENT.fullmatch(word)
@@ -76,7 +76,7 @@ def verdict_of(
     vanished: Sequence[str],
     failing: Sequence[str],
 ) -> str:
-    """Worse, better, mixed or neither, and by what; the largest change first."""
+    """Return worse, better, mixed or neither, and the changes, the largest first."""
     if not (appeared or vanished or any(subject.is_changed for subject in subjects)):
         return "unchanged: the compared numbers and verdicts are equal"
     losses = [f"{shorten(name)} is new and does not fit" for name in failing]
@@ -124,7 +124,7 @@ def _largest_first(pools: Sequence[PoolChange]) -> list[PoolChange]:
 
 
 def _together(subjects: Sequence[SubjectChange]) -> str:
-    """The sum of all pools of LPAI; nothing for pools that overlap."""
+    """Return the change of the sum of all LPAI pools; empty if no such sum makes sense."""
     pools = {pool.pool: pool for subject in subjects for pool in subject.pools}
     parts = [pools[name] for name in _DISJOINT if name in pools]
     known = all(part.change_bytes is not None for part in parts)
@@ -138,7 +138,7 @@ def _together(subjects: Sequence[SubjectChange]) -> str:
 def _neither(
     subjects: Sequence[SubjectChange], appeared: Sequence[str], vanished: Sequence[str]
 ) -> Iterator[str]:
-    """What differs and is neither better nor worse."""
+    """Yield differences that are neither better nor worse."""
     for names, word in ((vanished, "gone"), (appeared, "new")):
         yield from [f"{shorten(names[0])} is {word}"] if len(names) == 1 else []
         yield from [f"{len(names):,} are {word}"] if len(names) > 1 else []
@@ -152,20 +152,20 @@ def _neither(
 
 
 def turned_words(turned: VerdictChange) -> str:
-    """A question with another answer than before."""
+    """Return a question whose verdict changed, with both verdicts."""
     question = shorten(turned.question, 100)
     return f"{question} changed from '{turned.before}' to '{turned.after}'"
 
 
 def limit_words(limit: LimitChange) -> str:
-    """A budget before and after."""
+    """Return a budget before and after."""
     sizes = (limit.before_bytes, limit.after_bytes)
     before, after = ("none" if size is None else f"{size:,}" for size in sizes)
     return f"{shorten(limit.name)}: {before}, now {after}"
 
 
 def percent(pool: PoolChange) -> str:
-    """The change of a pool in percent; empty where that is not known."""
+    """Return the change of a pool in percent; empty if it is not known."""
     return "" if pool.fraction is None else f"{100 * pool.fraction:+.1f} %"
 
 
@@ -187,7 +187,7 @@ def compare_results(
     *,
     names: tuple[str, str] = ("the first", "the second"),
 ) -> DiffResult:
-    """Two results as read from JSON; UsageError where they have nothing in common."""
+    """Compare two results read from JSON; raise UsageError if they have nothing in common."""
     first, second = subjects_of(before, names[0]), subjects_of(after, names[1])
     kinds = [{one.kind for one in side} for side in (first, second)]
     if first and second and not kinds[0] & kinds[1]:
@@ -199,7 +199,7 @@ def compare_results(
 def compare_subjects(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject], counts: WhatCounts = ALL
 ) -> DiffResult:
-    """The comparison of what two results are about."""
+    """Compare the subjects of two results."""
     _check_pools(counts, [*before, *after])
     pairs = _pairs(before, after)
     paired = {id(one) for pair in pairs for one in pair}
@@ -238,14 +238,14 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Those with the same name, then those whose names differ by folder, then the only ones."""
+    """Pair subjects by full name, then by name without folder, then if only one is left."""
     left, right = list(before), list(after)
     found: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [
         lambda one: (one.file, one.part),
         lambda one: (PurePath(one.file).name, one.part),
     ]
-    # One file on each side: its name says nothing, as of a model before and after a change.
+    # With one file on each side the name does not matter: a model before and after a change.
     if len({one.file for one in left}) == len({one.file for one in right}) == 1:
         keys.append(lambda one: ("", one.part))
     if len(left) == len(right) == 1:
@@ -295,7 +295,7 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
             continue
         bounds = pool in before.at_most, pool in after.at_most
         if bounds[0] is not bounds[1]:
-            # An upper bound may be less than a number that is exact, or more.
+            # An upper bound may be above or below an exact number.
             side, other = ("before", "after") if bounds[0] else ("after", "before")
             why = f"not comparable: {shorten(pool)} {side} is at most that much, but exact {other}"
             yield PoolChange(pool, old, new, bound=cast(Side, side), not_comparable=why)
@@ -338,7 +338,7 @@ def _verdicts(before: ResultSubject, after: ResultSubject) -> Iterator[VerdictCh
         old = before.answers.get(question, before.unasked)
         new = after.answers.get(question, after.unasked)
         if before.limits is not None and after.limits is not None:
-            # An answer to a question that is new says nothing about what was: neither is worse.
+            # The verdict on a new question has no predecessor: it is neither better nor worse.
             old = old or (new and replace(new, words=_UNASKED))
             new = new or (old and replace(old, words=_UNASKED))
         if old is not None and new is not None and old != new:

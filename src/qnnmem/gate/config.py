@@ -1,4 +1,4 @@
-"""Budgets as they are written: `[tool.qnnmem]` of pyproject.toml, or qnnmem.toml."""
+"""Budgets in `[tool.qnnmem]` of pyproject.toml, or in qnnmem.toml."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class BudgetEntry:
     line: int | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value for this entry, else the common one."""
+        """Return the value for this entry, else the common value."""
         return self.own.get(key, self.common.get(key, default))
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """Everything that is to be checked."""
+    """All entries to check."""
 
     path: Path
     entries: tuple[BudgetEntry, ...]  # those with a table of their own first
@@ -53,7 +53,7 @@ class BudgetConfig:
 
     @property
     def folder(self) -> Path:
-        """What names in it are relative to."""
+        """Folder that names in the config are relative to."""
         return self.path.parent
 
 
@@ -68,7 +68,7 @@ def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
     named = folder / name
     try:
         roots = [top.resolve() for top in known]
-        # By its words too: the parent of a linked folder or of a pattern is not where it seems.
+        # Check the unresolved path too: `..` after a linked folder leads elsewhere.
         places = (named.resolve(), Path(os.path.normpath(named)).resolve())
         is_inside = all(any(map(place.is_relative_to, roots)) for place in places)
     except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
@@ -78,7 +78,7 @@ def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
 
 
 def find_config(start: Path) -> Path:
-    """The nearest file with budgets, from a folder upwards to the top of the repository."""
+    """Return the nearest file with budgets, from a folder up to the top of the repository."""
     for folder in (start, *start.parents):
         if is_there(folder / OWN):
             return folder / OWN
@@ -95,7 +95,7 @@ def find_config(start: Path) -> Path:
 
 
 def read_config(path: Path) -> BudgetConfig:
-    """The budgets of a file; UsageError with the key that is wrong."""
+    """Read the budgets of a file; raise UsageError that names a wrong key."""
     section = _section(path)
     if section is None:
         raise UsageError("it has no [tool.qnnmem]", where=path)
@@ -121,7 +121,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
 
 
 def _bounded(path: Path, text: str) -> str:
-    """The text, refused where a key has so many parts that reading it takes minutes."""
+    """Return the text; refuse a key with so many parts that parsing it takes minutes."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > _MOST_DOTS and _QUOTED.sub("", line).count(".") > _MOST_DOTS:
             raise LoadError(path, f"line {number} has a key of more than {_MOST_DOTS} parts")
@@ -160,7 +160,7 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
 
 
 def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> Iterator[str | Path]:
-    """The models, as names or patterns, and files that hold values of inputs."""
+    """Yield the models, as names or patterns, and files that hold values of inputs."""
     for entry in entries:
         yield from entry.paths
     for settings in (common, *(entry.own for entry in entries)):
@@ -169,11 +169,11 @@ def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> I
 
 
 def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
-    """An entry out of Python's keywords: settings as in a file, and pools beside them."""
+    """Return an entry from Python keywords: settings as in a file, and pools beside them."""
     pools = dict(given.get("budget", {}))
     settings: dict[str, Any] = {}
     for name, value in given.items():
-        # `io` is a place or a pool, told apart by what is said of it.
+        # `io` is a place or a pool, distinguished by its value.
         if name in KEYS and (name != "io" or value in ("inside", "outside")):
             settings[name] = value
         elif is_pool(name):
@@ -215,7 +215,7 @@ def _tolerance(value: object) -> Tolerance:
 
 
 def _line(lines: Sequence[str], name: str) -> int | None:
-    """Where a file is named, for those who show a finding beside the line."""
+    """Return the line that names a file, so that a finding can be shown there."""
     found: Iterator[int] = (
         at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
     )

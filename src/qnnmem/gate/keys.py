@@ -26,26 +26,26 @@ _ALSO: Mapping[str, Mapping[str, str]] = {
 
 
 def pools_of(target: str) -> tuple[str, ...]:
-    """The pools of a target, without other spellings."""
+    """Return the pools of a target, without alternative spellings."""
     from qnnmem.htp.fit import POOLS
 
     return LPAI_POOLS if target == LPAI else POOLS
 
 
 def pool_of(name: str, target: str) -> str | None:
-    """The pool of a target that a word means; None where it has none of that name."""
+    """Return the pool of a target that a word names; None if it has no such pool."""
     word = name.strip().lower().replace("_", "-")
     word = _ALSO[target].get(word, word)
     return word if word in pools_of(target) else None
 
 
 def is_pool(name: str) -> bool:
-    """Return whether a word means a pool of any target."""
+    """Return whether a word names a pool of any target."""
     return pool_of(name, LPAI) is not None or pool_of(name, HTP) is not None
 
 
 def check_pool(name: str) -> None:
-    """Refuses a word that means no pool at all."""
+    """Refuse a word that names no pool of any target."""
     if not is_pool(name):
         known = every_pool()
         meant = nearest(name, known)
@@ -54,7 +54,7 @@ def check_pool(name: str) -> None:
 
 
 def every_pool() -> tuple[str, ...]:
-    """All words that a budget may have."""
+    """Return all words that a budget may use."""
     others: Iterable[str] = (word for also in _ALSO.values() for word in also)
     return tuple(dict.fromkeys((*LPAI_POOLS, *pools_of(HTP), *others)))
 
@@ -64,7 +64,7 @@ Reader = Callable[[object, str], Any]
 
 
 def words(value: object, what: str) -> tuple[str, ...]:
-    """Return a text or several."""
+    """Return one text or several as a tuple."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not found or len(found) > _MAX_ITEMS:
         raise UsageError(f"{what} is a text or a list of them")
@@ -102,7 +102,7 @@ def _budget(item: Reader, value: object, what: str) -> Mapping[str, Any]:
 
 
 def _reader(field: OptionField) -> Reader:
-    """Return what reads the TOML value of an option; `name=value` options are tables."""
+    """Return the reader of an option's TOML value; `name=value` options are tables."""
     opt = field.opt
     if opt.choices:
         return partial(_choice, opt.choices)
@@ -124,7 +124,7 @@ def bounds_of(field: OptionField) -> tuple[float, float]:
 
 
 def keys_of(group: type[Options]) -> dict[str, Reader]:
-    """Return the keys of an options type, with what reads the value of each."""
+    """Return the keys of an options type, with a reader for each value."""
     return {field.key: _reader(field) for field in option_fields(group) if field.is_shared}
 
 
@@ -139,5 +139,5 @@ def _all_keys() -> dict[str, tuple[str | None, Reader]]:
     }
 
 
-# What an entry may say, with the target that it is for; `None`: for both.
+# Keys of an entry, with the target they apply to; `None`: both targets.
 KEYS: Mapping[str, tuple[str | None, Reader]] = _all_keys()

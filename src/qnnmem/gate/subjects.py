@@ -1,4 +1,4 @@
-"""What of a result is compared: numbers by pool, tensors by name, verdicts by question."""
+"""The comparable parts of a result: numbers by pool, tensors by name, verdicts by question."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qnnmem.results.sweep import SweepResult
 from qnnmem.results.together import TogetherResult
 from qnnmem.text import quote
 
-# What two results must both be to be compared.
+# Kinds of subjects; only two results of the same kind can be compared.
 LPAI, HTP, LOG, FIX, SWEEP = (
     "plan of memory",
     "bill or fit on HTP",
@@ -31,7 +31,7 @@ LPAI, HTP, LOG, FIX, SWEEP = (
     "fix",
     "sweep",
 )
-# How good an answer is; of two answers the one with the higher number is worse.
+# Ranks of verdicts; the higher number is worse.
 GOOD, OPEN, BAD, NONE = range(4)
 _RANKS = {True: GOOD, None: OPEN, False: BAD}
 _WORDS = {True: "fits", None: "cannot tell", False: "does not fit"}
@@ -39,27 +39,27 @@ _WORDS = {True: "fits", None: "cannot tell", False: "does not fit"}
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswer:
-    """A verdict in words, and how good it is."""
+    """A verdict in words, and its rank."""
 
     words: str
     rank: int = GOOD
 
 
 def fit_answer(fits: bool | None) -> ComparedAnswer:
-    """Yes, no or cannot tell."""
+    """Return the verdict: yes, no or cannot tell."""
     return ComparedAnswer(_WORDS[fits], _RANKS[fits])
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectTensor:
-    """Where a tensor lies and how much it takes."""
+    """A tensor's pool and size."""
 
     pool: str
     size: int
 
 
 def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectTensor]:
-    """Tensors by name, with pool and size; several of one name are added up."""
+    """Return tensors by name, with pool and size; tensors of the same name are added up."""
     tensors: dict[str, SubjectTensor] = {}
     for name, pool, size in found:
         before = tensors.get(name)
@@ -69,7 +69,7 @@ def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectT
 
 @dataclass(frozen=True, slots=True)
 class ResultSubject:
-    """One thing that a result is about: a file, a file on one SoC, a graph."""
+    """A subject of a result: a file, a file on one SoC, a graph."""
 
     kind: str  # what it may be compared with
     file: str
@@ -93,7 +93,7 @@ class ResultSubject:
 
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
-    """What a result is about, as read from JSON; UsageError where it cannot be compared."""
+    """Return the subjects of a result read from JSON; raise UsageError if it is not comparable."""
     name = schema_in(result)
     if name not in (*COMPARED, schema_name(ErrorResult)):
         known = ", ".join(COMPARED)
@@ -120,7 +120,7 @@ def _subjects(found: SchemaDocument) -> Iterator[ResultSubject]:
 
 
 def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
-    """A plan."""
+    """Yield the subject of a plan."""
     pools = plan.pools
     answers = {"file": ComparedAnswer("planned")}
     if plan.budgets:
@@ -129,7 +129,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     if plan.tcm is not None:
         pools["tcm"] = plan.tcm.need_bytes
         answers["TCM"] = fit_answer(plan.tcm.fits)
-    # A plan without a proof may be as good: worth a line, no reason to fail.
+    # A plan without a proof may be as good: mention it, but do not fail.
     answers["proof"] = ComparedAnswer(plan.scope.value)
     yield ResultSubject(
         LPAI,
@@ -150,7 +150,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
 
 
 def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
-    """Models that share their pools, and each of them alone."""
+    """Yield models that share their pools, and each of them alone."""
     answers = {"models": ComparedAnswer(" + ".join(model.name for model in found.models))}
     answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in found.budgets}
     pools = found.pools
@@ -175,7 +175,7 @@ def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
 
 
 def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
-    """Each graph of an LPAI binary."""
+    """Yield each graph of an LPAI binary."""
     for graph in binary.graphs:
         tcm = graph.tcm
         yield ResultSubject(
@@ -198,7 +198,7 @@ def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
 
 
 def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
-    """What the best remedy came to."""
+    """Yield the subject of a fix: its best remedy."""
     best = fix.chosen
     same = ComparedAnswer("the same") if best.identical else ComparedAnswer("not the same", OPEN)
     answers = {"file": ComparedAnswer("tried"), "results": same}
@@ -218,7 +218,7 @@ def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
 
 
 def bill_subjects(bill: Bill) -> Iterator[ResultSubject]:
-    """A bill."""
+    """Yield the subjects of a bill."""
     found = bill.process_domain
     domain = None if found is None else found.high
     only_bound = found is not None and found.low != found.high
@@ -249,12 +249,12 @@ def _items(items: Iterable[BillItem]) -> dict[str, SubjectTensor]:
     return tensors_by_name((one.name, one.kind, one.bytes) for one in items if one.kind != "part")
 
 
-# Needs that are no part of a bill have the names that a bill has for them.
+# Needs outside a bill use the names that a bill has for them.
 _NEEDS = {"compile": "compile estimate", "pd": "process domain", "host-ram": "host RAM"}
 
 
 def fit_subjects(fit: FitResult) -> Iterator[ResultSubject]:
-    """A file on each SoC."""
+    """Yield a file on each SoC."""
     for soc in fit.socs:
         needs = {_NEEDS[one.pool]: one.need_high for one in soc.checks if one.pool in _NEEDS}
         answers = {"file": fit_answer(soc.fits)}
@@ -297,7 +297,7 @@ _STATES = {
 
 
 def sweep_subjects(sweep: SweepResult) -> Iterator[ResultSubject]:
-    """Each setting."""
+    """Yield each setting."""
     for row in sweep.rows:
         sizes = {name: getattr(row, field) for name, field in _SWEPT.items()}
         only_bound = row.pd_low is not None and row.pd_low != row.pd_need
@@ -316,7 +316,7 @@ def sweep_subjects(sweep: SweepResult) -> Iterator[ResultSubject]:
 
 
 def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
-    """All logs that were read together."""
+    """Yield all logs that were read together, as one subject."""
     missing: dict[str, int] = {}
     answers: dict[str, ComparedAnswer] = {}
     for incident in found.incidents:
@@ -346,7 +346,7 @@ _CODE_RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
 
 
 def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
-    """Each model on each target."""
+    """Yield each model on each target."""
     for model in found.models:
         yield ResultSubject(
             CHECK,
@@ -364,19 +364,19 @@ def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
 
 
 def baseline_subjects(found: Baseline) -> Iterator[ResultSubject]:
-    """Each model as it was accepted."""
+    """Yield each model with its accepted numbers."""
     yield from (accepted_subject(name, model) for name, model in found.models.items())
 
 
 def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
-    """A model by its pools and by the tensors at its peak."""
+    """Return a model by its pools and by the tensors at its peak."""
     return ResultSubject(
         CHECK,
         name,
         pools=model.pools,
         at_most=frozenset(model.at_most or ()),
         tensors={tensor: SubjectTensor("peak", size) for tensor, size in model.peak.items()},
-        # Without tensors on one side nothing is known of those on the other.
+        # Without tensors on one side, missing tensors mean nothing.
         has_all_tensors=bool(model.peak),
         settings=model.settings,
     )

@@ -1,7 +1,7 @@
 """The HTP backend: the real library in a child process, context binaries, the memory bill.
 
-`open` is the short way to execute a context binary with registered memory. The classes named after
-QNN's own objects are the long one, call by call.
+`open` executes a context binary with registered memory in one call. The classes named after QNN's
+own objects make the same calls one by one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 
 
 def open(path: Any, **options: Any) -> HtpSession:
-    """A context binary, ready to run; see `HtpSession` for the options."""
+    """Open a context binary for execution; see `HtpSession` for the options."""
     from qnnmem.htp.qmem.client import HtpSession
 
     return HtpSession(path, **options)

@@ -40,16 +40,16 @@ def bill_of(
     weights: tuple[BillItem, ...] = (),
     file: str = "",
 ) -> Bill:
-    """The bill of a context for a SoC, by default the one it was made for.
+    """Return the bill of a context for a SoC, by default the one it was made for.
 
-    `log` is what the library said while it compiled or loaded this context, `host_ram` the peak of
-    the process that compiled it; `weights` names the largest weights, which only the model knows;
-    `file` names the model or the binary in the result.
+    `log` is the library's log of the compile or load, `host_ram` the peak memory of the compile.
+    `weights` lists the largest weights, which only the model knows; `file` names the model or the
+    binary in the result.
     """
     log = log or CompileLog()
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
     soc = soc or made_for
-    # What a graph needs was decided when it was made: on a SoC with less VTCM it needs no less.
+    # The compiler fixed the needs of a graph: a SoC with less VTCM does not reduce them.
     graphs = tuple(_graph_bill(context, graph, made_for or soc, log) for graph in context.graphs)
     parts = _parts(context, graphs)
     formula = RAM_FORMULA + (_MANY if len(graphs) > 1 else "")
@@ -94,7 +94,7 @@ def _parts(context: HtpContext, graphs: tuple[GraphBill, ...]) -> BillParts:
 
 
 def dominant_part(parts: BillParts) -> PartName | None:
-    """The largest part that is known."""
+    """Return the name of the largest part with a known size."""
     known = [(name, part.value) for name, part in named_parts(parts) if part and part.value]
     return max(known, key=lambda entry: entry[1], default=(None, 0))[0]
 
@@ -129,7 +129,7 @@ def _graph_bill(
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:
-    """Once per context: each graph states the same pool."""
+    """Return the pool of shared weights, counted once: every graph states the same pool."""
     stated = [g.shared_weights for g in context.graphs if g.shared_weights is not None]
     if not stated:
         return None
@@ -143,33 +143,33 @@ LARGEST = 10  # tensors named in a bill
 
 
 def file_source(context: HtpContext) -> str:
-    """Words for a number that the file states."""
+    """Return the source text of a number that is stored in the file."""
     return f"file of QAIRT {context.build_id[:40]}"
 
 
 def logged(value: int | None, log: CompileLog) -> Sourced | None:
-    """A number that the library printed."""
+    """Return a number that the library printed, with its source."""
     return None if value is None else Sourced(value, Origin.MEASURED, log_source(log))
 
 
 def log_source(log: CompileLog) -> str:
-    """Words for a number that the library printed."""
+    """Return the source text of a number that the library printed."""
     return f"log of QAIRT {(log.library_version or 'without version')[:40]}"
 
 
 def loaded_graphs(log: CompileLog) -> tuple[PdGraph, ...]:
-    """The graphs of the context that was loaded last."""
+    """Return the graphs of the context that was loaded last."""
     last = last_estimate(log)
     return () if last is None else last.graphs
 
 
 def last_estimate(log: CompileLog) -> PdEstimate | None:
-    """The process-domain estimate of the context that was loaded last."""
+    """Return the process-domain estimate of the context that was loaded last."""
     return log.pd_estimates[-1] if log.pd_estimates else None
 
 
 def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
-    """The sum of parts; None where one of them is not known."""
+    """Return the sum of the parts; None if any of them is unknown."""
     result = 0
     for part in parts:
         if part is None:
@@ -179,15 +179,15 @@ def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
 
 
 def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """The sum of a part over graphs; a single graph keeps its own origin."""
+    """Return the sum of a part over all graphs; a single graph keeps its own origin."""
     given = tuple(parts)
     return given[0] if len(given) == 1 else total(given, "sum over graphs")
 
 
 def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """The largest part over graphs; None where one of them is not known.
+    """Return the largest part over all graphs; None if any of them is unknown.
 
-    For memory that graphs use in turn, and for needs with a limit for each graph.
+    Used for memory that graphs use in turn, and for needs with a limit for each graph.
     """
     given = tuple(parts)
     known = [part for part in given if part is not None]
@@ -197,13 +197,13 @@ def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
 
 
 def exact_io(graph: HtpGraph) -> Sourced | None:
-    """The sum of inputs and outputs; None where a data type is not known."""
+    """Return the sum of inputs and outputs; None if a data type is unknown."""
     size = graph.io_exact
     return None if size is None else Sourced(size, Origin.COMPUTED, "sum of inputs and outputs")
 
 
 def rounded_io(graph: HtpGraph) -> Sourced | None:
-    """The sum with each tensor rounded up, as newer files store it."""
+    """Return the sum of inputs and outputs, each rounded up as newer files store it."""
     if graph.io_exact is None:
         return None
     unit = htp_constant("io", "unit").value
@@ -213,7 +213,7 @@ def rounded_io(graph: HtpGraph) -> Sourced | None:
 
 
 def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
-    """The largest inputs and outputs of all graphs."""
+    """Return the largest inputs and outputs over all graphs."""
     items = (
         BillItem(graph.name, tensor.name, kind, tensor.nbytes)
         for graph in context.graphs
@@ -225,7 +225,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """VTCM that a graph uses: the stored value, unless an unset option stores the same."""
+    """Return the VTCM that a graph uses; the stored value, unless it may be a default."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
@@ -237,13 +237,13 @@ def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced 
 
 
 def logged_vtcm(name: str, log: CompileLog) -> int | None:
-    """VTCM that the compiler used or the loader reserves."""
+    """Return the VTCM that the compiler used or the loader reserves."""
     loaded = (graph.vtcm for graph in loaded_graphs(log) if graph.name == name)
     return next(loaded, None) if log.vtcm_size is None else log.vtcm_size
 
 
 def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
-    """Whether the stored VTCM may come from an unset option, and the SoC has another size."""
+    """Return whether the stored VTCM may be a default that is wrong for this SoC."""
     return graph.vtcm == htp_constant("vtcm", "unset").value != largest_size.value
 
 
@@ -265,9 +265,9 @@ def graph_pd(
     vtcm: Sourced | None,
     stored_vtcm: Sourced | None,
 ) -> SizeRange | None:
-    """The loader's estimate as a range.
+    """Return the loader's estimate of one graph as a range.
 
-    The run list is not known exactly, nor is VTCM if the file may understate it.
+    The size of the run list is not known exactly, nor is VTCM if the file may understate it.
     """
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
@@ -285,7 +285,7 @@ def _percent(size: int, name: str) -> int:
 
 
 def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | None:
-    """The loader's estimate for one graph, from the parts that its log states."""
+    """Return the loader's estimate for one graph, from the parts in its log."""
     found = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
     if found is None:
         return None
@@ -328,7 +328,7 @@ def _in_units(weights: int) -> int:
 
 
 NO_OUTPUTS = "no-outputs"
-# With one of these traps a binary, or a part of a file, is not judged.
+# A binary or part of a file with one of these traps gets no verdict.
 UNJUDGED = (NO_OUTPUTS, "unread-part", "claim", "several-socs", "too-many-domains")
 
 
@@ -339,9 +339,9 @@ def find_traps(
     log: CompileLog,
     vtcm: Sourced | None = None,
 ) -> Iterator[Trap]:
-    """The traps of a context that is billed for a SoC, in order of weight.
+    """Yield the traps of a context that is billed for a SoC, most important first.
 
-    `vtcm` is what the graph that needs most of it really uses.
+    `vtcm` is the true use of the graph that needs most VTCM.
     """
     if soc is None:
         option = flag(Setting("soc"))
@@ -401,7 +401,7 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
 
 
 def wrong_architecture(made: int | None, soc: Soc) -> str:
-    """Why a binary cannot run on a SoC with an older Hexagon than the one it was made for."""
+    """Return why a binary for a newer Hexagon cannot run on this SoC; empty if it can."""
     if made is None or soc.arch is None or made <= soc.arch:
         return ""
     return (

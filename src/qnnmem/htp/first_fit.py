@@ -1,4 +1,4 @@
-"""Contexts in process domains: first-fit, as the loader does it, and the best order."""
+"""Placement of contexts in process domains: first-fit, as the loader does it, and optimal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXACT_UP_TO = 12  # contexts whose best grouping is searched for
 
 
 def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None) -> Placement:
-    """First-fit: each context goes to the first domain with room, else a new one is opened."""
+    """Place each context in the first domain with room, else in a new domain."""
     order = tuple(range(len(sizes)) if order is None else order)
     members: list[list[int]] = []
     used: list[int] = []
@@ -34,10 +34,10 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
 
 
 def best_order(sizes: Sequence[int], budget: int) -> Placement:
-    """An order with the fewest domains: exact for a few contexts, else the largest first.
+    """Return an order with the fewest domains: exact for a few contexts, else largest first.
 
-    Loading group after group needs no more domains than there are groups: a context finds room in
-    its own group's domain at the latest.
+    Loading group by group needs no more domains than there are groups: each context fits at least
+    in the domain of its own group.
     """
     falling = sorted(range(len(sizes)), key=lambda one: (-sizes[one], one))
     greedy = place(sizes, budget, falling)
@@ -51,7 +51,7 @@ def best_order(sizes: Sequence[int], budget: int) -> Placement:
 def _search(
     items: list[int], sizes: Sequence[int], budget: int, greedy: Placement
 ) -> list[list[int]]:
-    """Fewest groups by branch and bound, the largest context first."""
+    """Find the fewest groups by branch and bound, largest context first."""
     best = [list(domain.contexts) for domain in greedy.domains]
     fewest = -(-sum(sizes[one] for one in items) // budget) if items else 0
 
@@ -65,7 +65,7 @@ def _search(
         one, tried = items[number], set()
         for place_, full in enumerate(used):
             if full + sizes[one] <= budget and full not in tried:
-                tried.add(full)  # domains as full as each other are alike
+                tried.add(full)  # equally full domains are interchangeable
                 groups[place_].append(one)
                 used[place_] += sizes[one]
                 step(number + 1, groups, used)

@@ -1,4 +1,4 @@
-"""Does it fit: what a bill or a refusal needs against each limit of a SoC, in bytes."""
+"""Compares the needs of a bill or a refusal with each limit of a SoC, in bytes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from qnnmem.text import counted
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-# Pools that have a limit, and what they are called.
+# Titles of the pools that have a limit.
 TITLES = {
     "compile": "compile limit",
     "pd": "process domain",
@@ -67,7 +67,7 @@ POOLS = tuple(TITLES)
 
 
 class Suggestion(Struct, frozen=True):
-    """A nearby setting, and what became of it."""
+    """A nearby setting, and the result of trying it."""
 
     setting: Setting
     reason: Words
@@ -80,14 +80,14 @@ class Suggestion(Struct, frozen=True):
 
 
 class Fit(FitFacts, frozen=True):
-    """The answer for one SoC; `fits` is None if undecided."""
+    """The verdict for one SoC; `fits` is None if undecided."""
 
     soc: Soc
     fits: bool | None
-    why: Words = ""  # for anything but yes
+    why: Words = ""  # empty if it fits
     nearby: tuple[Suggestion, ...] = ()
-    seconds: float | None = None  # of compiling
-    evidence: tuple[str, ...] = ()  # the decisive line and what follows it
+    seconds: float | None = None  # duration of the compile
+    evidence: tuple[str, ...] = ()  # the decisive line and the lines after it
 
     @property
     def suggestions(self) -> tuple[Suggestion, ...]:
@@ -96,12 +96,12 @@ class Fit(FitFacts, frozen=True):
 
     @property
     def tried(self) -> tuple[Suggestion, ...]:
-        """Settings that were compiled without success."""
+        """Settings that were compiled but did not fit."""
         return tuple(one for one in self.nearby if one.state in ("failed", "unfinished"))
 
 
 def fit_result(fits: Sequence[Fit], file: str) -> FitResult:
-    """The answers for a file on each SoC, as they are shown and written."""
+    """Return the verdicts for a file on each SoC, ready to be shown and written."""
     whole = worst_answer(fit.fits for fit in fits)
     return FitResult(file=file, answer=answer_name(whole), socs=tuple(map(_soc_fit, fits)))
 
@@ -134,7 +134,7 @@ _LIMIT_OF = {
 
 
 def check_pools(names: Iterable[str]) -> None:
-    """Refuses pools that no bill has."""
+    """Refuse pools that no bill has."""
     for name in names:
         if name not in POOLS:
             raise UsageError(f"'{name[:40]}' is not a pool of HTP; there are {', '.join(POOLS)}")
@@ -143,7 +143,7 @@ def check_pools(names: Iterable[str]) -> None:
 def limits(
     soc: Soc | None, budgets: Mapping[str, Sourced], compile_limit: Sourced | None = None
 ) -> dict[str, Sourced | None]:
-    """Every limit that counts by pool: those of the SoC, and those that the user set."""
+    """Return every limit by pool: those of the SoC, and those that the user set."""
     return {
         "compile": compile_limit or (soc.compile_limit if soc else None),
         "pd": pd_budget(),
@@ -153,25 +153,25 @@ def limits(
 
 
 def exactly(part: Sourced | None) -> SizeRange | None:
-    """A number that is known, as a need without a range."""
+    """Return an exactly known number as a range of one value."""
     return None if part is None else SizeRange(part, part)
 
 
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """The answer for a context binary, or for a model that was compiled to one.
+    """Return the verdict for a context binary, or for a model that was compiled to one.
 
-    A binary made for this very SoC has passed the compiler's limit: that proves more than our sum.
+    A binary made for this very SoC has passed the compiler's limit, which proves more than our sum.
     """
     checks = checks_of(bill, soc, budgets)
     fits = worst_answer(check.fits for check in checks)
     why = why_not(checks, fits)
-    # On an older Hexagon the program cannot run at all, and a compile for it gives another one.
+    # An older Hexagon cannot run this program, and compiling for it gives a different program.
     if wrong_arch := wrong_architecture(bill.dsp_arch, soc):
         fits, why = False if fits is False else None, wrong_arch
-    # What is known is the size of a part; the rest may not be computed on HTP at all.
+    # Only the size of one part is known; the rest may not run on HTP at all.
     if bill.missing_outputs and fits is not False:
         fits, why = None, bill.missing_sentence
-    # A trap that leaves something unjudged: what was not judged is not said to fit.
+    # A trap leaves a part unjudged, so the whole is never reported as fitting.
     silent = next((trap for trap in bill.traps if trap.id in UNJUDGED), None)
     if silent is not None and fits is not False:
         fits, why = None, silent.sentence
@@ -190,7 +190,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 def checks_of(
     bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
 ) -> tuple[FitCheck, ...]:
-    """A bill against every limit; without a SoC against those that all have."""
+    """Compare a bill with every limit; without a SoC, with the limits common to all SoCs."""
     return tuple(_checks(bill, soc, budgets or {}))
 
 
@@ -213,7 +213,7 @@ def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iter
 
 
 def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
-    """The check that decides, in a sentence; empty where all hold."""
+    """Return a sentence about the deciding check; empty if all limits hold."""
     for check in checks:
         if fits is False and check.fits is False and check.need and check.limit:
             missing = check.need.low.value - check.limit.value
@@ -237,7 +237,7 @@ def _unknown(check: FitCheck) -> Words:
 
 
 def _largest(bill: Bill) -> tuple[BillItem, ...]:
-    """The largest tensors, and among them the parts whose tensors have no names."""
+    """Return the largest tensors, including parts that have no tensor names."""
     parts = tuple(
         BillItem("", f"all {name}", "part", size.value)
         for name, size in (
@@ -256,7 +256,7 @@ def fit_failure(
     budgets: Mapping[str, Sourced] | None = None,
     largest: tuple[BillItem, ...] = (),
 ) -> Fit:
-    """The answer for a model that the library refused to compile."""
+    """Return the verdict for a model that the library refused to compile."""
     refusal = failure.refusal
     pool = None if refusal is None else _LIMIT_OF.get(refusal.cause)
     is_size = pool is not None and failure.outcome.kind == "refused"
@@ -322,14 +322,14 @@ def fit_made(
     options: CompileOptions,
     budgets: Mapping[str, Sourced],
 ) -> Fit:
-    """The answer for what became of a model."""
+    """Return the verdict for a compiled model or a failed compile."""
     if isinstance(made, CompileFailure):
         return fit_failure(made, budgets, model_io(path, options))
     return fit_measured(made, budgets)
 
 
 def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """The answer for a model that was compiled; never yes where the loader gave no estimate."""
+    """Return the verdict for a compiled model; never yes if the loader gave no estimate."""
     fit = fit_bill(made.bill, made.compiled.soc, budgets)
     fit = structs.replace(fit, seconds=made.compiled.outcome.seconds)
     if not made.no_estimate or fit.fits is False:
@@ -338,7 +338,7 @@ def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = No
 
 
 def model_io(path: Path, options: CompileOptions) -> tuple[BillItem, ...]:
-    """The largest inputs, outputs and weights of a model that has no bill."""
+    """Return the largest inputs, outputs and weights of a model that has no bill."""
     if is_composed(path):
         return _composed_io(path)
     from qnnmem.loader.onnx import read_guarded
@@ -371,7 +371,7 @@ def _composed_io(path: Path) -> tuple[BillItem, ...]:
 
 
 def _value(item: Any, kind: str, options: CompileOptions) -> BillItem | None:
-    tensor = item.type.tensor_type  # of a ValueInfoProto
+    tensor = item.type.tensor_type  # field of a ValueInfoProto
     free = options.dims
     sizes = [size.dim_value or free.get(size.dim_param, 0) for size in tensor.shape.dim]
     shape = options.shapes.get(item.name, tuple(sizes))
@@ -395,10 +395,10 @@ def fit_stored(
     load: bool = False,
     time_limit_s: float = LOAD_TIME_LIMIT_S,
 ) -> tuple[Fit, ...] | None:
-    """The answers for a context binary; None for a model that has to be compiled first.
+    """Return the verdicts for a context binary; None for a model that must be compiled first.
 
-    With `load` the real library says its exact estimate. Without targets the SoC counts that the
-    binary was made for.
+    With `load` the real library gives its exact estimate. Without targets, the binary's own SoC is
+    used.
     """
     try:
         context = context_of(path)
@@ -423,9 +423,9 @@ def fit_all(
     judge: Callable[[Soc], Fit],
     spread: Callable[[Callable[[Soc], Fit], list[Soc]], Iterable[Fit]] = map,
 ) -> tuple[Fit, ...]:
-    """An answer for each SoC; those alike in arch, VTCM, limit and FP16 share one compile.
+    """Return a verdict per SoC; SoCs with equal arch, VTCM, limit and FP16 share one compile.
 
-    `spread` has all compiles done, in their order: one after another, or several at a time.
+    `spread` runs all compiles and keeps their order, one by one or several at a time.
     """
     first: dict[object, Soc] = {}
     for soc in targets:
@@ -447,7 +447,7 @@ def _limit(soc: Soc) -> int | None:
     return None if soc.compile_limit is None else soc.compile_limit.value
 
 
-# --- Settings near one that does not fit, of which the likeliest are compiled ---------------------
+# --- Settings near one that does not fit; the likeliest are compiled ------------------------------
 
 
 TRIED = 3  # nearby settings that are compiled
@@ -455,7 +455,7 @@ _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for a nearby setting, beyond twice the time of the first compile
 
 
-# Compiles for a SoC and says whether the result fits.
+# Compiles for a SoC and returns whether the result fits.
 Judge = Callable[[Soc, CompileOptions], Fit]
 
 
@@ -478,10 +478,10 @@ def with_suggestions(
     *,
     converts: bool = True,
 ) -> Fit:
-    """The same answer with nearby settings, of which the first `tries` are really compiled.
+    """Return the verdict with nearby settings; the first `tries` of them are compiled.
 
-    That ends with the deadline, by default the time limit of the options from now on; what was not
-    tried by then is named all the same. `converts` says whether the model can be quantized here.
+    Compiling ends with the deadline, by default the time limit of the options from now on; settings
+    not tried by then are still listed. `converts` states whether the model can be quantized here.
     """
     if fit.fits is True:
         return fit
@@ -494,7 +494,7 @@ def with_suggestions(
         if near.setting.name == "vtcm_mb" and any(
             one.verified and one.setting.name == "vtcm_mb" for one in done
         ):
-            continue  # less VTCM than what fits already
+            continue  # less VTCM than a setting that already fits
         limit = min(ends.left_s, patience)
         left -= 1
         if left < 0 or not limit:
@@ -503,7 +503,7 @@ def with_suggestions(
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
         if answer.fits:
             done.append(Suggestion(near.setting, _spare(answer), "fits"))
-        elif answer.timed_out:  # which says nothing of it
+        elif answer.timed_out:  # a timeout says nothing about the setting
             late = f"not finished within {limit:.0f} s"
             done.append(Suggestion(near.setting, late, "unfinished"))
         else:
@@ -518,7 +518,7 @@ def _spare(fit: Fit) -> str:
 
 
 def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Settings that may fit, the likeliest first."""
+    """Yield settings that may fit, the likeliest first."""
     worst, soc = fit.worst, fit.soc
     pool = None if worst is None or worst.fits is not False else worst.pool
     if fit.fits is None and soc.fp16 is not False:
@@ -529,7 +529,7 @@ def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
         yield from _less_vtcm(fit, options)
     if pool is not None:
         yield from _smaller_dims(fit, options)
-    if pool in ("compile", "vtcm") and not _is_budget(worst):  # which no SoC changes
+    if pool in ("compile", "vtcm") and not _is_budget(worst):  # another SoC keeps the budget
         yield from _other_soc(fit, options, pool)
     if options.precision is HtpPrecision.FP16:
         reason = "halves weights and activations"
@@ -552,7 +552,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """The VTCM that a limit leaves, and half of it; RAM and process domain include VTCM."""
+    """Yield the VTCM that a limit leaves, and half of it; RAM and process domain include VTCM."""
     soc, worst = fit.soc, fit.worst
     has = options.vtcm_mb or soc.vtcm_mb
     if has is None or worst is None or worst.spare is None or worst.limit is None:
@@ -567,7 +567,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """For each free dimension: what the linear rule gives, and half."""
+    """Yield for each free dimension the size by the linear rule, and half the size."""
     worst = fit.worst
     for name, size in options.dims.items():
         if size < 2 or worst is None:
@@ -583,7 +583,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """The SoC of the nearest arch that has enough."""
+    """Yield the SoC of the nearest arch that has enough."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
@@ -592,7 +592,7 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
     arch = fit.soc.arch or 0
 
     def far(soc: Soc) -> tuple[bool, int, str]:
-        """Phones first, as most people have those."""
+        """Sort key: phones first, as most people have those, then by distance of the arch."""
         return not soc.name.startswith("SM"), abs((soc.arch or 0) - arch), soc.name
 
     best = min(found, key=far, default=None)
@@ -615,14 +615,14 @@ def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:
 
 
 class JudgedModel(NamedTuple):
-    """An answer, and whether another run would say the same."""
+    """A verdict, and whether another run would give the same."""
 
     fit: Fit
     is_final: bool
 
 
 def is_final(made: MeasuredModel | CompileFailure) -> bool:
-    """Return whether another run would say the same: a crash or a time limit may not come again."""
+    """Return whether another run would agree: a crash or a time limit may not happen again."""
     if isinstance(made, CompileFailure):
         return made.outcome.kind == "refused"
     return not made.no_estimate
@@ -653,7 +653,7 @@ class FitWorker:
 
 
 class FitCluster:
-    """Judges a model by tasks for the workers of a cluster."""
+    """Judges a model through tasks for the workers of a cluster."""
 
     def __init__(
         self,
@@ -667,7 +667,7 @@ class FitCluster:
         self._model, self._budgets = ClusterModel(path, executor, answers), budgets
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Have it judged somewhere."""
+        """Have any worker of the cluster judge the model."""
         wish = (soc.name, for_a_cluster(options), dict(self._budgets))
         found = self._model.ask(JudgedModel, judge_there, *wish)
         if found.fit.soc != soc:
@@ -683,5 +683,5 @@ class FitCluster:
 def judge_there(
     worker: Worker, model: Path, soc: str, wanted: CompileOptions, budgets: Mapping[str, Sourced]
 ) -> JudgedModel:
-    """On a worker of a cluster: judge a model."""
+    """Judge a model on a worker of a cluster."""
     return FitWorker(model, budgets, worker, None).judge(find_soc(soc), wanted)

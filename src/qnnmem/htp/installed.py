@@ -1,4 +1,4 @@
-"""The QNN library of this machine, and the commands that start workers where another one is."""
+"""The QNN library of this machine, and the commands that start workers on other machines."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from qnnmem.text import printable, sentence
 
 VARIABLE = "QNNMEM_HTP_WORKER"
 KEY = "htp_worker"
-LOCAL = ("local",)  # stands for the library of this machine
+LOCAL = ("local",)  # means the library of this machine
 SEPARATOR = ";"
 _MAX_FILE = 1 << 20
 _MAX_COMMANDS = 256
-_SHOWN = 120  # characters of a command in a sentence
+_SHOWN = 120  # characters of a command shown in a sentence
 
 Command = tuple[str, ...]
 
 
 def worker_commands() -> tuple[Command, ...]:
-    """Commands of workers in their order; none where the library of this machine is meant.
+    """Return the commands of workers in order; none for the library of this machine.
 
-    The variable goes before the file, and an empty one means this machine.
+    The environment variable overrides the config file; an empty variable means this machine.
     """
     text = os.environ.get(VARIABLE)
     if text is not None:
@@ -41,7 +41,7 @@ def worker_commands() -> tuple[Command, ...]:
 
 
 def config_path() -> Path | None:
-    """The user's configuration, not a project's: that would start what strangers wrote into it."""
+    """Return the user's config file. A project's file is never read: it could start any command."""
     base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME", "")
     if os.path.isabs(base):  # noqa: PTH117
         return Path(base, "qnnmem", "config.toml")
@@ -50,7 +50,7 @@ def config_path() -> Path | None:
 
 
 def split_commands(text: str, where: str) -> tuple[Command, ...]:
-    """Commands as a shell would split them, with a `;` that stands alone between two."""
+    """Split commands as a shell does, with a separate `;` between two commands."""
     try:
         words = shlex.split(text)
     except ValueError as exc:
@@ -86,7 +86,7 @@ def _from_file(path: Path) -> tuple[Command, ...]:
 
 
 def show_command(command: Command) -> str:
-    """A command in a sentence."""
+    """Return a command as shown in a sentence."""
     line = printable(shlex.join(command))
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
 
@@ -100,7 +100,7 @@ _LIBRARIES = ("libQnnHtp.so", "libHtpPrepare.so", "libQnnSystem.so")
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The QNN libraries of an installed package, here or where a command leads to."""
+    """The QNN libraries of an installed package, here or on a worker."""
 
     package_version: str  # of onnxruntime-qnn
     onnxruntime_version: str
@@ -115,7 +115,7 @@ class Library:
 
 @cache
 def installed_library() -> Library:
-    """The library of this machine; NoCompiler names the missing part."""
+    """Return the library of this machine; NoCompiler names the missing part."""
     from importlib.metadata import PackageNotFoundError, version
 
     check_platform(sys.platform, platform.machine())
@@ -137,7 +137,7 @@ def compiler_exists(system: str = sys.platform, machine: str = "") -> bool:
 
 
 def check_platform(system: str, machine: str) -> None:
-    """Refuses platforms for which no HTP compiler is published."""
+    """Refuse platforms for which no HTP compiler is published."""
     if not compiler_exists(system, machine):
         raise NoCompiler(
             f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}",
@@ -147,7 +147,7 @@ def check_platform(system: str, machine: str) -> None:
 
 
 def check_version(found: str) -> None:
-    """Refuses versions whose interface is not known here."""
+    """Refuse library versions with an unknown interface."""
     parts = found.split(".")
     number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
     if not (2, 7) <= number < (3, 0):

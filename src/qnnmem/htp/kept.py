@@ -20,18 +20,18 @@ from qnnmem.struct_types import ready
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__
 
-FORMAT = 2  # of the files; other formats are not read
+FORMAT = 2  # version of the files; other versions are not read
 _CHUNK = 1 << 20
 T = TypeVar("T")
 
 
 class KeptAnswers(Generic[T]):
-    """Answers about one model, found again by everything that changes them."""
+    """Cached results for one model, keyed by everything that changes them."""
 
     def __init__(
         self, wanted: type[T], path: Path, library: str, kind: str, folder: Path | None = None
     ) -> None:
-        """A `folder` that is named must take answers; the default one need not."""
+        """A `folder` given by the caller must be writable; the default folder need not be."""
         self._wanted, self._path, self._library = wanted, path, library
         kept_in = folder or self.usual_folder()
         self._cache = ResultCache(kept_in, kind, must_keep=folder is not None)
@@ -39,36 +39,36 @@ class KeptAnswers(Generic[T]):
 
     @staticmethod
     def usual_folder() -> Path:
-        """The default folder; without a home folder nothing is kept."""
+        """Return the default folder; without a home folder nothing is cached."""
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
-        """Name of an answer, empty for one that is not kept; `more` changes it as well."""
+        """Return the key of a result, empty if it is not cached; `more` is part of the key."""
         if options.calibration is not None:  # its files may change
             return ""
         self._digest = self._digest or model_digest(self._path)
-        # Several names may share an id, and an answer names its SoC.
+        # Several names may share an id, and a result contains the name of its SoC.
         settings = {**settings_of(options), **(more or {}), "name": soc.name}
         return key_of(self._digest, soc.model_id, settings, self._library)
 
     def get(self, key: str) -> T | None:
-        """A kept answer."""
+        """Return a cached result."""
         return from_kept(self._wanted, self._cache.get(key)) if key else None
 
     def put(self, key: str, answer: T) -> None:
-        """Keep an answer."""
+        """Store a result."""
         if key:
             self._cache.put(key, to_kept(answer))
 
 
 def to_kept(value: object) -> dict[str, Any]:
-    """A frozen value as JSON holds it."""
+    """Convert a frozen value to JSON types."""
     kept: dict[str, Any] = msgspec.to_builtins(value)
     return kept
 
 
 def from_kept(wanted: type[T], values: object) -> T | None:
-    """A value of a type; None where a file or another machine holds something else."""
+    """Convert JSON types to a value of a type; None if they do not match it."""
     try:
         return msgspec.convert(values, ready(wanted))
     except (msgspec.ValidationError, RecursionError, UnicodeError):
@@ -87,7 +87,7 @@ def default_folder() -> Path:
 
 
 def model_digest(path: Path) -> str:
-    """SHA-256 of a model and of the files that hold its weights."""
+    """Return the SHA-256 of a model and its weight files."""
     total = hashlib.sha256()
     for file in (path, *sorted(_weight_files(path))):
         own = hashlib.sha256()
@@ -99,8 +99,8 @@ def model_digest(path: Path) -> str:
 
 
 def _weight_files(path: Path) -> Iterator[Path]:
-    """Files beside the model that its tensors point to; missing ones are the compiler's matter."""
-    if is_composed(path):  # all is inside
+    """Yield the external data files of a model; missing files are left to the compiler."""
+    if is_composed(path):  # the file has no external data
         return
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.tensor import tensors
@@ -132,7 +132,7 @@ def _value_digest(value: InputValue) -> str:
 
 
 def settings_of(options: CompileOptions) -> dict[str, int | str]:
-    """Everything of the options that changes a result, by name."""
+    """Return every option that changes a result, by name."""
     return {
         "precision": options.precision.value,
         "vtcm_mb": options.vtcm_mb or 0,
@@ -148,7 +148,7 @@ def settings_of(options: CompileOptions) -> dict[str, int | str]:
 
 
 def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> str:
-    """Name of a result: everything that changes it goes in."""
+    """Return the key of a result, made from everything that changes it."""
     facts = {
         "format": FORMAT,
         "model": digest,
@@ -162,7 +162,7 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 @cache
 def _code() -> str:
-    """Return a key of this program's code, because another version words answers differently."""
+    """Return a key of this program's code, because other versions word results differently."""
     top = Path(__file__).parent
     states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
     return hashlib.sha256(repr(states).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The QNN library that is used: of this machine, or of a worker that a command starts."""
+"""Finds the QNN library to use: on this machine, or on a worker started by a command."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from qnnmem.text import printable, quote
 
 
 def find_library() -> Library:
-    """The library of the first worker that answers, or of this machine where none is named.
+    """Return the library of the first worker that responds, or of this machine without workers.
 
-    Raise NoCompiler if it is missing, WorkerError if the worker does not answer.
+    Raise NoCompiler if it is missing, WorkerError if the worker does not respond.
     """
     commands = worker_commands()
     if not commands:
@@ -35,7 +35,7 @@ def find_library() -> Library:
 
 
 def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
-    """The library of every worker that answers; `refused` gets why the others do not."""
+    """Yield the library of every worker that responds; other errors go to `refused`."""
     for command in worker_commands() or (LOCAL,):
         try:
             yield library_at(command)
@@ -44,7 +44,7 @@ def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
 
 
 def library_at(command: Command) -> Library:
-    """The library of one worker; the connection is kept for the next caller."""
+    """Return the library of one worker; the connection is kept for the next caller."""
     if command == LOCAL:
         return installed_library()
     from qnnmem.htp.remote.client import connect, park
@@ -55,7 +55,7 @@ def library_at(command: Command) -> Library:
 
 
 def library_or(instead: Words) -> Library:
-    """The library; where there is none, the error also says what works without."""
+    """Return the library; if it is missing, the error adds what works without it."""
     try:
         return find_library()
     except NoCompiler as missing:
@@ -63,7 +63,7 @@ def library_or(instead: Words) -> Library:
 
 
 def library_there() -> bool:
-    """Return whether a library is here, or a worker is named, which is not asked for that."""
+    """Return whether a library is installed or a worker is configured; does not contact it."""
     if worker_commands():
         return True
     try:
@@ -79,8 +79,8 @@ def library_there() -> bool:
 _SETUP = re.compile(r"QNN SetupBackend failed (.{1,2000})")
 _MISSING = re.compile(r"([^\s:/]{1,200}\.so[0-9.]*): cannot open shared object file")
 _TOO_OLD = re.compile(r"version [`'\"](GLIBC(?:XX)?_[0-9.]{1,20})['`\"] not found")
-_BUNDLED = re.compile(r"-[0-9a-f]{8}\.so")  # packages name the libraries that they bring so
-# Packages of the system libraries that compilers put into programs: Debian's name, Fedora's.
+_BUNDLED = re.compile(r"-[0-9a-f]{8}\.so")  # packages give bundled libraries such names
+# Packages of the system libraries that programs link to: Debian's name, Fedora's name.
 _PACKAGES = {
     "libatomic.so.1": ("libatomic1", "libatomic"),
     "libc++.so.1": ("libc++1", "libcxx"),
@@ -93,7 +93,7 @@ _PACKAGES = {
 
 
 def check_started(outcome: RequestOutcome) -> None:
-    """Raises NoCompiler where the library itself did not start: that says nothing of a model."""
+    """Raise NoCompiler if the library itself failed to start, whatever the model."""
     if outcome.kind != "refused":
         return
     texts = (outcome.sentence, *(line.text for line in outcome.log))

@@ -1,7 +1,7 @@
 """The log of the HTP library during a compile or a load, as typed values.
 
-A verbose log is up to a hundred megabytes of which some dozen lines matter. `KEYWORDS` picks those
-out of raw bytes; `parse_log` reads them.
+A verbose log has up to a hundred megabytes, but only a few dozen lines matter. `KEYWORDS` selects
+those lines in the raw bytes; `parse_log` reads them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qnnmem.htp.binary.context import GraphRam
 _KIB = 1 << 10
 _MIB = 1 << 20
 
-# A line is kept when it holds one of these. All errors are: the harmless ones are few.
+# A line is kept if it contains one of these. All errors are kept, as harmless ones are few.
 KEYWORDS = (
     *(b"<E>", b"ERROR:", b"[E:onnxruntime", b"bad_alloc", b"annot allocate memory"),
     *(b"terminate called", b"Unable to mmap", b"Backend build version", b"hexnn version"),
@@ -29,7 +29,7 @@ KEYWORDS = (
     *(b"estimated PD size", b"Graph memory usage summary", b"reserved space to"),
     *(b"chosen for context", b"not chosen", b"available PD", b"PD exhausted"),
     *(b"QnnGraph_finalize done", b"createFromBinary done", b"<W> VTCM", b"[qnnmem]"),
-    # Why nodes are not taken, node by node.
+    # Reasons for refused nodes, node by node.
     *(b"Validation PASSED for", b"Validation FAILED for", b"Operator type: ", b"REASON :"),
     b"mismatching",
 )
@@ -43,14 +43,14 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line without time and source file of the logger; level is E, W, I, V, D or nothing."""
+    """One line without the logger's time and source file; level is E, W, I, V, D or empty."""
 
     text: str
     level: str = ""
 
 
 def read_line(raw: bytes | str) -> LogLine:
-    """A line as the library meant it, without what loggers put around it."""
+    """Return a line as the library wrote it, without the prefixes of loggers."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     level = ""
     if prefix := _PREFIX.match(text):
@@ -62,20 +62,20 @@ def read_line(raw: bytes | str) -> LogLine:
 
 
 class Cause(Enum):
-    """Why the library refused, as its log tells."""
+    """Why the library refused, according to its log."""
 
     GRAPH_LIMIT = "graph-limit"  # the graph is over the compiler's limit for this SoC
     OP_OVER_VTCM = "op-over-vtcm"  # one operator cannot be tiled into VTCM
     PD_FULL = "pd-full"  # no process domain has room for the context
     HOST_MEMORY = "host-memory"  # the machine or its memory limit
-    OP_NOT_BUILDABLE = "op-not-buildable"  # no memory question at all
+    OP_NOT_BUILDABLE = "op-not-buildable"  # unrelated to memory
     BAD_DEVICE = "bad-device"  # the library does not know the SoC
-    TENSOR_TYPE = "tensor-type"  # a tensor has a type that QNN has not
+    TENSOR_TYPE = "tensor-type"  # a tensor has a type that QNN does not have
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A line in which the library says why it gives up."""
+    """A line in which the library states why it gives up."""
 
     cause: Cause
     line: str
@@ -114,12 +114,12 @@ class PdEstimate:
     total: int | None = None
     graphs: tuple[PdGraph, ...] = ()
     admitted: bool | None = None
-    available: int | None = None  # bytes left in the domain, said when it is refused
+    available: int | None = None  # bytes left in the domain, logged when it is refused
 
 
 @dataclass(frozen=True, slots=True)
 class CompileLog:
-    """Everything typed that a log holds; None or empty where it says nothing."""
+    """All typed facts of a log; None or empty if the log does not state them."""
 
     library_version: str | None = None
     vtcm_size: int | None = None  # bytes that the compiler really used
@@ -154,7 +154,7 @@ class CompileLog:
 
     @property
     def cause(self) -> Refusal | None:
-        """The first line that gives a cause: later ones are its consequences."""
+        """The first cause in the log; later ones are its consequences."""
         return self.refusals[0] if self.refusals else None
 
 
@@ -164,12 +164,12 @@ def _total(values: Iterable[int]) -> int | None:
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
-    """Return whether the log says that the host's memory, or its limit, ran out."""
+    """Return whether the log reports that the host's memory, or its limit, ran out."""
     return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
 
 
 def find_refusals(lines: Iterable[LogLine]) -> Iterator[Refusal]:
-    """Lines that say why the library gives up, in order."""
+    """Yield lines in which the library states why it gives up, in order."""
     for line in lines:
         for cause, pattern, units in _REFUSALS:
             if found := pattern.search(line.text):
@@ -211,7 +211,7 @@ _REFUSALS = tuple(
 
 
 def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
-    """Typed facts of a log; lines that mean nothing here are passed over."""
+    """Return the typed facts of a log; other lines are skipped."""
     cleaned = [line if isinstance(line, LogLine) else read_line(line) for line in lines]
     draft = _Draft()
     for line in cleaned:
@@ -271,13 +271,13 @@ class _Attempt:
     vtcm: dict[str, int] = field(default_factory=dict)  # by graph
 
     def change(self, **changes: Any) -> None:
-        """Take over what a line says of the whole context."""
+        """Store the values of a line about the whole context."""
         self.estimate = replace(self.estimate, **changes)
 
 
 @dataclass(slots=True)
 class _Draft:
-    """The facts of the lines read so far."""
+    """Facts from the lines read so far."""
 
     version: str | None = None
     options: dict[str, str] = field(default_factory=dict)
@@ -288,7 +288,7 @@ class _Draft:
     warnings: list[str] = field(default_factory=list)
 
     def take(self, text: str) -> None:
-        """Reads one line."""
+        """Read one line."""
         if self.version is None and (found := _VERSION.search(text)):
             self.version = found[1]
         if found := _OPTION.search(text):
@@ -330,7 +330,7 @@ class _Draft:
             self._attempt(int(found[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
-        """The load that a line is about; a refused context leaves its number to the next."""
+        """Return the load that a line belongs to; the next context reuses a refused number."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or (last.estimate.context, last.estimate.admitted) != (context, None):
             last = _Attempt(PdEstimate(context))
@@ -345,13 +345,13 @@ class _Draft:
                 self.codes.append(code)
 
     def traffic(self) -> Iterator[DdrTraffic]:
-        """One value for each complete summary."""
+        """Return one value for each complete summary."""
         for one in self.moved:
             if len(one) == 4:
                 yield DdrTraffic(one["spill"], one["fill"], one["write_total"], one["read_total"])
 
     def estimates(self) -> Iterator[PdEstimate]:
-        """One value for each context that was about to be loaded, in order."""
+        """Return the process-domain estimate of each context whose load was attempted, in order."""
         for one in self.attempts:
             graphs = tuple(replace(graph, vtcm=one.vtcm.get(graph.name)) for graph in one.graphs)
             yield replace(one.estimate, graphs=graphs)

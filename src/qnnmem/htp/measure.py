@@ -1,13 +1,13 @@
-"""Bills with what the loader says: kept from an earlier load, or measured with the real library.
+"""Bills with the loader's estimate: cached from an earlier load, or measured with the real library.
 
-One rule for a loader that gives no estimate of the process domain, because it crashed, took too
-long or refused the binary for another reason: the compile was paid for, so its bill stays, with
-the process domain as the range that follows from the file. The bill has a trap that says so, and
-`MeasuredModel.no_estimate` says why. Such a model never counts as one that fits.
+The loader may give no estimate of the process domain, because it crashes, takes too long or refuses
+the binary for another reason. The compile was expensive, so its bill is kept, with the range of the
+process domain that follows from the file. The bill gets a trap that states this, and
+`MeasuredModel.no_estimate` is the reason. Such a model never counts as one that fits.
 
-The loader's estimate is kept, so that every verb gives the same number later. An entry is found by
-what the head of the file states. Only where one exists is the whole file read, whose content must
-be the one that was loaded.
+The loader's estimate is cached, so that every verb gives the same number later. An entry is found
+by the head of the file. Only if an entry exists is the whole file read, and its content must be
+the loaded content.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ LOAD_TIME_LIMIT_S = 600.0  # for all binaries of one request
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The library's answer; its log counts even where it died after a refusal."""
+    """The library's result; its log is used even if the library died after a refusal."""
 
     outcome: RequestOutcome
     log: CompileLog
-    codes: tuple[int, ...]  # of QNN, for each binary; fewer where the library died
+    codes: tuple[int, ...]  # QNN code of each binary; fewer if the library died
 
     @property
     def no_estimate(self) -> str:
@@ -91,7 +91,7 @@ def load_binaries(
     request = LoadRequest([path.absolute() for path in binaries], model_id)
     outcome = worker.ask(request, time_limit_s=ends.left_s, log_file=log_file)
     check_started(outcome)
-    if outcome.kind == "timeout":  # the request had what was left; the user knows the whole
+    if outcome.kind == "timeout":  # the request got the remaining time; the user knows the limit
         outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
     codes = outcome.reply.codes if isinstance(outcome.reply, LoadReply) else ()
     return Loaded(outcome, parse_log(outcome.log), tuple(codes))
@@ -104,10 +104,10 @@ _KIND = "loaded"
 
 
 def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None = None) -> Bill:
-    """The bill for a SoC, by default the one the binary was made for; nothing is loaded.
+    """Return the bill for a SoC, by default the binary's own SoC, without loading the binary.
 
-    The process domain is the loader's own estimate if it loaded this binary here, else a range.
-    A file that carries several has one bill of all.
+    The process domain is the loader's cached estimate if this binary was loaded here, else a range.
+    A file with several binaries has one bill for all.
     """
     if is_carrier(path):
         with read_carrier(path) as read:
@@ -124,7 +124,7 @@ def _kept_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
 
 class _KeptLoad(Struct, frozen=True):
     content: str  # digest of the binary
-    version: str | None  # of the library
+    version: str | None  # version of the library
     estimate: PdEstimate
 
 
@@ -144,7 +144,7 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
 
 
 def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
-    """Return the loader's estimate for exactly this binary; None if it was not loaded here."""
+    """Return the cached loader estimate for exactly this binary, or None."""
     return _kept_log(context, model_id, partial(content_digest, path))
 
 
@@ -165,14 +165,14 @@ def _key(context: HtpContext, model_id: int) -> str:
 
 
 def compile_target(path: Path, soc: Soc | None) -> Soc:
-    """The SoC to compile a model for; one must be given."""
+    """Return the SoC to compile a model for; raise UsageError if none is given."""
     if soc is None:
         raise MissingSoc(path)
     return soc
 
 
 def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
-    """The id of the SoC to load a binary for: the one given, else the one it was made for."""
+    """Return the id of the SoC to load a binary for: the given one, else the binary's own."""
     model_id = context.soc_model if soc is None else soc.model_id
     if model_id is None:
         raise no_soc_named(path)
@@ -180,7 +180,7 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 
 def no_soc_named(path: Path) -> CannotTell:
-    """The error for a binary that names no SoC when none was given either."""
+    """Return the error for a binary that names no SoC when the caller gave none either."""
     what = (
         "has binaries for several SoCs, or for unnamed ones" if is_carrier(path) else "names no SoC"
     )
@@ -218,7 +218,7 @@ def measure(
 
     The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
     which the model is read once more. `deadline` is for callers that do more within their limit,
-    `try_cures` for those that show why a model was refused.
+    `try_cures` for callers that report why a model was refused.
     """
     options = options or CompileOptions()
     ends = deadline or Deadline.after(options.time_limit_s)
@@ -250,7 +250,7 @@ def measure(
 def prepared_context(
     made: Compiled, binary: Path, epcontext: Path | None = None, pte: Path | None = None
 ) -> PreparedContext:
-    """What was written for a compiled model."""
+    """Describe the files written for a compiled model."""
     return PreparedContext(
         path=str(binary),
         epcontext=None if epcontext is None else str(epcontext),
@@ -276,7 +276,7 @@ def bill_of_model(
     options: CompileOptions | None = None,
     progress: Progress | None = None,
 ) -> Bill | CompileFailure:
-    """The bill of a model, with its largest weights by name."""
+    """Return the bill of a model, with its largest weights by name."""
     made = measure(path, soc, options, name_weights=True, progress=progress)
     return made.bill if isinstance(made, MeasuredModel) else made
 
@@ -284,9 +284,9 @@ def bill_of_model(
 def largest_weights(
     path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
 ) -> tuple[BillItem, ...]:
-    """The largest constants of a model by name, as its file stores them.
+    """Return the largest constants of a model by name, as its file stores them.
 
-    There are none for a model that the compiler reads and our own loader does not, or not in time.
+    The list is empty if only the compiler can read the model, or our loader is too slow.
     """
     from qnnmem.loader import dlc, onnx
 
@@ -311,9 +311,9 @@ def largest_weights(
 
 
 def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
-    """The bill of a context binary with the loader's own estimate of its process domain.
+    """Return the bill of a context binary with the loader's own estimate of its process domain.
 
-    Here the estimate is what was asked for, so its absence is an error.
+    The caller wants this estimate, so a missing estimate is an error.
     """
     if path.suffix.lower() == ".onnx":
         rest = " takes the context binary itself, not a model with it"

@@ -1,4 +1,4 @@
-"""Which contexts can be resident together: first-fit over process domains, and a better order."""
+"""Finds which contexts can be resident together: first-fit, and a better order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qnnmem.results.result import SourcedNumber
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A context that is to stay loaded."""
+    """A context that stays loaded."""
 
     name: str
     need: SizeRange  # of its process domain
@@ -30,7 +30,7 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """Bytes counted: the upper bound."""
+        """The bytes counted: the upper bound."""
         return self.need.high.value
 
 
@@ -63,12 +63,12 @@ def plan_residency(
 ) -> PlaceResult:
     """Place contexts in the order given and in the best order.
 
-    `unjudged` names missing contexts in sentences; then the answer is never "fits".
+    `unjudged` names missing contexts in sentences; with any of them the verdict is never "fits".
     """
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
     best = best_order([one.size for one in residents], budget.value)
-    # Bounds that lead to other domains decide nothing.
+    # If the bounds lead to different domains, there is no verdict.
     is_sure = [d.contexts for d in low.domains] == [d.contexts for d in given.domains]
     fits = given.fits if is_sure else None
     return PlaceResult(
@@ -93,7 +93,7 @@ def _placed(one: Resident) -> PlacedContext:
 
 
 def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
-    """Bytes saved by one spill/fill buffer for all contexts of a domain."""
+    """Return the bytes saved by sharing one spill/fill buffer among a domain's contexts."""
     sizes = [residents[number].spill_fill for number in domain.contexts]
     return sum(sizes) - max(sizes, default=0)
 
@@ -102,14 +102,14 @@ def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
 
 
 def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ...]:
-    """Which contexts are admitted to a single domain, which is what x86 has."""
+    """Predict which contexts are admitted to a single domain; x86 has only one."""
     low = high = 0
     answers: list[bool | None] = []
     for need in needs:
         surely = high + need.high.value <= budget
         maybe = low + need.low.value <= budget
         answers.append(True if surely else None if maybe else False)
-        low += need.low.value if surely else 0  # one in doubt may take nothing
+        low += need.low.value if surely else 0  # an undecided context may take nothing
         high += need.high.value if maybe else 0
     return tuple(answers)
 
@@ -119,8 +119,8 @@ def admissions(
 ) -> tuple[Admission, ...]:
     """Load all binaries in order into the one domain of the x86 library.
 
-    It keeps no context with shared weights, which ends its process: then each is loaded by itself
-    for its estimate.
+    It cannot keep contexts with shared weights: its process ends. Each of those is then loaded
+    alone for its estimate.
     """
     loaded = load_binaries(worker, binaries, soc)
     keep_loads(binaries, soc, loaded.log)
@@ -135,7 +135,7 @@ def admissions(
 def estimated(
     residents: Sequence[Resident], budget: int, found: Sequence[PdEstimate]
 ) -> tuple[Admission, ...]:
-    """The library's estimates of contexts that it could not keep together."""
+    """Return the library's estimates of contexts that it could not keep together."""
     predicted = one_domain([one.need for one in residents], budget)
     return tuple(
         _admission(guess, None, None, fact.total, one.need)
@@ -150,7 +150,7 @@ def compare(
     codes: Sequence[int],
     sentence: str = "",
 ) -> tuple[Admission, ...]:
-    """Prediction from the files beside fact; the log counts where the library died."""
+    """Compare the prediction with the library's result; its log counts if it died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
         reason = sentence or f"its log names {len(facts)} of {len(residents)} contexts"
@@ -187,7 +187,7 @@ def _admission(
 def exact(
     residents: Sequence[Resident], found: Sequence[PdEstimate | Admission]
 ) -> tuple[Resident, ...]:
-    """The same contexts with the library's own estimates in place of bounds."""
+    """Return the contexts with the library's own estimates in place of bounds."""
     answers = []
     for one, fact in zip(residents, found, strict=True):
         size = fact.total if isinstance(fact, PdEstimate) else fact.estimate

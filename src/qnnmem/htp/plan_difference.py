@@ -1,8 +1,8 @@
-"""An ONNX model as QNN is given it, and why its plan differs from that of the ONNX graph.
+"""Compares the plans of an ONNX model and of the graph that QNN gets from it.
 
-ONNX Runtime composes the model for the real library, which listens and does not compile. It keeps
-the names of tensors, so names pair most of them. Its layout pass gives new names; those tensors are
-paired by size. A tensor and its views are one piece of memory and count once.
+ONNX Runtime composes the model for the real library, which records but does not compile. It keeps
+most tensor names, so most tensors pair by name. Its layout pass gives new names; those tensors are
+paired by size. A tensor and its views share memory and count once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from qnnmem.text import counted, quote, shorten
 
 @dataclass(frozen=True, slots=True)
 class ComposedModel:
-    """The graphs that QNN gets of a model, and the rest of the model."""
+    """The graphs that QNN gets from a model, and the rest of the model."""
 
     graphs: tuple[ComposedGraph, ...]
     on_cpu: tuple[OnnxNode, ...]
@@ -49,7 +49,7 @@ def compose_onnx(
     with_data: bool = False,
     time_limit_s: float = 120.0,
 ) -> ComposedModel:
-    """Have ONNX Runtime's QNN provider compose a model; `with_data` brings bytes of constants."""
+    """Compose a model with ONNX Runtime's QNN provider; `with_data` adds bytes of constants."""
     options = CompileOptions(dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     with Worker() as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
         scratch = Path(folder)
@@ -115,9 +115,9 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Without pairs of the same size: one tensor under two names, as channels change places.
+    """Drop pairs of equal size: the same tensor, renamed by a layout change.
 
-    What only moves elements is left over rather than what computes them.
+    Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """
     left: dict[int, list[_Memory]] = {}
     for one in sorted(vanished, key=_moves, reverse=True):
@@ -161,7 +161,7 @@ def _sums(source: MemoryPlan, graph: MemoryPlan) -> str:
 
 
 def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
-    """Nodes that QNN is not given."""
+    """Yield a note on the nodes that stay on the CPU."""
     if nodes:
         named = ", ".join(
             f"{one.operator} {quote(shorten(one.name, 60))}" for one in nodes[:_NODES]
@@ -171,7 +171,7 @@ def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
 
 
 def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
-    """Tensors by the operators that make them, largest sum first."""
+    """Yield a note that groups tensors by the operators that make them, largest sum first."""
     sums: dict[str, list[int]] = {}
     for one in found:
         sums.setdefault(one.maker, []).append(one.size)
@@ -185,7 +185,7 @@ def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
 
 
 def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:
-    """Tensors that both have with other sizes."""
+    """Yield notes on tensors that both graphs have with different sizes."""
     for what, sign in (("grew", 1), ("shrank", -1)):
         found = [(a, b) for a, b in pairs if sign * (b.size - a.size) > 0]
         if not found:

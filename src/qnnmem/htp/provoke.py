@@ -1,4 +1,4 @@
-"""Failures on demand: the real library, made to fail for real on a small crafted input."""
+"""Failures on demand: makes the real library fail on a small crafted input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def record_of(
     seconds: float = 0.0,
     peak_rss: int | None = None,
 ) -> ProvokedResult:
-    """The record of what the library did; the last attempt is the one recorded."""
+    """Return the record of the library's behaviour; the last attempt is recorded."""
     log = log or CompileLog()
     cause, option = log.cause, flag(Setting("soc", soc.name))
     stem = f"{kind.value}-{soc.name}"
@@ -96,7 +96,7 @@ def record_of(
 def _is_expected(
     kind: FailureKind, attempts: Sequence[Attempt], code: int | None, log: CompileLog
 ) -> bool:
-    """Return whether it failed for the reason that was to be shown."""
+    """Return whether it failed for the intended reason."""
     if kind is FailureKind.BAD_BINARY:
         return bool(code)
     failed = attempts[-1].outcome != "done" or bool(code)
@@ -111,7 +111,7 @@ _SIDE = 1024  # an input of h x 1024 x 1024 has h MiB
 
 
 def sliced_inputs(count: int, mib: int) -> bytes:
-    """Inputs of `mib` MiB each, of which only one row is used: all IO, hardly any work."""
+    """Return a model with inputs of `mib` MiB each that uses one row: all IO, hardly any work."""
     from onnx import helper
 
     shape, row = [1, mib, _SIDE, _SIDE], [1, 1, 1, _SIDE]
@@ -129,7 +129,7 @@ def sliced_inputs(count: int, mib: int) -> bytes:
 
 
 def wide_softmax(length: int) -> bytes:
-    """A softmax over one axis: every output needs every input, so it cannot be cut."""
+    """Return a softmax over one axis: every output needs every input, so it cannot be tiled."""
     from onnx import helper
 
     nodes = [
@@ -141,7 +141,7 @@ def wide_softmax(length: int) -> bytes:
 
 
 def small_convolution() -> bytes:
-    """A convolution that any SoC compiles in a second."""
+    """Return a convolution that compiles for any SoC in a second."""
     import numpy
     from onnx import helper, numpy_helper
 
@@ -200,16 +200,16 @@ def _model(
     return blob
 
 
-# --- The library with its whole log kept ----------------------------------------------------------
+# --- The library, with its whole log --------------------------------------------------------------
 
 
-_LINES = 60  # of a record
+_LINES = 60  # lines in a record
 _WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
 
 
 @dataclass(frozen=True)
 class LoggedLibrary(LibraryBench):
-    """Compiles and loads crafted inputs for a SoC, and keeps the log of the last attempt."""
+    """Compiles and loads crafted inputs for a SoC; keeps the log of the last attempt."""
 
     time_limit_s: float
 
@@ -220,12 +220,12 @@ class LoggedLibrary(LibraryBench):
 
     @property
     def log_file(self) -> Path:
-        """The whole log of the last attempt."""
+        """Path of the whole log of the last attempt."""
         return self.folder / "log.txt"
 
     @property
     def binary(self) -> Path:
-        """The context binary of the last compile that worked."""
+        """Path of the context binary of the last successful compile."""
         return self.folder / "model.bin"
 
     def compile(
@@ -255,7 +255,7 @@ class LoggedLibrary(LibraryBench):
         )
 
     def made(self, what: str, model: bytes) -> bytes:
-        """The binary of a model that has to compile."""
+        """Return the binary of a model that must compile; CannotTell if it does not."""
         result = self.compile(what, model)
         if isinstance(result, CompileFailure):
             why = f"{what}, which was to be loaded, did not compile: "
@@ -263,7 +263,7 @@ class LoggedLibrary(LibraryBench):
         return self.binary.read_bytes()
 
     def log_text(self) -> bytes:
-        """The whole log; folders of this machine are replaced, nothing else."""
+        """Return the whole log; only paths of this machine are replaced."""
         text = self.log_file.read_bytes() if self.log_file.is_file() else b""
         for path, word in (
             (self.folder, b"<work>"),
@@ -277,7 +277,7 @@ class LoggedLibrary(LibraryBench):
 
 
 def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
-    """Errors, and what tells about process domains and stages; the last ones if there are many."""
+    """Return errors and lines about process domains and stages; only the last if too many."""
     kept = [line.text for line in outcome.log if said and _matters(line)]
     return tuple(kept[-_LINES:])
 
@@ -286,7 +286,7 @@ def _matters(line: LogLine) -> bool:
     return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)
 
 
-# --- Recipes: what is compiled or loaded until the library fails ----------------------------------
+# --- Recipes: what to compile or load until the library fails -------------------------------------
 
 
 _GIB = 1 << 30
@@ -294,7 +294,7 @@ _LEAST_LIMIT, _MOST_LIMIT, _LIMIT_STEP = 256 * MIB, 2048 * MIB, 16 * MIB
 
 
 def graph_limit(library: LoggedLibrary) -> Provoked:
-    """Inputs alone, a few MiB below the limit of one graph and then a few above."""
+    """Compile inputs a few MiB below the limit of one graph, then a few MiB above it."""
     limit = library.soc.compile_limit
     if limit is None:
         raise CannotTell(f"the compile limit of {library.soc.name} is not known")
@@ -312,7 +312,7 @@ def graph_limit(library: LoggedLibrary) -> Provoked:
 
 
 def op_over_vtcm(library: LoggedLibrary) -> Provoked:
-    """One softmax, an eighth longer than all of VTCM."""
+    """Compile one softmax that is an eighth larger than all of VTCM."""
     vtcm = library.soc.vtcm_bytes
     if vtcm is None:
         raise CannotTell(f"the VTCM of {library.soc.name} is not known")
@@ -324,9 +324,9 @@ def op_over_vtcm(library: LoggedLibrary) -> Provoked:
 
 
 def host_memory(library: LoggedLibrary) -> Provoked:
-    """A harmless model in the most address space in which it still fails and says why.
+    """Find the largest address space in which a harmless model still fails with a reason.
 
-    With less, other parts fail before the compiler does; at the very edge it may just crash.
+    With less, other parts fail before the compiler does; close to the limit it may simply crash.
     """
     low, high = _LEAST_LIMIT, _MOST_LIMIT
     found = _in_space(library, low)
@@ -383,7 +383,7 @@ def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
 
 
 def pd_full(library: LoggedLibrary) -> Provoked:
-    """Contexts with 1 GiB of inputs, in a file of some kilobytes, until the domain is full."""
+    """Load contexts with 1 GiB of inputs from a file of a few KB until the domain is full."""
     binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
@@ -393,7 +393,7 @@ def pd_full(library: LoggedLibrary) -> Provoked:
 
 
 def bad_binary(library: LoggedLibrary) -> Provoked:
-    """A good binary, damaged in ways that happen: cut short, overwritten, a wrong file."""
+    """Damage a good binary in realistic ways: truncated, overwritten, a wrong file."""
     good = library.made("a small convolution", small_convolution())
     damaged = {
         "the same, all zeros": bytes(len(good)),
@@ -457,7 +457,7 @@ def provoke(
     time_limit_s: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Provoked:
-    """Make the library fail; the value says so too when it does not."""
+    """Make the library fail; the result also states if it did not fail."""
     recipe = _RECIPES[kind]
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         say = progress or no_progress

@@ -21,13 +21,13 @@ from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.shared_memory import MemDescription
 from qnnmem.wire import ByteCount, Seconds, WireMessage
 
-OWN_MARK = "[qnnmem]"  # begins the lines of a log that are not the library's
-# The child writes this line, with the number of the request, when all of its log is written.
+OWN_MARK = "[qnnmem]"  # prefix of our own lines in the log
+# The child writes this line with the number of the request after its whole log.
 END_MARK = f"{OWN_MARK} end of request"
 MAX_FRAME = 256 << 20  # bytes of a request or a reply
 
 LogName = Annotated[str, Meta(pattern="^(verbose|info|error)$")]
-Code = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]  # of QNN, or a status of a process
+Code = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]  # code of QNN, or exit status of a process
 Node = tuple[str, str]  # name and operator
 
 # --- Replies --------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class CallsReply(WireMessage, frozen=True):
 
 
 class CompileReply(WireMessage, frozen=True):
-    """The files of a compile, and which nodes stay on the CPU."""
+    """The files written by a compile, and the nodes that stay on the CPU."""
 
     binaries: list[Path]
     epcontext: Path | None
@@ -105,7 +105,7 @@ class CompareReply(WireMessage, frozen=True):
 
 
 class LibraryRefusal(WireMessage, frozen=True):
-    """Why a request was not carried out."""
+    """The reason why a request failed in the library."""
 
     sentence: str
     stage: str = ""
@@ -151,7 +151,7 @@ class VersionsRequest(LibraryRequest, frozen=True):
 
 
 class WaitRequest(LibraryRequest, frozen=True):
-    """Wait for ever; for tests."""
+    """Block until killed; for tests."""
 
     reply: ClassVar[type[WireMessage]] = VersionsReply
 
@@ -179,10 +179,10 @@ class ModelRequest(LibraryRequest, frozen=True):
 
 
 class ProviderRequest(ModelRequest, frozen=True, kw_only=True):
-    """A request that ONNX Runtime's QNN provider serves."""
+    """A request served by ONNX Runtime's QNN provider."""
 
     settings: HtpSettings
-    # Sent along to another machine, by their names in `folder`.
+    # Sent to another machine as well, by their names in `folder`.
     weights: dict[str, Path] = field(default_factory=dict)
 
 
@@ -195,7 +195,7 @@ class CompileRequest(ProviderRequest, frozen=True):
 
 
 class ComposeRequest(LibraryRequest, frozen=True):
-    """Have a DLC, a file of calls or a model library compose graphs, and compile them."""
+    """Compose graphs from a DLC, a file of calls or a model library, and compile them."""
 
     reply: ClassVar[type[WireMessage]] = CompileReply
     kind: Literal["dlc", "calls", "library"]
@@ -205,7 +205,7 @@ class ComposeRequest(LibraryRequest, frozen=True):
 
 
 class ListenRequest(ProviderRequest, frozen=True):
-    """Have ONNX Runtime compose a model; with an `output` the bytes of constants go there."""
+    """Record how ONNX Runtime composes a model; constants are written to `output` if given."""
 
     reply: ClassVar[type[WireMessage]] = ListenReply
     output: Path | None = None
@@ -221,8 +221,8 @@ class QuantizeRequest(ModelRequest, frozen=True):
     samples: int  # random ones
     seed: int
     calibration: Path | None = None
-    here: Path | None = None  # what relative names in an input list refer to
-    files: tuple[Sample, ...] | None = None  # samples that were found already
+    here: Path | None = None  # folder of the relative names in an input list
+    files: tuple[Sample, ...] | None = None  # samples that were already found
     weights: dict[str, Path] = field(default_factory=dict)
 
 
@@ -240,23 +240,23 @@ class FreeCall(Struct, frozen=True, tag="free", tag_field="call"):
 
 
 class AllocateCall(Struct, frozen=True, tag="allocate", tag_field="call"):
-    """Shared memory under a name, as rpcmem would give it."""
+    """Allocate shared memory under a name, as rpcmem does."""
 
     size: ByteCount
     name: str
 
 
 class RegisterCall(Struct, frozen=True, tag="register", tag_field="call"):
-    """`QnnMem_register` of one descriptor; the handle gets a name."""
+    """`QnnMem_register` of one descriptor; the handle is stored under a name."""
 
-    memory: str  # name of what was allocated, whose fd counts; another is no memory
+    memory: str  # name of allocated memory, whose fd is used; other names mean no memory
     name: str
     place: MemDescription
     context: int = 0
 
 
 class DeregisterCall(Struct, frozen=True, tag="deregister", tag_field="call"):
-    """`QnnMem_deRegister` of one handle: of a name, or a number."""
+    """`QnnMem_deRegister` of one handle, given by its name or as a number."""
 
     handle: str | int
 
@@ -269,14 +269,14 @@ class RetrieveCall(Struct, frozen=True, tag="retrieve", tag_field="call"):
 
 
 class CallTensor(Struct, frozen=True):
-    """The memory of a tensor: a handle, shared memory, or bytes of its own."""
+    """The memory of a tensor: a handle, shared memory, or private bytes."""
 
     mem_type: int
-    says: int = 0  # the size that the library is told
-    size: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None  # of its own bytes; None: no memory
+    says: int = 0  # the size stated to the library
+    size: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None  # private bytes; None: none
     handle: str | int | None = None
-    shared: Annotated[int, Meta(ge=0, lt=20_000)] | None = None  # place of the client's memory
-    file: Path | None = None  # where that is found
+    shared: Annotated[int, Meta(ge=0, lt=20_000)] | None = None  # index into client memory
+    file: Path | None = None  # the file of that memory
     offset: ByteCount = 0
 
 
@@ -292,7 +292,7 @@ Call = FreeCall | AllocateCall | RegisterCall | DeregisterCall | RetrieveCall | 
 
 
 class CallsRequest(LibraryRequest, frozen=True):
-    """Make calls of QNN as they are, on contexts made from binaries."""
+    """Make QNN calls unchecked, on contexts made from binaries."""
 
     reply: ClassVar[type[WireMessage]] = CallsReply
     binaries: list[Path]
@@ -300,7 +300,7 @@ class CallsRequest(LibraryRequest, frozen=True):
     calls: Annotated[list[Call], Meta(max_length=10_000)]
 
 
-# What a client on another machine may ask for.
+# Requests that a client on another machine may send.
 RemoteRequest = (
     VersionsRequest
     | WaitRequest
@@ -325,16 +325,16 @@ class RequestOutcome:
 
     kind: OutcomeKind
     reply: Reply | None = None
-    sentence: str = ""  # why it is not done
-    code: Code | None = None  # of QNN, where one was given
+    sentence: str = ""  # why it failed
+    code: Code | None = None  # error code of QNN, if any
     stage: str = ""
     log: tuple[LogLine, ...] = ()  # the lines that matter
-    tail: tuple[str, ...] = ()  # the last lines, whatever they say
+    tail: tuple[str, ...] = ()  # the last lines, unfiltered
     exit_status: Code | None = None
     signal: Code | None = None
     peak_rss: ByteCount | None = None  # bytes of the process that served the request
     seconds: Seconds = 0.0
-    cpu_seconds: Seconds | None = None  # of that process
+    cpu_seconds: Seconds | None = None  # CPU time of that process
     log_bytes: ByteCount = 0
 
     @property
@@ -343,7 +343,7 @@ class RequestOutcome:
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:
-        """The reply of a request that was carried out."""
+        """Return the reply of a successful request."""
         if not isinstance(self.reply, kind):
             raise ValueError(f"the request has no {kind.__name__}: {self.sentence}")
         return self.reply
@@ -365,7 +365,7 @@ class Watch:
     deadline: Deadline
     progress: Callable[[Tick], None] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
-    pid: int | None = None  # of the process that serves the request
+    pid: int | None = None  # process that serves the request
     peak_rss: int | None = None
     expired: bool = False
 
@@ -375,12 +375,12 @@ class Watch:
         return time.monotonic() - self.started
 
     def restart(self) -> None:
-        """Count the time from now on: what was done so far is not the library's."""
+        """Restart the clock: the time so far was not spent in the library."""
         self.started = time.monotonic()
         self.deadline = Deadline.after(self.deadline.limit_s)
 
     def look(self) -> None:
-        """Note the peak so far and pass it on."""
+        """Update the peak and report progress."""
         if self.pid is not None:
             self.peak_rss = _high_water(self.pid) or self.peak_rss
         if self.progress is not None:
@@ -388,7 +388,7 @@ class Watch:
 
 
 def _high_water(pid: int) -> int | None:
-    """Peak resident bytes of a process so far."""
+    """Return the peak resident bytes of a process so far."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:

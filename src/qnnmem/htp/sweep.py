@@ -1,4 +1,4 @@
-"""Many real compiles of one model: a table over settings, or the largest value that fits."""
+"""Many real compiles of one model: a table of settings, or the largest value that fits."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ class Axis:
     """A varied setting: `precision`, `vtcm_mb`, `opt_level`, or a free dimension by its name."""
 
     name: str
-    values: Sequence[SettingValue]  # a range, for the search of the largest, is not written out
+    values: Sequence[SettingValue]  # a range, for the search of the largest value, is not expanded
 
 
 class SweepOutcome(CompileNumbers, frozen=True):
-    """The outcome of one compile; its reason names settings as data."""
+    """The outcome of one compile; its reason contains settings as data."""
 
     state: SweepState
     reason: Words = ""
-    timed_out: bool = False  # failed because its time was over
+    timed_out: bool = False  # failed at its time limit
 
     @property
     def is_final(self) -> bool:
-        """Whether another run would say the same: a crash or a time limit may not come again."""
+        """Return whether another run would agree: a crash or a time limit may not happen again."""
         return self.state != "failed"
 
 
@@ -88,7 +88,7 @@ class Question(Enum):
     COMPILES = "compiles"
 
     def is_met(self, result: SweepOutcome) -> bool:
-        """Return whether a compile answers yes."""
+        """Return whether a compile meets the condition."""
         return result.state == "fits" if self is Question.FITS else result.is_compiled
 
 
@@ -102,7 +102,7 @@ class SweepRow:
 
 
 class Largest(SearchEnd, frozen=True):
-    """The largest value of a name that will do, all other names having the values of `point`."""
+    """The largest value of a setting that meets a condition; `point` has the other settings."""
 
     name: str
     point: SweepPoint
@@ -110,12 +110,12 @@ class Largest(SearchEnd, frozen=True):
 
 
 def show(point: SweepPoint) -> str:
-    """A point as text."""
+    """Return a point as text."""
     return ", ".join(f"{name}={value}" for name, value in point.items()) or "as it is"
 
 
 def kept_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
-    """A kept outcome; None when a file holds something else. Failed compiles are not kept."""
+    """Return a cached outcome; None if the file is invalid. Failed compiles are not cached."""
     outcome = from_kept(SweepOutcome, values)
     return outcome if outcome is not None and outcome.is_final else None
 
@@ -129,7 +129,7 @@ def sweep_result(
     library: str,
     interrupted: bool = False,
 ) -> SweepResult:
-    """The rows and answers of a sweep, as they are written."""
+    """Return the rows and largest values of a sweep, ready to be written."""
     return SweepResult(
         file=file,
         soc=soc,
@@ -158,7 +158,7 @@ _OPTIONS = {"precision", *_NUMBERS}
 
 
 def parse_axis(text: str) -> Axis:
-    """The axis meant by `batch=1,2,4`, `batch=1..512` or `precision=fp16,int8`."""
+    """Parse an axis such as `batch=1,2,4`, `batch=1..512` or `precision=fp16,int8`."""
     name, _, listed = text.rpartition("=")
     if not name or not listed:
         raise UsageError(f"'{text[:80]}' is not of the form name=1,2,4 or name=1..512")
@@ -174,7 +174,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def check_settings(path: Path, axes: Sequence[Axis]) -> None:
-    """Refuse to vary dimensions of a file that has none which are free."""
+    """Refuse to vary dimensions of a file without free dimensions."""
     for axis in axes:
         if axis.name not in _OPTIONS:
             meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
@@ -202,7 +202,7 @@ def _number(name: str, word: str) -> int:
 
 
 def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
-    """Every combination, the last axis fastest."""
+    """Yield every combination; the last axis varies fastest."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         cure = ("write all its values after one ", Setting("vary"))
@@ -215,7 +215,7 @@ def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
 
 
 def options_of(point: SweepPoint, base: CompileOptions) -> CompileOptions:
-    """Compile options of a point: names that are not options are free dimensions."""
+    """Return the compile options of a point: unknown names are free dimensions."""
     known: dict[str, object] = {name: point[name] for name in _NUMBERS if name in point}
     if "precision" in point:
         known["precision"] = HtpPrecision(point["precision"])
@@ -226,17 +226,17 @@ def options_of(point: SweepPoint, base: CompileOptions) -> CompileOptions:
 # --- The largest value that meets a question, in few compiles: predicted, then confirmed ----------
 
 
-_SMALL = (0, 1, 3)  # places of the first compiles; with them a line is known
-_CONFIRMED = 4  # compiles that may follow predictions before the search halves the gap
+_SMALL = (0, 1, 3)  # indexes of the first compiles; they determine a line
+_CONFIRMED = 4  # maximum of predicted compiles before the search halves the gap
 
 
 class SearchPlace(NamedTuple):
-    """The end of the search."""
+    """The result of the search."""
 
-    place: int  # of the last value that meets the question, -1 for none
-    predicted: int | None  # place of the first prediction
-    halved: bool  # the prediction did not lead there
-    is_open: bool = False  # the search ended at a compile that was not finished in time
+    place: int  # index of the last value that meets the condition, -1 for none
+    predicted: int | None  # index of the first prediction
+    halved: bool  # the prediction did not find the value
+    is_open: bool = False  # the search ended at a compile that timed out
 
 
 def last_that_meets(
@@ -245,7 +245,7 @@ def last_that_meets(
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
 ) -> SearchPlace:
-    """The last value that meets a question, if all smaller ones do."""
+    """Find the last value that meets a condition, if all smaller ones do."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
     first: int | None = None
@@ -259,14 +259,14 @@ def last_that_meets(
             first = guess if first is None else first
             at, left = min(max(guess, good + 1), bad - 1), left - 1
         known[at] = compiled(at)
-        if known[at].timed_out:  # neither yes nor no, and halving would wait as long again
+        if known[at].timed_out:  # undecided, and halving would wait as long again
             return SearchPlace(good, first, halved, is_open=True)
         good, bad = (at, bad) if meets(known[at]) else (good, at)
     return SearchPlace(good, first, halved)
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
-    """By doubling until one value is too large, then by halving the gap."""
+    """Return the next index: doubled until a value is too large, then halfway."""
     return min(2 * good + 1 if good >= 0 else 0, count - 1) if bad == count else (good + bad) // 2
 
 
@@ -277,7 +277,7 @@ def predicted(
     bad: int,
     limits: Mapping[str, int],
 ) -> int | None:
-    """Place of the last value whose needs are within the limits by a straight line; None: no line.
+    """Predict the index of the last value within the limits by a straight line, None without one.
 
     Inputs and outputs grow in proportion to a dimension, and weights do not grow at all.
     """
@@ -291,7 +291,7 @@ def predicted(
         run = int(values[high]) - int(values[low])
         rise = needs[high] - needs[low]
         if rise <= 0:
-            found.append(len(values) - 1)  # this pool does not grow
+            found.append(len(values) - 1)  # the need in this pool does not grow
             continue
         most = int(values[low]) + (limit - needs[low]) * run // rise
         found.append(bisect_right(values, most) - 1)
@@ -309,7 +309,7 @@ class PointCompiler(Protocol):
     """Compiles points one after another."""
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Compile a point; whatever happens to the library, a result comes back."""
+        """Compile a point; always return an outcome, whatever happens to the library."""
         ...
 
     def close(self) -> None:
@@ -319,22 +319,22 @@ class PointCompiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The model, SoC, library and fixed settings: with the point, the key of a result."""
+    """Model, SoC, library and fixed settings; together with a point, the key of a result."""
 
-    digest: str  # of the model
+    digest: str  # digest of the model
     soc: int
     library: str
-    fixed: SweepPoint  # what is not varied
+    fixed: SweepPoint  # settings that are not varied
 
     def key(self, point: SweepPoint) -> str:
-        """Name of a result in the cache."""
+        """Return the cache key of a result."""
         return key_of(self.digest, self.soc, {**self.fixed, **point}, self.library)
 
 
 class Sweep:
-    """Compiles points; finished results are on disk before the next one starts.
+    """Compiles points; each finished result is saved before the next one starts.
 
-    Of one compiler there are as many as `jobs` says; several compilers, each of another worker, are
+    `jobs` is the number of compilers if only one is given. Several compilers, one per worker, are
     given as a list.
     """
 
@@ -352,7 +352,7 @@ class Sweep:
         self._cache, self._identity = cache, identity
         self._progress = progress or no_progress
         self._lock = threading.Lock()
-        self.rows: list[SweepRow] = []  # finished, in the order of their ends
+        self.rows: list[SweepRow] = []  # finished rows, in the order of completion
 
     def __enter__(self) -> Sweep:
         return self
@@ -371,7 +371,7 @@ class Sweep:
                 return tuple(job.result() for job in jobs)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                self._slots.close()  # ends compiles whose rows are not wanted any more
+                self._slots.close()  # ends compiles whose rows are no longer needed
                 raise
 
     def largest(
@@ -381,7 +381,7 @@ class Sweep:
         until: Question = Question.FITS,
         limits: Mapping[str, int] | None = None,
     ) -> tuple[Largest, tuple[SweepRow, ...]]:
-        """The largest value that meets a question if all smaller ones do, and every row compiled.
+        """Return the largest value that meets a condition if all smaller ones do, and all rows.
 
         With `limits` of pools, in bytes, the value is predicted from the first rows.
         """
@@ -423,7 +423,7 @@ class Sweep:
         return row
 
     def _compile(self, point: SweepPoint) -> SweepOutcome:
-        """A compiler that breaks costs its own row only; a worker that is lost, not even that."""
+        """Compile a point; a failed compiler loses only its row, a lost worker loses nothing."""
         try:
             return self._slots.use(lambda compiler: compiler.run(point))
         except (UsageError, OutputError):
@@ -445,7 +445,7 @@ _BROKEN = ("crashed", "timeout", "memory")
 
 
 class LibraryCompiler:
-    """Compiles and loads each point; a library that dies or hangs is a result as well."""
+    """Compiles and loads each point; a crash or a hang of the library is a result, too."""
 
     def __init__(
         self,
@@ -457,7 +457,7 @@ class LibraryCompiler:
         worker: Worker | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`share` is how many of these run at the same time there: they divide the memory."""
+        """`share` is the number of parallel compilers on the machine, which divide its memory."""
         self.worker = Worker(warm=True) if worker is None else worker
         limit = base.memory_limit or self.worker.memory_limit // share
         self._path, self._soc = path, soc
@@ -468,7 +468,7 @@ class LibraryCompiler:
         options = options_of(point, self._base)
         try:
             check_options(self._soc, options)
-        except UsageError as exc:  # e.g. more VTCM than the SoC has: the other rows go on
+        except UsageError as exc:  # e.g. more VTCM than the SoC has: the other rows continue
             return SweepOutcome("refused", _error_words(exc))
         try:
             made = measure(
@@ -479,7 +479,7 @@ class LibraryCompiler:
             )
         except FreeDimensions:
             raise
-        except OutOfTime as exc:  # another run may be faster
+        except OutOfTime as exc:  # another run may finish in time
             return SweepOutcome("failed", _error_words(exc), timed_out=True)
         except LoadError as exc:  # a size that the model cannot have
             return SweepOutcome("refused", _error_words(exc))
@@ -509,7 +509,7 @@ def _failed(failure: CompileFailure) -> SweepOutcome:
 
 
 def _compiled(made: MeasuredModel) -> SweepOutcome:
-    """The row of a binary; one that cannot be told without loading it is tried again next time."""
+    """Return the outcome of a binary; without a needed estimate it is tried again next time."""
     fit = fit_measured(made)
     result = _with_bill(result_of(fit), made.bill)
     if made.no_estimate and fit.fits is None:
@@ -518,7 +518,7 @@ def _compiled(made: MeasuredModel) -> SweepOutcome:
 
 
 def result_of(fit: Fit) -> SweepOutcome:
-    """Return the outcome of a compile from its answer for one SoC."""
+    """Convert the verdict for one SoC into the outcome of a compile."""
     ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
     needs = {pool: need.high.value for pool, need in ranges.items()}
     return SweepOutcome(
@@ -552,7 +552,7 @@ def _bytes(part: Sourced | None) -> int | None:
 
 
 class ClusterCompiler:
-    """Compiles each point by one task."""
+    """Compiles each point as one cluster task."""
 
     def __init__(
         self,
@@ -566,7 +566,7 @@ class ClusterCompiler:
         self._model = ClusterModel(path, executor, answers)
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Compile a point somewhere."""
+        """Compile a point on any worker of the cluster."""
         wish = (self._soc.name, self._base, dict(point))
         return self._model.ask(SweepOutcome, compile_there, *wish)
 
@@ -577,5 +577,5 @@ class ClusterCompiler:
 def compile_there(
     worker: Worker, model: Path, soc: str, base: CompileOptions, point: SweepPoint
 ) -> SweepOutcome:
-    """On a worker of a cluster: compile a point."""
+    """Compile a point on a worker of a cluster."""
     return LibraryCompiler(model, find_soc(soc), base, worker=worker).run(point)

@@ -1,8 +1,9 @@
-"""Config files of qnn-context-binary-generator for the HTP: which SoC, and how each graph is made.
+"""Config files of qnn-context-binary-generator for HTP: the SoC, and settings of each graph.
 
-There are two. The tool's own names the backend's under `backend_extensions.config_file_path`; that
-one has the sections `devices`, `graphs` and `context`. What would change the binary and cannot be
-handed to the compiler here is refused, what is for running is noted.
+There are two files. The tool's file names the backend's file in
+`backend_extensions.config_file_path`; the latter has the sections `devices`, `graphs` and
+`context`. Settings that would change the binary but cannot be passed to the compiler here are
+refused; settings for running it are noted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from qnnmem.text import nearest, quote
 _MAX_FILE = 1 << 20  # the documented examples have less than 1 KB
 _TOOL = ("backend_extensions", "context_configs", "graph_configs")
 _SECTIONS = ("devices", "graphs", "context", "groupContext", "memory")
-# Keys that the binary does not depend on: they are for running it.
+# Keys that only matter when the binary runs.
 _RUNNING = {
     "devices": (
         *("device_id", "core_id", "core_type", "cores", "pd_session", "profiling_level"),
@@ -57,7 +58,7 @@ _READ = {
     "graphs": ("graph_names", "vtcm_mb", "O"),
     "context": ("weight_sharing_enabled",),
 }
-# What the library takes for an architecture that comes without a SoC, and the VTCM it then uses.
+# The library's default SoC for an architecture without a SoC, and the VTCM that it then uses.
 _SOC_OF_ARCH = {68: 30, 69: 36, 73: 43, 75: 57, 79: 69, 81: 87, 85: 103}
 _VTCM_OF_ARCH = 4
 _SOC_OF_NOTHING = "SM8350"
@@ -68,7 +69,7 @@ class GraphSection:
     """One entry of `graphs`: settings of the graphs it names."""
 
     names: tuple[str, ...]
-    vtcm_mb: int | None = None  # 0: all that the SoC has
+    vtcm_mb: int | None = None  # 0: all VTCM of the SoC
     opt_level: int | None = None
 
 
@@ -79,12 +80,12 @@ class HtpToolConfig:
     soc_id: int | None = None
     arch: int | None = None
     graphs: tuple[GraphSection, ...] = ()
-    notes: tuple[str, ...] = ()  # what was read and changes nothing
+    notes: tuple[str, ...] = ()  # about settings without effect
 
 
 @dataclass(frozen=True, slots=True)
 class HtpTarget:
-    """For what a graph is compiled, and how."""
+    """The SoC and the settings that a graph is compiled with."""
 
     soc: Soc
     vtcm_mb: int | None = None  # None: the library's own choice
@@ -93,7 +94,7 @@ class HtpTarget:
 
 
 def read_htp_config(path: Path) -> HtpToolConfig:
-    """Read the tool's file and the one of the backend that it points to."""
+    """Read the tool's file and the backend's file that it names."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
         what = "is the file of the HTP backend; name the tool file whose "
@@ -110,7 +111,7 @@ def read_htp_config(path: Path) -> HtpToolConfig:
 
 
 def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
-    """The SoC and the settings of a graph by its name."""
+    """Return the SoC and the settings of a graph by its name."""
     notes = list(config.notes)
     soc, usual = _soc(config, notes)
     fitting = [section for section in config.graphs if graph in section.names]
@@ -128,7 +129,7 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
 
 
 def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
-    """The SoC, and the VTCM in MiB where only its architecture is named."""
+    """Return the SoC, and the VTCM in MiB if the config names only an architecture."""
     if config.soc_id is not None:
         soc = find_soc(str(config.soc_id))
         if config.arch not in (None, soc.arch):
@@ -183,7 +184,7 @@ def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
     given = device.get("dsp_arch")
     if given is None:
         return None
-    # Short ones only: neither a deep list nor thousands of digits are worth their text.
+    # Short values only: deep lists and thousands of digits are not shown.
     number = quote(given) if isinstance(given, int) else given if isinstance(given, str) else ""
     number = number.lower().removeprefix("v") if len(number) < 9 else ""
     if not number.isdecimal() or int(number) not in _SOC_OF_ARCH:
@@ -195,7 +196,7 @@ def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
 def _entries(
     path: Path, content: Mapping[str, Any], section: str, notes: list[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """The objects of a section, none of whose keys is for something that is not possible here."""
+    """Yield the objects of a section; refuse keys that are not supported here."""
     found = content.get(section, [])
     listed = found if isinstance(found, list) else [found]
     for entry in listed:
@@ -222,7 +223,7 @@ def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Iterab
 
 def _whole(path: Path, what: str, value: object, least: int, most: int) -> int:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # The range first: an integer of hundreds of digits compares with it, but is no float.
+    # Check the range first: an integer of hundreds of digits does not convert to float.
     if is_number and least <= value <= most and value == int(value):  # type: ignore[operator,call-overload]
         return int(value)  # type: ignore[call-overload,no-any-return]
     shown = quote(value) if isinstance(value, int | str) else "what it is"
@@ -237,7 +238,7 @@ def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, A
 
 
 def _beside(tool: Path, named: object) -> Path:
-    """The file that is named, below the tool file's folder."""
+    """Return the named config file, from the current folder or beside the tool's file."""
     if not isinstance(named, str) or not named or "\0" in named:
         raise LoadError(tool, "backend_extensions.config_file_path is not the name of a file")
     try:

@@ -1,6 +1,6 @@
 """The HTP library in a child process: requests and their outcomes.
 
-The process is one of this machine, or a worker that a command starts wherever the library is.
+The process runs on this machine, or is a worker started by a command on the library's machine.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ MAX_KEPT = 16 << 20  # bytes; a compile has some kilobytes, a broken one may rep
 MAX_LINE = 1 << 20  # one line may list all nodes of a model
 _CHUNK = 1 << 20
 _TAIL = 32 << 10
-# A compiler writes its log in tiny pieces. Waking for each would take a core away from it.
+# A compiler writes its log in tiny pieces. Waking for each piece would cost it a core.
 _PAUSE_S = 0.004
 
 
 def _forget(_chunk: bytes) -> None:
-    """Drop bytes that were not asked for."""
+    """Drop bytes that nobody needs."""
 
 
 @dataclass(slots=True)
@@ -72,14 +72,14 @@ class _Record:
     pass_on: Callable[[bytes], None] = _forget
     stopped: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
-    partial: bytes = b""  # a line whose end has not come yet
+    partial: bytes = b""  # an incomplete line
     tail: bytes = b""
     kept: list[bytes] = field(default_factory=list)
     room: int = field(default_factory=lambda: MAX_KEPT)
     size: int = 0
 
     def take(self, chunk: bytes) -> None:
-        """Reads some more bytes."""
+        """Read some more bytes."""
         self.size += len(chunk)
         self.pass_on(chunk)
         whole, newline, rest = (self.partial + chunk).rpartition(b"\n")
@@ -102,7 +102,7 @@ class _Record:
 
 
 class LogTap:
-    """Reads a pipe to its end in a thread of its own, so that the writer never waits for us."""
+    """Reads a pipe to its end in a separate thread, so that the writer never waits."""
 
     def __init__(self, descriptor: int, end_mark: bytes) -> None:
         self._descriptor, self._mark = descriptor, end_mark
@@ -115,10 +115,10 @@ class LogTap:
     def begin(
         self, request: int, stop_at: bytes | None, pass_on: Callable[[bytes], None] = _forget
     ) -> None:
-        """Start a request: forget what came before it.
+        """Start a request and forget all earlier bytes.
 
-        A line that holds one of the keywords and `stop_at` sets `stopped`. All bytes are passed on
-        as they come.
+        A line that contains a keyword and `stop_at` sets `stopped`. All bytes are passed on as they
+        arrive.
         """
         with self._lock:
             self._now = _Record(self._mark + b" %d\n" % request, stop_at, pass_on)
@@ -127,21 +127,21 @@ class LogTap:
 
     @property
     def stopped(self) -> bool:
-        """Return whether a line asked for the end of the request."""
+        """Return whether a line stopped the request."""
         return self._now.stopped.is_set()
 
     def wait_for_end(self, timeout_s: float) -> None:
-        """Until all of a request's lines are here, or the pipe is closed."""
+        """Wait until all lines of a request have arrived, or the pipe is closed."""
         self._now.ended.wait(timeout_s)
 
     def lines(self) -> tuple[LogLine, ...]:
-        """The lines that matter, in order."""
+        """Return the relevant lines, in order."""
         with self._lock:
             kept = [line for line in self._now.kept if self._mark not in line]
         return tuple(read_line(line) for line in kept)
 
     def tail(self, count: int) -> tuple[str, ...]:
-        """The last lines, whatever they say."""
+        """Return the last lines, unfiltered."""
         with self._lock:
             lines = (self._now.tail + self._now.partial).split(b"\n")
         wanted = [line for line in lines if line.strip() and self._mark not in line][-count:]
@@ -153,7 +153,7 @@ class LogTap:
         return self._now.size
 
     def close(self) -> None:
-        """Wait until the pipe is at its end; its writers must be gone."""
+        """Wait for the end of the pipe; its writers must have exited."""
         self._thread.join(timeout=5)
 
     def _run(self) -> None:
@@ -181,7 +181,7 @@ def _widen(descriptor: int) -> None:
 
 
 def _matching(text: bytes) -> list[bytes]:
-    """Lines that hold a keyword; searching whole blocks is far cheaper than line by line."""
+    """Yield lines with a keyword; searching whole blocks is far cheaper than line by line."""
     starts = set()
     for word in KEYWORDS:
         at = text.find(word)
@@ -200,7 +200,7 @@ TAIL_LINES = 40
 def outcome_of(
     request: LibraryRequest, frame: Frame[Ended] | None, tap: LogTap, watch: Watch
 ) -> RequestOutcome:
-    """The outcome of a request from what the child sent at its end, None if it could not."""
+    """Return the outcome of a request; `frame` is None if the child died before its end."""
     unknown = RequestOutcome(
         "crashed",
         log=tap.lines(),
@@ -237,13 +237,13 @@ def _reply(request: LibraryRequest, payload: bytes) -> Reply | LibraryRefusal | 
     try:
         kinds: Any = request.reply | LibraryRefusal
         reply: Reply | LibraryRefusal = decode(payload, kinds)
-    except ValueError:  # the process did not live to say all of it
+    except ValueError:  # the process died before it sent everything
         return None
     return reply
 
 
 def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOutcome:
-    """A request that the parent ended, or whose child vanished."""
+    """Return the outcome of a request that the parent stopped, or whose child vanished."""
     if watch.expired:
         sentence = f"not finished within {watch.deadline.limit_s:g} s"
         return replace(unknown, kind="timeout", sentence=sentence)
@@ -255,7 +255,7 @@ def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOut
 
 
 def signal_name(number: int) -> str:
-    """A signal as the system calls it."""
+    """Return the system's name of a signal."""
     return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
@@ -289,24 +289,24 @@ class LibraryProcess(ChildProcess):
             )
         except BaseException as exc:
             os.close(log)
-            if isinstance(exc, OSError):  # no more files
+            if isinstance(exc, OSError):  # no more file descriptors
                 raise UsageError(f"no child process can be started ({exc.strerror})") from exc
             raise
         finally:
             os.close(log_end)
         self.deadline = Deadline.after(None)  # each request has its own
-        # Without a buffer, which would hide a second frame from poll.
+        # Unbuffered: a buffer would hide a second frame from poll.
         self._replies: Any = self._process.stdout.raw  # type: ignore[union-attr]  # a buffered pipe
         try:
             self.tap = LogTap(log, END_MARK.encode())
-        except RuntimeError as exc:  # no thread to be had
+        except RuntimeError as exc:  # no thread could be started
             os.close(log)
             self._end()
             raise UsageError(f"no child process can be watched ({exc})") from exc
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also that of its group."""
+        """Its process id, which is also its process group."""
         return self._process.pid
 
     @property
@@ -328,7 +328,7 @@ class LibraryProcess(ChildProcess):
                 watch.pid = frame[0].pid
         except (OSError, ValueError):
             pass  # it died during the conversation
-        except BaseException:  # of the caller's own progress, or Ctrl-C: the answer is not wanted
+        except BaseException:  # from the caller's progress, or Ctrl-C: the answer is not needed
             self.kill()
             raise
         watch.look()
@@ -336,7 +336,7 @@ class LibraryProcess(ChildProcess):
         return None
 
     def _wait(self, watch: Watch) -> bool:
-        """Until the child says something; False when the request has to end."""
+        """Wait for the child's reply; return False if the request must end."""
         poll = select.poll()
         poll.register(self._replies, select.POLLIN)
         while True:
@@ -364,7 +364,7 @@ MAX_LOG_FILE = 256 << 20
 
 
 class Worker:
-    """Serves many requests, one after another; whatever a request does, the next one works."""
+    """Serves many requests, one after another; no request can break the next."""
 
     def __init__(self, *, warm: bool = False, library: Library | None = None) -> None:
         self.library = find_library() if library is None else library
@@ -381,7 +381,7 @@ class Worker:
 
     @classmethod
     def ready(cls, library: Library) -> Worker:
-        """A worker whose child was started, or that has a connection to where the library is."""
+        """Return a worker with a started child, or with a connection to a remote worker."""
         made = cls(warm=True, library=library)
         if made._remote is not None:
             made._remote.connect()
@@ -399,7 +399,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the child, or the connection to a worker elsewhere, and whatever it is doing."""
+        """End the child or the remote connection, including any running request."""
         if self._remote is not None:
             self._remote.close()
         child, self._child = self._child, None
@@ -408,14 +408,14 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The child, or the command that leads to a worker elsewhere, while there is one."""
+        """Process id of the child, or of the command that connects to a remote worker."""
         if self._remote is not None:
             return self._remote.pid
         return None if self._child is None else self._child.pid
 
     @property
     def memory_limit(self) -> int:
-        """Address space that a request may take at most where the library is, in bytes."""
+        """Maximum address space of a request on the machine of the library, in bytes."""
         return default_memory_limit() if self._remote is None else self._remote.memory_limit
 
     def ask(
@@ -429,7 +429,7 @@ class Worker:
         log_file: Path | None = None,
         progress: Callable[[Tick], None] | None = None,
     ) -> RequestOutcome:
-        """Have a request served.
+        """Serve a request and return its outcome.
 
         `places` is the memory that tensors share with the caller. `memory_limit` is address space
         in bytes, by default three quarters of the machine. A log line with `stop_at` ends the
@@ -462,7 +462,7 @@ class Worker:
 
 
 def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest:
-    """A request for a child of this machine: shared memory is a file of this process."""
+    """Return the request for a local child: shared memory becomes a file of this process."""
     from qnnmem.htp.remote.files import with_shared
 
     def file(tensor: CallTensor, place: MappedBytes) -> CallTensor:
@@ -473,11 +473,11 @@ def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest
 
 
 def default_memory_limit() -> int:
-    """Address space of a request: three quarters of the machine, however large that is.
+    """Return the address space of a request: three quarters of the machine, with no upper bound.
 
-    Other children end at the bound of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
-    compiler takes models with weights in files of their own: a graph at the limit of 3.5 GiB has
-    twice that in 32-bit floats, and each of ONNX Runtime, the compiler and the binary has a copy.
+    Other children use the limit of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
+    compiler takes models with external weights: a graph at the limit of 3.5 GiB has twice that in
+    32-bit floats, and each of ONNX Runtime, the compiler and the binary has a copy.
     """
     return child_memory_limit(most=None)
 
@@ -500,12 +500,12 @@ def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
         yield keep
 
 
-# --- Several workers that take turns: one that is lost costs no result ----------------------------
+# --- Several workers that take turns: a lost worker loses no result -------------------------------
 
 
-_MOST_UNMADE = 2  # failures in a row to start a worker: then it is left out
-_MOST_LOST = 3  # tasks in a row with which a worker was lost: then it is left out
-_MOST_TRIES = 3  # of one task: then the task is at fault
+_MOST_UNMADE = 2  # start failures in a row after which a worker is dropped
+_MOST_LOST = 3  # lost tasks in a row after which a worker is dropped
+_MOST_TRIES = 3  # attempts of one task, before the task is blamed
 
 
 class Closable(Protocol):
@@ -522,16 +522,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Slot(Generic[S]):
-    """One worker, made when it is first needed and again after it was lost."""
+    """One worker, started at the first use and restarted after it was lost."""
 
     make: Callable[[], S]
     made: S | None = None
-    unmade: int = 0  # times in a row
-    lost: set[object] = field(default_factory=set)  # tasks since the last that went well
+    unmade: int = 0  # start failures in a row
+    lost: set[object] = field(default_factory=set)  # tasks that lost it since the last success
 
     @property
     def is_sound(self) -> bool:
-        """Return whether it is worth another try."""
+        """Return whether the worker is worth another try."""
         return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
 
     def worker(self) -> S:
@@ -548,7 +548,7 @@ class _Slot(Generic[S]):
 
 
 class Slots(Generic[S]):
-    """Workers for tasks of several threads, each with one task at a time."""
+    """Workers for tasks from several threads; each runs one task at a time."""
 
     def __init__(self, makers: Sequence[Callable[[], S]]) -> None:
         self._slots = [_Slot(make) for make in makers]
@@ -559,18 +559,18 @@ class Slots(Generic[S]):
 
     @property
     def count(self) -> int:
-        """How many there are, those left out not counted."""
+        """The number of workers, without dropped ones."""
         return self._sound
 
     def use(self, task: Callable[[S], T]) -> T:
-        """Have a task done by any worker; WorkerError when it is lost with every one that tries."""
+        """Run a task on any worker; WorkerError if every worker that tries it is lost."""
         tries, name = 0, object()
         while True:
             slot = self._take()
             try:
                 done = task(slot.worker())
             except WorkerError as exc:
-                if slot.made is not None:  # else the task has not even begun
+                if slot.made is not None:  # else the task has not started yet
                     tries += 1
                     slot.lost.add(name)
                 with suppress(Exception):
@@ -587,12 +587,12 @@ class Slots(Generic[S]):
                 return done
 
     def close(self) -> None:
-        """End all workers, also those at work."""
+        """End all workers, including those at work."""
         for slot in self._slots:
             slot.close()
 
     def _take(self) -> _Slot[S]:
-        """A free worker, one that was never lost first."""
+        """Return a free worker, preferring those that were never lost."""
         with self._turn:
             while self._sound and not self._free:
                 self._turn.wait()

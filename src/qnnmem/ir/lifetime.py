@@ -26,7 +26,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorGroup(LiveBytes):
-    """A tensor, named after the one that is written first, and its views of the same bytes."""
+    """A tensor with its views of the same bytes, named after the tensor that is written first."""
 
     aliases: tuple[str, ...] = ()  # other names of the same bytes
 

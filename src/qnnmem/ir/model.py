@@ -32,7 +32,7 @@ class Span:
         return self.lower < other.upper and other.lower < self.upper
 
     def covers(self, step: int) -> bool:
-        """Return whether `step` lies in the span."""
+        """Return whether `step` is in the span."""
         return self.lower <= step < self.upper
 
     def __len__(self) -> int:
@@ -40,7 +40,7 @@ class Span:
 
 
 def as_span(life: Span | tuple[int, int]) -> Span:
-    """Return a span, given as one or as a pair of steps."""
+    """Return a span from a span or a pair of steps."""
     if isinstance(life, Span):
         return life
     if isinstance(life, tuple | list) and len(life) == 2:
@@ -166,7 +166,7 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class LiveBytes:
-    """Bytes that are in use for a part of a run."""
+    """Bytes in use during a part of a run."""
 
     name: str
     size: Bytes

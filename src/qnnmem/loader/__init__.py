@@ -1,4 +1,4 @@
-"""Files into models: ONNX, TFLite, DLC, eAI report (`.eaix`) and buffer CSV."""
+"""Load model files: ONNX, TFLite, DLC, eAI report (`.eaix`) and buffer CSV."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FORMATS = {
 }
 _READERS = frozenset(_FORMATS.values())
 _LEFT_OPEN = frozenset({"binary", "json", "text"})  # too general: the suffix decides
-# First bytes of an ONNX file that no text begins with: IR version, or producer name and version.
+# First bytes of an ONNX file, which no text has: IR version, or producer name and version.
 _PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
-# For completing shapes by running the model, where inference stops short.
+# For completing shapes by running the model, where shape inference is incomplete.
 _ONNX_TIME_LIMIT_S = 60.0
 
 
@@ -40,7 +40,7 @@ def load(
 
     `dims` fixes named free dimensions and `shapes` fixes the shapes of whole inputs, both for
     formats that leave sizes open. `values` turns inputs of an ONNX model into constants, so
-    that branches never taken are left out: a number, several, an array, or the path of
+    that branches never taken are left out: a number, several numbers, an array, or the path of
     a .npy or .raw file.
     """
     expect(path, (str, Path), "a model must be the path of its file")
@@ -92,7 +92,7 @@ def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int
 
 
 def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the given sizes whose dimension this file has."""
+    """Return the given sizes of dimensions that this file has."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.inputs import named_dims
 

@@ -20,7 +20,7 @@ from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
-# Reading a row takes up to a kilobyte, and one non-Latin character makes all others four bytes.
+# A row takes up to a kilobyte in memory, and one non-Latin character makes all others four bytes.
 _MAX_FILE = 1 << 26
 _MAX_ROWS = 1_000_000
 _LIMIT = 1 << 60
@@ -28,7 +28,7 @@ _MAX_DIGITS = 20
 # Refused in names: quotes have no meaning here, control characters would reach a terminal.
 _MARKS = re.compile(r'["\x00-\x08\x0b-\x1f\x7f-\x9f]')
 
-# Other writers' names for the same columns; `end` is the last step, not one past it.
+# Other tools' names for the same columns; `end` is the last step, not one past it.
 _NAMES = {
     "id": "id",
     "buffer": "id",

@@ -1,6 +1,6 @@
-"""Reports of the eAI compiler (`.eaix`, JSON) into the model of `qnnmem.ir`.
+"""Load reports of the eAI compiler (`.eaix`, JSON).
 
-The compiler writes one next to each LPAI model: nodes with the order they really run in, and
+The compiler writes a report next to each LPAI model: nodes with their real execution order, and
 tensors with their layout in memory, but no offsets. Checked against published models: the
 liveness bound of a report equals the scratch size in the header of its binary.
 """
@@ -42,7 +42,7 @@ _DTYPES = {dtype.value: dtype for dtype in DType} | {"float": DType.FLOAT32}
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A tensor as one node mentions it."""
+    """A tensor as described by one of its nodes."""
 
     key: str
     name: str
@@ -114,11 +114,11 @@ class _ReportReader:
         self.odd: set[int] = set()  # flag bits of unknown meaning
 
     def fail(self, reason: str) -> NoReturn:
-        """Refuse the report."""
+        """Raise the error about the report."""
         raise LoadError(self.path, reason)
 
     def field(self, value: object, key: str, kind: type[_T], where: str) -> _T:
-        """Return the entry `key` of an object; refuse another type than `kind`."""
+        """Return the entry `key` of an object; refuse it if its type is not `kind`."""
         found = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
             self.fail(f"{where} has no valid '{key}'")
@@ -150,7 +150,7 @@ class _ReportReader:
             yield f"tensor flags {bits} are not understood and were ignored"
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
-        """Return nodes by `actual_order`; their place in the list is that of the source model."""
+        """Return nodes by `actual_order`; their order in the list is that of the source model."""
         found = [self._node(position, node) for position, node in enumerate(nodes)]
         found.sort(key=lambda node: node.order)
         for before, after in pairwise(found):
@@ -178,7 +178,7 @@ class _ReportReader:
                 yield self._item(value, where)
 
     def _item(self, value: object, where: str) -> _Item:
-        """Return one object for all mentions of a tensor id."""
+        """Return one shared object for all mentions of a tensor id."""
         key = self._text(value, "tensor_id", where)
         where = f"tensor {quote(key)}"
         flag = self._flag(value, where)
@@ -195,7 +195,7 @@ class _ReportReader:
         return known
 
     def _text(self, value: object, key: str, where: str) -> str:
-        """Return the entry `key`, which versions write as text or as a number."""
+        """Return the entry `key`, which is text or a number depending on the version."""
         found = value.get(key) if isinstance(value, Mapping) else None
         return str(found) if isinstance(found, int) else self.field(value, key, str, where)
 

@@ -1,8 +1,8 @@
 """File kinds, detected from content, and the verbs that read them.
 
-A name says little: `.bin` is a context binary, weights or noise, and a failed download leaves a web
-page called `model.onnx`. So a kind is told by the first bytes, and where those are of an archive by
-the names in it.
+A file name is not reliable: `.bin` is a context binary, weights or noise, and a failed download
+leaves a web page called `model.onnx`. So the first bytes decide the kind, and for archives the
+names of their members.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from qnnmem.bounded_file import read_head, read_range, regular_size
 from qnnmem.errors import LoadError, QnnMemError, Setting
 
-HEAD = 1 << 16  # bytes that are looked at
+HEAD = 1 << 16  # bytes that are examined
 _CHUNK = 1 << 20
 _COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
 
@@ -33,7 +33,7 @@ _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 @dataclass(frozen=True, slots=True)
 class KindOfFile:
-    """A kind of file: its name, the verbs that read it, and the advice where no verb does."""
+    """A kind of file: its name, the verbs that read it, or advice if no verb does."""
 
     name: str
     words: str
@@ -59,7 +59,7 @@ _TABLE = (
     KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
     KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
     KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
-    # A report without its format and a config file of HTP both list graphs.
+    # A report without its format looks like an HTP config file: both list graphs.
     KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
     KindOfFile("contents", "the contents of a context binary (JSON)", (), _BINARY),
     KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
@@ -100,11 +100,11 @@ _TABLE = (
     KindOfFile("empty", "empty", (), "write or fetch it again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
-# Files and folders that carry context binaries; archives only when they are named themselves.
+# Files and folders that hold context binaries; archives only if they are named explicitly.
 ARCHIVES = ("zip", "task")
 IN_FOLDERS = ("pte", "litert", "litertlm")
 CARRIERS = (*IN_FOLDERS, "genie", "genai", *ARCHIVES)
-# What makes a folder a bundle.
+# Config files that make a folder a bundle.
 BUNDLES = {"genie_config.json": "genie", "genai_config.json": "genai"}
 
 # First bytes that settle the kind.
@@ -131,7 +131,7 @@ _STARTS = (
 # Flatbuffers have an identifier at byte 4.
 _IDENTIFIERS = {b"TFL3": "tflite", b"ORTM": "ort"}
 _PTE = re.compile(rb"ET\d\d")
-_DISPATCH = b"DISPATCH_OP"  # the operator that runs what was compiled for an NPU
+_DISPATCH = b"DISPATCH_OP"  # the operator that runs code compiled for an NPU
 _ONNX = re.compile(rb"\x08[\x01-\x20](?:[\x12\x1a\x22\x2a\x32\x3a\x42\x72]|\xa2\x01|$)")
 _SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
 _COREML = re.compile(rb"\x08[\x02-\x20]\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
@@ -152,12 +152,12 @@ _MEMBERS = (
 _CONFIG = re.compile(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
 _EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
 _CONTENTS = re.compile(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
-# Configs that stand for the whole folder, which holds the binaries.
+# Configs that represent the whole folder, which holds the binaries.
 _GENIE = re.compile(r'"ctx-bins"\s*:')
 _GENAI = re.compile(r'"model"\s*:\s*\{.*"decoder"\s*:\s*\{', re.DOTALL)
 _GRAPHS = re.compile(r'"graphs"\s*:\s*\[')
 _TRACE = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
-# The JSON of `inspect` nests as the vendor's tool does, with our part last.
+# The JSON of `inspect` is nested like the vendor tool's, with our part last.
 _RESULT = re.compile(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT = 4096  # bytes that decide between text and binary data
@@ -168,7 +168,7 @@ _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
     """Raise LoadError for a kind of file that a verb does not read, naming the kind and its verbs.
 
-    `takes` overrides the kinds of the table, `said` is the verb in words.
+    `takes` overrides the kinds of the table, `said` is the verb as shown in the error.
     """
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
@@ -226,7 +226,7 @@ def bundle_config(folder: Path) -> str:
 
 
 def _holds(path: Path, size: int, wanted: bytes) -> bool:
-    """Return whether a file holds these bytes anywhere; tables lie before or behind the weights."""
+    """Return whether a file contains these bytes; tables are before or after the weights."""
     starts = range(HEAD - len(wanted), size, _CHUNK - len(wanted))
     return any(wanted in read_range(path, start, _CHUNK) for start in starts)
 

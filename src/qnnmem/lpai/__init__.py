@@ -100,7 +100,7 @@ __all__ = [
 
 
 def open(path: Any, **options: Any) -> Session:
-    """A prepared model, ready to run; see `Session` for the options."""
+    """Open a prepared model, ready to run; see `Session` for the options."""
     from qnnmem.lpai.runtime.session import Session
 
     return Session(path, **options)

@@ -1,6 +1,6 @@
-"""What a C client of a model has to know: graphs, pool sizes, inputs and outputs.
+"""The facts that a C client of a model needs: graphs, pool sizes, inputs and outputs.
 
-It comes out of a context binary, or of a plan that `qnnmem plan` wrote as JSON.
+They are read from a context binary, or from a plan that `qnnmem plan` wrote as JSON.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ClientTensor:
 
 @dataclass(frozen=True, slots=True)
 class ClientGraph:
-    """A graph, and what the client must bring for it."""
+    """A graph, and the memory that the client must provide for it."""
 
     name: str
     scratch_bytes: int
     persistent_bytes: int
     inputs: tuple[ClientTensor, ...]
     outputs: tuple[ClientTensor, ...]
-    has_io: bool = True  # a plan of a bare list of buffers knows no inputs and outputs
+    has_io: bool = True  # False for the plan of a buffer list, which has no inputs and outputs
     align: int = 1  # of every place in scratch
 
     @property
@@ -80,7 +80,7 @@ class ClientPlan:
 
 
 def read_client_plan(path: Path) -> ClientPlan:
-    """What the client of a context binary or of a plan has to know."""
+    """Read what a C client needs from a context binary or from a plan in JSON."""
     kind = kind_of_file(path)
     if kind.name == "lpai":
         found = _of_binary(path)
@@ -93,7 +93,7 @@ def read_client_plan(path: Path) -> ClientPlan:
 
 
 def of_context(context: CompiledContext, source: str) -> ClientPlan:
-    """What the client of a compiled context has to know."""
+    """Return what a C client of a compiled context needs."""
     align = max((int(graph.align) for graph in context.graphs), default=1)
     return ClientPlan(source, context.producer, align, tuple(map(_graph, context.graphs)))
 
@@ -159,7 +159,7 @@ def _plans(path: Path, data: bytes) -> tuple[tuple[PlanResult, ...], SharedScrat
 
 
 def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
-    """The arrangement; LoadError where it does not hold the plans beside it."""
+    """Return the shared scratch; raise LoadError if it does not match the plans in the file."""
     sizes = [model.scratch_bytes for model in arranged.models]
     offsets = tuple(model.scratch_offset for model in arranged.models)
     if not sizes or sizes != [plan.scratch_bytes for plan in arranged.plans]:
@@ -175,7 +175,7 @@ def _said(exc: BaseException) -> str:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """A graph by the name that preparing the same file would give it; state is not an input."""
+    """Return the graph of a plan, named as preparation would name it; state is no input."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 
@@ -202,7 +202,7 @@ def _planned(plan: PlanResult) -> ClientGraph:
     )
 
 
-# --- What C cannot say ---------------------------------------------------------------------------
+# --- Limits of C ---------------------------------------------------------------------------------
 
 
 def _check(path: Path, plan: ClientPlan) -> None:
@@ -226,7 +226,7 @@ def _check(path: Path, plan: ClientPlan) -> None:
 
 
 def _check_places(path: Path, graph: ClientGraph) -> None:
-    """Refuse what the client would write past scratch, or where LPAI cannot read it."""
+    """Refuse places outside scratch, where the client would write, and places LPAI cannot read."""
     try:
         power_of_two(f"the alignment of graph {quote(graph.name)}", graph.align)
     except UsageError as exc:

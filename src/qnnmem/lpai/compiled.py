@@ -1,6 +1,6 @@
-"""What offline preparation fixes for good: graphs, places, constants.
+"""The result of offline preparation: graphs, places, constants.
 
-A compiled context is the meaning of a context binary. Nothing in it knows the bytes of the file
+A compiled context is the content of a context binary. It does not depend on the file's bytes
 (`binary.py` does) or the memory of a run (`graph.py` does).
 """
 
@@ -23,7 +23,7 @@ CONSTANT_ALIGN = Align(256)
 
 @dataclass(frozen=True, slots=True)
 class Quant:
-    """What the integers of a tensor stand for: `scale * (integer - zero_point)`."""
+    """Quantization of a tensor: the real value is `scale * (integer - zero_point)`."""
 
     scale: float
     zero_point: int
@@ -43,7 +43,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies."""
+    """Pool and offset of a tensor."""
 
     pool: Pool
     offset: Offset
@@ -101,13 +101,13 @@ class CompiledGraph:
         return shared | {buffer.name: buffer for buffer in self.buffers}
 
     def places(self) -> dict[str, Place]:
-        """Pool and offset of every planned tensor, views included."""
+        """Return pool and offset of every planned tensor, views included."""
         return {name: Place(b.pool, b.offset) for name, b in self.buffer_of.items()}
 
 
 @dataclass(frozen=True)
 class CompiledContext:
-    """The graphs of a context binary and whom they are for."""
+    """The graphs of a context binary, its producer and its hardware version."""
 
     graphs: tuple[CompiledGraph, ...]
     hw_version: str  # e.g. "v6"
@@ -116,5 +116,5 @@ class CompiledContext:
     constants: memoryview = field(default_factory=lambda: memoryview(b""), repr=False)
 
     def graph(self, name: str) -> CompiledGraph | None:
-        """The graph of that name."""
+        """Return the graph of that name; None if there is none."""
         return next((graph for graph in self.graphs if graph.name == name), None)

@@ -36,7 +36,7 @@ _QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if
 
 
 def binary_info(context: CompiledContext, file_bytes: int | None = None) -> InspectDocument:
-    """Everything about a context but the bytes of programs and constants.
+    """Return everything about a context except the bytes of programs and constants.
 
     `file_bytes` is the size of its binary, computed when not given.
     """
@@ -69,7 +69,7 @@ def binary_info(context: CompiledContext, file_bytes: int | None = None) -> Insp
 
 
 def data_type(dtype: DType, quantized: bool) -> DataType:
-    """QNN's type of a tensor: fixed point when its integers stand for real numbers."""
+    """Return QNN's type of a tensor; quantized integers have a fixed-point type."""
     if dtype in _PACKED:
         return _PACKED[dtype]
     plain = _QNN_TYPES.get((dtype.value, False), DataType.UNDEFINED)
@@ -77,7 +77,7 @@ def data_type(dtype: DType, quantized: bool) -> DataType:
 
 
 def io_tensors(graph: CompiledGraph) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    """Inputs and outputs of a graph, state not among them."""
+    """Return the inputs and the outputs of a graph, without state."""
 
     def side(names: Iterable[str], kind: TensorType, first: int) -> tuple[TensorInfo, ...]:
         return tuple(_tensor(graph, name, kind, at) for at, name in enumerate(names, first))
@@ -129,7 +129,7 @@ def _pools(graph: CompiledGraph) -> dict[str, int]:
     pools = {"scratch": int(graph.scratch_bytes), "persistent": int(graph.persistent_bytes)}
     if graph.io is Io.OUTSIDE:
         pools["io"] = max(ends, default=0)
-    # Graphs may share constants, so a stretch that several name counts once.
+    # Graphs may share constants, so a shared stretch counts once.
     stored = {(constant.offset, constant.size) for constant in graph.constants}
     return pools | {"constants": sum(size for _, size in stored)}
 

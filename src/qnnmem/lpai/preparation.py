@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 # Usual seconds of the steps.
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
-# Beside the limit, which is for planning: reading files and starting processes.
+# Extra time for reading files and starting processes: the limit itself is for planning.
 ROOM_S = 10.0
 
 
@@ -76,7 +76,7 @@ class ConstantBlock:
         self._places: dict[tuple[int, bytes], Offset] = {}
 
     def taken(self, graph: CompiledGraph, content: bytes) -> CompiledGraph:
-        """The graph with its constants where they lie in the block.
+        """Add a graph's constants to the block; return the graph with its new offsets.
 
         `content` are the bytes of its constants, from the first on.
         """
@@ -102,13 +102,13 @@ class ConstantBlock:
         return offset
 
     def view(self) -> memoryview:
-        """All of it, read-only."""
+        """Return a read-only copy of all constants."""
         return memoryview(bytes(self._block))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Prepared:
-    """A compiled context and the plans behind its graphs."""
+    """A compiled context and the plans of its graphs."""
 
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
@@ -117,7 +117,7 @@ class Prepared:
     errors: Mapping[str, QuantizedGraph] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """The plans in one line."""
+        """Return the plans in one line."""
         return f"<Prepared: {', '.join(map(repr, self.plans[:4]))}{', …' * (len(self.plans) > 4)}>"
 
     @property
@@ -153,7 +153,7 @@ def prepare(
     say: Say | None = None,
     watch: Watcher | None = None,
 ) -> Prepared:
-    """Context of one graph per file, under the names given; `watch` sees the planner's progress.
+    """Return a context of one graph per file; `watch` receives the planner's progress.
 
     A path alone, or each of several, is a graph with the name of its file.
     """
@@ -174,7 +174,7 @@ def prepare(
 def prepare_composed(
     graphs: Sequence[ComposedGraph], options: PrepareOptions | Mapping[str, Any] | None = None
 ) -> Prepared:
-    """Context of graphs that a client composed; NotTranslated names what cannot be executed."""
+    """Return a context of composed graphs; NotTranslated names ops that cannot run here."""
     from qnnmem.loader.dlc.model import as_model
     from qnnmem.loader.dlc.operators import translate
 
@@ -223,7 +223,7 @@ def _prepare(
 
 
 def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
-    """One note with every pair, so that it can be taken as a whole."""
+    """Return a note about likely state pairs; several are joined so that they can be copied."""
     settings = [Setting("states", f"{old}={new}") for old, new in pairs]
     if len(settings) > 1:
         what = f"{len(settings)} pairs look like state; "
@@ -293,7 +293,7 @@ def _load(
 
 
 def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
-    """Why the model that was given cannot be prepared, where the file we made of it is refused."""
+    """Return the error for the user's model when the quantized file made from it is refused."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
@@ -313,7 +313,7 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
 def _load_composed(
     path: Path, options: PrepareOptions, say: Say, deadline: Deadline, *, trusted: bool
 ) -> _Loaded:
-    """A graph of QNN: of a DLC, or of a model library that is trusted."""
+    """Load a graph of QNN: of a DLC, or of a trusted model library."""
     from qnnmem.loader.dlc import read_with_graph
 
     _refuse_rewriting(path, options)
@@ -399,7 +399,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     precision = classify(loaded.model)
     if precision.is_quantized or options.allow_float:
         return
-    # Names of ops help to find those that are left; where all are float there is nothing to find.
+    # Names help to find the remaining float ops; if all ops are float, names tell nothing.
     every = len(precision.float_ops) == precision.ops
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
@@ -429,7 +429,7 @@ def _compile(
     deadline: Deadline,
     watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
-    """One graph, its plan, and its constants, which begin at 0."""
+    """Return one graph, its plan, and its constants at offsets from 0."""
     is_list = loaded.model.format == "csv"
     pools = PoolOptions(
         io=options.io,
@@ -467,7 +467,7 @@ def _compile(
 
 
 def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
-    """The model with old state copied where it is an output, not only seen under another name.
+    """Return the model with old state copied to outputs instead of aliased there.
 
     The memory of old state holds new state once an execution is over.
     """
@@ -492,7 +492,7 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Buffers without the aliases that have a buffer of their own, to which they are copied."""
+    """Drop aliases that have a buffer of their own; they are copied there."""
     own = {buffer.name for buffer in buffers}
     return tuple(
         replace(buffer, aliases=tuple(name for name in buffer.aliases if name not in own))
@@ -523,7 +523,7 @@ def _with_program(
 
 
 def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
-    """Ops in an order in which a blocking window can stop an execution.
+    """Order ops so that a blocking window can stop an execution.
 
     First come all ops that wait for no window, the ones that fill windows last; then those that
     wait for these windows only, and so on.
@@ -532,7 +532,7 @@ def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
     if not opens:
         return model
     level_of: dict[str, int] = {}  # of tensors: how many windows one after the other they wait for
-    held: dict[str, int] = {}  # state that must wait although no tensor says so
+    held: dict[str, int] = {}  # state that must wait although no tensor dependency shows it
     levels = []
     for op in model.ops:
         level = max((level_of.get(name, 0) for name in op.inputs), default=0)
@@ -554,7 +554,7 @@ def prepared_binary(
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
 ) -> PreparedBinary:
-    """What was written to `path`; `notes` are about the request."""
+    """Return the result for the binary at `path`; `notes` are about the request."""
     context = prepared.context
     graphs = zip(context.graphs, prepared.plans, tcm.graphs, strict=True)
     return PreparedBinary(
@@ -568,7 +568,7 @@ def prepared_binary(
 
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
-    """Notes about the request, each model, and missing packages."""
+    """Return notes about the request, each model, and missing packages."""
     found = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
     return [*found, search_missing_note()] if missing else found

@@ -1,4 +1,4 @@
-"""What preparation is asked for: the models by name, and how they become a binary."""
+"""Input of preparation: the models by name, and the options for making the binary."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PrepareOptions(LayoutChoices):
     values: Mapping[str, InputValue] = field(default_factory=dict)
     rnn_state: bool = False
     align: Size = 64
-    quantize: Literal[8, 16] | None = None  # or the words of the command line, int8 and int16
+    quantize: Literal[8, 16] | None = None  # or the command line's words, int8 and int16
     weight_bits: Literal[8, 16] = 8
     calibration: Path | str | None = None
     seed: int = 0
@@ -63,12 +63,12 @@ class PrepareOptions(LayoutChoices):
 
     @property
     def fixed(self) -> tuple[Setting, ...]:
-        """What fixes the model, as settings."""
+        """The settings that fix dimensions and values of the model."""
         return settings_of(Fixed(self.dims, self.shapes, self.values))
 
 
 def as_files(files: object) -> Mapping[str, Path | str]:
-    """Models as a caller writes them: paths, or paths under the names of their graphs."""
+    """Return models by graph name; callers give paths, or paths by graph name."""
     what = "files must be paths, or a mapping from names of graphs to paths"
     if not isinstance(files, Mapping):
         several = [files] if isinstance(files, Path | str) else files
@@ -84,7 +84,7 @@ def as_files(files: object) -> Mapping[str, Path | str]:
 
 
 def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
-    """Options as a caller writes them: also as a mapping of what differs from the defaults."""
+    """Return options; a mapping names only those that differ from the defaults."""
     if given is None or isinstance(given, PrepareOptions):
         return given or PrepareOptions()
     known = [one.name for one in fields(PrepareOptions)]

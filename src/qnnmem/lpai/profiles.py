@@ -33,7 +33,7 @@ _Kind = TypeVar("_Kind", MemType, MemRegisterType)
 
 
 class Mode(Enum):
-    """Who calls QNN: the word is the one of `target_env`."""
+    """The processor that calls QNN, named as in `target_env`."""
 
     X86 = "x86"
     ARM = "arm"
@@ -42,7 +42,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A platform: its demands on buffers, the client's duties, its permissions."""
+    """A platform: its requirements for buffers, its duties for clients, its permissions."""
 
     mode: Mode
     hw_version: HwVersion
@@ -53,11 +53,11 @@ class Profile:
     mem_types: tuple[MemType, ...]  # for scratch, persistent and the model buffer
     register_types: tuple[MemRegisterType, ...]  # what QnnMem_register takes
     require_persistent_binary: bool
-    client_brings_pools: bool  # False: what is not handed over the runtime allocates itself
+    client_brings_pools: bool  # False: the runtime allocates memory that is not handed over
     island_allowed: bool
     device_create: bool = False
     core_count: int = 2
-    inference_us: int | None = None  # what one inference takes; None: finalize does not ask
+    inference_us: int | None = None  # time of one inference; None: finalize does not check it
     async_blocks: bool = True  # a full queue makes execute_async wait
     shared_scratch: bool = True  # graphs may share it if they execute one after the other
 
@@ -79,7 +79,7 @@ def profile(
     lenient_scratch: bool = False,
     **overrides: Any,
 ) -> Profile:
-    """The platform of a mode; `overrides` are fields of `Profile` that shall differ."""
+    """Return the platform of a mode; `overrides` replace fields of `Profile`."""
     if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
         known = ", ".join(ALIGNMENTS)
         raise UsageError(f"{quote(alignment)} is not an alignment profile; known are {known}")
@@ -148,7 +148,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def power_of_two(name: str, value: Any) -> int:
-    """An alignment as LPAI may ask for it; `name` is what the refusal calls it."""
+    """Return a valid alignment; raise UsageError, which calls it `name`, for any other value."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
         raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
@@ -209,7 +209,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 @cache
 def choices() -> Mapping[str, Choice]:
-    """Every choice by its id, in the order of sections."""
+    """Return every choice by its id, in the order of sections."""
     # A profile needs no results, and msgspec takes longer to import than the rest of it.
     from qnnmem.results.lpai import Choice
 

@@ -1,7 +1,7 @@
-"""Whether a model binary and the inputs and outputs of its graphs fit the TCM pool, and what would.
+"""Whether a model binary and the IO of its graphs fit the TCM pool, and changes that would fit.
 
 The layout of `planner.tcm` answers for one graph of a binary, some of its graphs, and all of them.
-A change is judged by laying the changed allocations out again, so one that is called enough is.
+A change is judged by laying out the changed allocations again, so the verdict on it is exact.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def request_of(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> TcmRequest:
-    """What a run of these graphs asks of the pool; with several, names say whose tensor it is."""
+    """Return the TCM request for a run of these graphs; several are told apart by name."""
     several = len(graphs) > 1
     tensors = tuple(
         tensor for graph in graphs for tensor in _tensors(graph, graph.name if several else "")
@@ -124,14 +124,14 @@ class TcmChange:
 
 @dataclass(frozen=True, slots=True)
 class TcmAccount:
-    """A verdict and what would change it."""
+    """A verdict, and the changes that would make the request fit."""
 
     verdict: TcmVerdict
     changes: tuple[TcmChange, ...]
 
     @property
     def advice(self) -> str:
-        """What to do, in one sentence."""
+        """The remedy, in one sentence."""
         enough = [change.what for change in self.changes if change.sufficient]
         if self.verdict.fits:
             return "everything fits, nothing needs to change"
@@ -143,13 +143,13 @@ class TcmAccount:
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:
-    """The verdict on a request, with changes where it does not fit."""
+    """Return the verdict on a request, with changes if it does not fit."""
     verdict = judge(request)
     return TcmAccount(verdict, () if verdict.fits else _changes(request))
 
 
 def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Single changes, the sufficient ones first; where none is enough, the smallest combination."""
+    """Return single changes, sufficient ones first; if none, the smallest combination first."""
     changed = [found for kind in _KINDS for found in kind(request)]
     singles = [_saving(what, request, new) for what, new in changed]
     singles += _smaller_binary("", request, request)
@@ -160,7 +160,7 @@ def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
 
 
 def _combined(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """The smallest combination of changes that is enough, the first found of its size."""
+    """Return the first of the smallest combinations of changes that are enough."""
     for count in range(1, len(_KINDS) + 1):
         for chosen in combinations(_KINDS, count):
             for what, new in _chain(request, chosen):
@@ -188,7 +188,7 @@ def _fits(request: TcmRequest) -> bool:
 
 
 def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> list[TcmChange]:
-    """The binary smaller by just enough bytes, if that is possible at all."""
+    """Return a binary that is smaller by just enough bytes, if that is possible."""
     low, high = 0, request.binary  # bisection: a smaller binary never needs more
     if not _fits(replace(request, binary=low)):
         return []
@@ -203,7 +203,7 @@ def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> lis
 
 
 def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """IO of 16 bits or 8 bits in place of wider elements."""
+    """Yield requests with IO of 16 or 8 bits instead of wider elements."""
     for bits in (16, 8):
         if any(tensor.bits > bits for tensor in request.tensors):
             tensors = tuple(
@@ -217,7 +217,7 @@ def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
 
 
 def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """The model without one output or input: the smallest that is enough, else the largest."""
+    """Yield the request without the smallest sufficient output or input, else the largest."""
     for kind in ("output", "input"):
         # Something must go into each graph, and something must come out.
         spare = [t for group in _groups(request, kind) if len(group) > 1 for t in group]
@@ -227,7 +227,7 @@ def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """A run without one of several graphs: the smallest that is enough, else the largest."""
+    """Yield the request without the smallest sufficient graph, else without the largest."""
     graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
     if len(graphs) > 1:
         chosen = _least(request, [[t for t in request.tensors if t.graph == g] for g in graphs])
@@ -235,7 +235,7 @@ def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
-    """The fewest bytes that are enough when they go, else the most."""
+    """Return the smallest group whose removal is enough, else the largest."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
     found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
     return ordered[min(found, len(ordered) - 1)]
@@ -247,7 +247,7 @@ def _less(request: TcmRequest, gone: Sequence[TcmTensor]) -> TcmRequest:
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Tensors of one graph joined into one, where there are too many allocations."""
+    """Yield requests with tensors joined, if there are too many allocations."""
     excess = 1 + len(request.tensors) - request.max_buffers.value
     if excess <= 0:
         return
@@ -265,7 +265,7 @@ def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _groups(request: TcmRequest, kind: str) -> list[list[TcmTensor]]:
-    """The tensors of one kind, graph by graph."""
+    """Return the tensors of one kind, grouped by graph."""
     found: dict[str, list[TcmTensor]] = {}
     for tensor in request.tensors:
         if tensor.kind == kind:

@@ -1,4 +1,4 @@
-"""How much a search may still do.
+"""Work limits of a search.
 
 Limits are counted in elementary work, so that the same problem gives the same plan on every
 machine; the clock only stops a machine that is much slower than expected.
@@ -61,7 +61,7 @@ class Effort:
 
     @property
     def at_once(self) -> int:
-        """Work that may be done without looking at the clock.
+        """Work that may be done without a check of the clock.
 
         A machine of nominal speed has time for all that is left, so that the clock decides nothing.
         """

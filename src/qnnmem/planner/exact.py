@@ -31,15 +31,15 @@ from qnnmem.planner.packing import (
 LARGE_CORE = 4000
 # A slice of search is short enough to look at the clock in between.
 LONGEST_SLICE = 100_000_000
-# Not even for one dive is the clock, or a user who wants to stop, left waiting for longer.
+# Limit of one dive: neither the clock nor Ctrl-C may wait longer.
 LONGEST_DIVE = 300_000_000
 PLACING_SLICE = 15_000_000
 # A search keeps two numbers for each pair of neighbours: 256 MB here.
 MOST_CORE_PAIRS = 16_000_000
-# Looks at a section; above this a core grows by what did not fit alone.
+# Section visits; above this a core grows only by the buffers that did not fit.
 MOST_LOOKS = 2_000_000
 SHORTEST_DIVE = 250_000
-# What preparing a restart costs for each buffer, in the same units as the search itself.
+# Cost of preparing a restart for each buffer, in the same units as the search itself.
 RESTART_WORK = 500
 # Conflicts count less with each restart, or the first ones would steer all later searches.
 FORGET = 0.5
@@ -183,7 +183,7 @@ def _luby(turn: int) -> int:
 def _grow_core(
     core: Instance, capacity: int, effort: Effort, seed: int
 ) -> tuple[Answer, Offsets | None]:
-    """Search where memory is nearly full, place the rest greedily, take in what does not fit."""
+    """Search where memory is nearly full, place the rest greedily, add buffers that do not fit."""
     full = highest_load(core)
     hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
     loops, ready = packing(core), list(orders(core))

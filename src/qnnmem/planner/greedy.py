@@ -28,7 +28,7 @@ from heapq import heappop, heappush
 from qnnmem.planner.instance import Instance
 
 _NO_END = 1 << 80  # above every address
-# What can be moved by one place in the time of a look at one.
+# Entries that can be moved by one place in the time of one look.
 _MOVED_AT_A_LOOK = 256
 
 Offsets = list[int]
@@ -119,7 +119,7 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
     """Return offsets in units after placing buffers as they are born, for problems of any size.
 
     Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
-    in all; what is born after that goes on top of everything alive. Moving stretches up in the list
+    in all; buffers born after that go on top of everything alive. Moving stretches up in the list
     to make room counts as well, or a long list would cost its square.
     """
     offsets = []

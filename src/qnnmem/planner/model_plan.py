@@ -71,7 +71,7 @@ def plan_model(
         raise UsageError("a budget of tcm is for models: a buffer list has no constants and no IO")
     capacity = limits.pop(Pool.SCRATCH, None) if model.format == "csv" else None
     layout, buffers, reordered = _lay_out(model, options, effort, seed)
-    # A budget for scratch is a question of its own, for which half is kept.
+    # A budget for scratch needs a search of its own: half of the time is kept for it.
     part = effort.part(effort.left // 2 if Pool.SCRATCH in limits else effort.left)
     given = part.left
     answer = plan_within(Problem(buffers, capacity), part, seed=seed, watch=watch)
@@ -242,7 +242,7 @@ def _with_budgets(
 
 def _explain_scratch(plan: MemoryPlan, have: Bytes, effort: Effort, seed: int) -> Plan | Infeasible:
     problem = Problem(plan.scratch.problem.buffers, have)
-    if plan.scratch.lower_bound > have:  # nothing to search for: only the culprits are wanted
+    if plan.scratch.lower_bound > have:  # no search is needed: only the blockers are wanted
         blockers = find_blockers(problem, arrange(problem), True, effort.deadline)
         return Infeasible(problem, blockers, plan.scratch.lower_bound, True, plan.scratch)
     answer = plan_within(problem, effort, seed=seed)

@@ -231,7 +231,7 @@ def _network(changing: list[tuple[int, int]], before: Sequence[int], early: int,
         for earlier in bits(before[node] & between):
             connect(node, earlier, _UNBOUNDED)
     for number, (mask, size) in enumerate(changing):
-        # A group is two places behind all nodes; what it costs flows from the first to the second.
+        # A group is two places behind all nodes; its cost flows from the first to the second.
         first = len(before) + 2 * number
         connect(first, first + 1, size)
         for node in bits(mask & between):
@@ -346,7 +346,7 @@ class _Levels:
         return heapq.nsmallest(_MOST_BRANCHES, nodes, key=lambda n: (state.rising[n][::-1], n))
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all states."""
         self.states, self.sizes = {}, []
 
 
@@ -379,7 +379,7 @@ class Search:
                 valley = states[0]
                 states = [valley]
                 levels.clear()
-                seen.clear()  # what was dropped may be reached again from here
+                seen.clear()  # dropped states may be reached again from here
             for state in states:
                 if not state.ready:
                     return self._order(state.path)
@@ -427,7 +427,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the nodes to branch over; record what the cheapest other would need."""
+        """Return the nodes to branch over; record the need of the cheapest other node."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]
@@ -483,7 +483,7 @@ class Search:
         return found
 
     def _assess(self, state: _State, node: int) -> None:
-        """Note what a ready node would cost now."""
+        """Record the cost of running a ready node now."""
         after = state.done | 1 << node
         rise = ending = 0
         for mask, size in self.groups[node]:

@@ -32,7 +32,7 @@ class Strategy(NamedTuple):
 
 
 class PackingCore(Protocol):
-    """An instance and a capacity; a search keeps what it learned for the next."""
+    """An instance and a capacity; what one search learns helps the next."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
         """Return the status of a search, its work, and the offsets if it is SOLVED."""

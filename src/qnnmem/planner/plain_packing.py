@@ -111,7 +111,7 @@ class PlainPacking:
 
 
 class _PlainCore:
-    """What follows from an instance and a capacity, and what searches have learned."""
+    """Data derived from an instance and a capacity, and the knowledge from earlier searches."""
 
     def __init__(self, packing: PlainPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         self.instance, self.near, self.limit, self.twin = (
@@ -318,7 +318,7 @@ class _Search:
         """
         level, must, options = self.floor[left], self.must, self.options
         for s in range(left, right):
-            # The next thing to rest on is a buffer of the run on this floor or something higher up.
+            # The next rest is on a buffer of the run on this floor, or higher up.
             empty = min(self.second[s], level + smallest)
             must[s] = empty + self.total[s] > self.core.cap[s]
             options[s] = 1 - must[s]
@@ -474,7 +474,7 @@ _NEVER = 1 << 62
 
 
 def _shell_sorted(unplaced: list[int], least: list[int]) -> list[int]:
-    """By least offset, equal ones in the order in which Shell's sort leaves them, as in C."""
+    """Return buffers by least offset; ties keep the order of Shell's sort, as in C."""
     order, gap = list(unplaced), 1
     while 3 * gap + 1 < len(order):
         gap = 3 * gap + 1

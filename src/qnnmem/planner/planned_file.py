@@ -58,7 +58,7 @@ class PlannedFile:
     input: str
     seconds: float = 0.0
     given: tuple[str, ...] = ()  # options the user gave, for commands to paste
-    tcm_budget: TcmVerdict | None = None  # against what the user can spare
+    tcm_budget: TcmVerdict | None = None  # against the user's budgets
     remedies: Remedies | None = None  # None where nothing is too large, or none were looked for
     time_limit: float = DEFAULT_TIME_LIMIT_S
     graph: str = ""  # of a file with several
@@ -108,7 +108,7 @@ class PlannedFile:
             op_types=shown.op_types,
             buffers=shown.buffers,
             holds_for=plan.model.holds_for,
-            # What makes every number a guess comes first.
+            # Notes that turn every number into an estimate come first.
             notes=(*with_flags(plan.model.assumed).splitlines(), *self.notes),
             origins=self._origins(),
         )
@@ -116,7 +116,7 @@ class PlannedFile:
     def _fits(self) -> bool | None:
         """Return whether every budget holds and TCM serves every allocation.
 
-        None: the search had no time to tell, or a size in the file only stands in for the true one.
+        None: the search ran out of time, or a size in the file is only a placeholder.
         """
         answers = {budget.fits for budget in self.plan.budgets}
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}

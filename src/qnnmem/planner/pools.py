@@ -25,7 +25,7 @@ from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_byt
 
 StatePair = tuple[str, str]
 
-# Words by which exporters tell the old value of a state from the new one.
+# Words in tensor names that exporters use for the old and the new value of a state.
 _OLD_NEW = re.compile(
     r"past_key_values|past|present|previous|prev|next|new|old|updated|initial|init|input|output|in|out"
 )
@@ -40,7 +40,7 @@ def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, .
             raise UsageError((Setting("states", f"{old}={new}"), f": {wrong}"))
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
-        raise UsageError((Setting("states"), " the same tensor is named twice"))
+        raise UsageError((Setting("states"), " names the same tensor twice"))
     return pairs
 
 
@@ -133,7 +133,7 @@ class Io(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoices:
-    """What planning and preparation both choose; the defaults are those of LPAI's documentation.
+    """Options of both planning and preparation; the defaults are those of LPAI's documentation.
 
     `io` may be written as a word, `states` as pairs or as a mapping from inputs to outputs.
     """

@@ -78,7 +78,7 @@ class Plan:
     @cached_property
     def peak(self) -> Bytes:
         """One past the highest byte in use."""
-        # Whether there are as many is for `verify` to say.
+        # `verify` checks that there is an offset for each buffer.
         ends = (o + b.size for o, b in zip(self.offsets, self.problem.buffers, strict=False))
         return Bytes(max(ends, default=0))
 

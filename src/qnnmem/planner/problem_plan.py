@@ -27,8 +27,8 @@ WORK_PER_PAIR = 250
 WORK_PER_LOOK = 15
 # A pass that pure Python makes without looking at the clock.
 LONGEST_PASS = 15_000_000
-# Above this many buffers it counts what getting ready takes for each of them, in pure Python: for
-# the orders of greedy passes, and for one try of the search.
+# Above this many buffers the preparation cost of each buffer counts, in pure Python: for the orders
+# of greedy passes, and for one try of the search.
 LARGE = 4000
 WORK_PER_ORDER = 1000
 WORK_PER_TRY = 2000
@@ -127,7 +127,7 @@ class _Search:
                 self._keep(place_by_class(self.instance))
 
     def _place_in_orders(self) -> None:
-        # A plan that cannot fit anyway is still wanted low, so the bound is a second target.
+        # A plan that cannot fit should still be small, so the bound is a second target.
         target = max(self.target, self.bound)
         plans = self._greedy_plans(target)
         # Where greedy passes are long, half of the effort is for the search.
@@ -204,7 +204,7 @@ class _Search:
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
             return None
         self._tell(f"searching at {capacity:,} bytes")
-        # Less than one way from root to leaf would be wasted.
+        # Less work than one path from root to leaf would be wasted.
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
         allowed = self.effort.part(wanted)
         before = allowed.left

@@ -1,4 +1,4 @@
-"""What the pool of tightly coupled memory holds: model binary, inputs and outputs.
+"""Contents of the pool of tightly coupled memory: model binary, inputs and outputs.
 
 binary               the first allocation, counted once
 inputs, outputs      graph by graph, an allocation each, in the order of a run
@@ -33,7 +33,7 @@ class TcmTensor:
     size: int
     kind: str  # "input" or "output"
     bits: int = 0  # of one element; 0 where not known
-    graph: str = ""  # whose tensor it is, where there are several graphs
+    graph: str = ""  # name of the tensor's graph, where there are several graphs
 
     @property
     def label(self) -> str:
@@ -118,7 +118,7 @@ class TcmVerdict:
 
     @property
     def answer(self) -> TcmAnswer:
-        """The verdict as results hold it."""
+        """The verdict as a result type."""
         from qnnmem.results.plan import TcmAnswer
 
         return TcmAnswer(

@@ -1,6 +1,6 @@
 """Declarations of QNN's C interface for clients of LPAI, so that they compile without an SDK.
 
-The structs stand in `headers/qnnmem_qnn.h`, the arguments of functions in `headers/functions.txt`.
+The structs are in `headers/qnnmem_qnn.h`, the arguments of functions in `headers/functions.txt`.
 Numbers and codes come from the same tables as everything else here. Files are named as in the SDK.
 """
 

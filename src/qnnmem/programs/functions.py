@@ -1,4 +1,4 @@
-"""QNN's functions by number, as the shims send them; which of them make and free what."""
+"""QNN's functions by number, as the shims send them, and the handles they make and free."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class WatchMode(IntFlag):
     WAITS = 8
     TURN = 16  # lets no other call run meanwhile
     FIRST = 32  # asks at the first call on each handle only
-    IO = 64  # tells only of tensors that are inputs or outputs
+    IO = 64  # reports only tensors that are inputs or outputs
 
 
 # Kinds of handles: the functions that make one, and the index of the output argument.
@@ -87,8 +87,8 @@ _MAKERS = {
 }
 MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
 _OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
-# What a session begins with; without one of them there is none.
-# Questions about a binary, without whose answer ONNX Runtime makes no session of it.
+# The calls that start a session; if one of them fails there is no session.
+# Queries about a binary; if one fails, ONNX Runtime makes no session from the binary.
 READS_BINARY = frozenset({"QnnSystemContext_getBinaryInfo", "QnnSystemContext_getMetadata"})
 BEGINS = READS_BINARY | {n for n, kind in MAKES.items() if kind in ("backend", "device", "context")}
 FREES = {

@@ -140,8 +140,8 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program with an object preloaded; nothing of it runs afterwards.
 
-    `to_stderr` keeps standard output free for our own result; `output` takes everything that the
-    program prints, and the program reads nothing then.
+    `to_stderr` keeps standard output free for our own result; `output` receives everything that the
+    program prints; standard input is then empty.
     """
     objects = (sanitizer_of(Path(program)), str(preload), os.environ.get("LD_PRELOAD", ""))
     own = {"LD_PRELOAD": ":".join(filter(None, objects))}
@@ -174,7 +174,7 @@ def wait(
 ) -> tuple[int, bool]:
     """Return the exit code, negative for a signal, and whether the program was killed for time.
 
-    `time_left` gives another limit, which is asked for every `look_s` seconds.
+    `time_left` gives another limit, which is checked every `look_s` seconds.
     """
     end = math.inf if limit_s is None else time.monotonic() + limit_s
     while True:
@@ -193,7 +193,7 @@ def wait(
 def kill_tree(child: subprocess.Popen[bytes]) -> int:
     """Kill a program and all it has started; return its exit code.
 
-    The program that was meant may run behind a script or a debugger.
+    The program itself may run under a script or a debugger.
     """
     _kill(child.pid)
     return child.wait()
@@ -209,7 +209,7 @@ def _kill(pid: int) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    """Processes that any thread of a process has started."""
+    """Return the processes that any thread of a process has started."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -219,12 +219,12 @@ def _children(pid: int) -> list[int]:
 
 
 def exit_status(code: int) -> int:
-    """A return code of Python as a shell has it: 128 plus the signal that ended the program."""
+    """Return the exit status as a shell reports it: 128 plus the signal that ended the program."""
     return code if code >= 0 else 128 - code
 
 
 def signal_name(code: int) -> str:
-    """The signal of a negative return code; empty for a program that ended by itself."""
+    """Return the signal of a negative return code; empty if the program ended by itself."""
     if code >= 0:
         return ""
     try:
@@ -234,7 +234,7 @@ def signal_name(code: int) -> str:
 
 
 def end_words(result: ClientResult | WatchResult) -> str:
-    """How a program ended, for a verdict."""
+    """Return how a program ended, as part of a verdict."""
     if result.timed_out:
         return "it did not end in time"
     return f"ended by {result.ended_by}" if result.ended_by else f"exit code {result.exit_code}"

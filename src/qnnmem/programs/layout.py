@@ -25,7 +25,7 @@ class TooLong(Fault):
 
 
 class GivenTensor(NamedTuple):
-    """What `Qnn_Tensor_t` of an execution says about memory."""
+    """The memory fields of a `Qnn_Tensor_t` of an execution."""
 
     id: int
     name: int  # a pointer
@@ -78,7 +78,7 @@ class _Block:
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.pointers: list[tuple[int, int]] = []  # where one stands, and to which offset
+        self.pointers: list[tuple[int, int]] = []  # position and target offset
 
     def room(self, size: int) -> int:
         self.data += bytes(-len(self.data) % 16)
@@ -111,7 +111,7 @@ class BinaryInfoBlock:
         self._block = block = _Block()
         top = block.room(144)
         block.put("<I", top, version)
-        # Version 3 has no blob about hardware, so what follows stands earlier.
+        # Version 3 has no blob about hardware, so later fields move up.
         blob, blob_size, count = (48, 64, 88) if version == 3 else (60, 88, 112)
         at = top + 8
         block.put("<I", at, int(info.backend_id))

@@ -1,7 +1,8 @@
 """The ledger of a run: how many calls a program made, counted in the program itself.
 
-Our object in the program counts each message before it is sent; the server counts each that it has
-answered. A difference is what was never checked, whatever the reason. The layout is in ledger.h.
+Our object in the program counts each message before it is sent; the server counts each message it
+has answered. The difference is the number of unchecked messages, whatever the reason. The layout is
+in ledger.h.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Ledger:
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
         """Return every missed call; wait a little for processes that outlive the program.
 
-        `foreign_calls` says what it means that the program took QNN from elsewhere.
+        `foreign_calls` explains the effect of a program that loads QNN from elsewhere.
         """
         running = self._running()
         data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")

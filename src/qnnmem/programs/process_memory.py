@@ -34,7 +34,7 @@ MOST_PROCESSES = 256  # of one run, ended ones too
 WORTH_IT = 16 << 10  # bytes; below, the call through ctypes takes longer than it saves
 
 _TOP = 1 << 56  # no user address is above
-_MAX_READ = 1 << 20  # of what is not a buffer
+_MAX_READ = 1 << 20  # of structs and lists, which are not buffers
 _MAX_MAPS = 16 << 20  # bytes of the list of mappings
 _LONGEST = 4096  # characters of a name
 _LARGE_BLOCK = 128 << 10  # bytes that an allocator takes from the system and gives back at once
@@ -48,7 +48,7 @@ _EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
 _GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 64
 SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
 _ALIGNMENT_KNOWN = 1 << 63  # in the caller of a block
-GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # behind each block of the heap
+GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # after each block of the heap
 
 
 class Unreadable(Fault):
@@ -78,11 +78,11 @@ class Block:
     start: int
     size: int
     caller: int
-    is_early: bool = False  # made before the alignment was asked for
+    is_early: bool = False  # made before the alignment was queried
 
     @property
     def end(self) -> int:
-        """The address behind its last byte."""
+        """The address after its last byte."""
         return self.start + self.size
 
 
@@ -215,7 +215,7 @@ class ProcessMemory:
         self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
 
     def guard(self, ends: list[int]) -> None:
-        """Have the client compare the pattern behind these blocks before each call."""
+        """Have the client compare the pattern after these blocks before each call."""
         if self._shared:
             kept = ends[:MOST_GUARDS]
             self.write(
@@ -223,7 +223,7 @@ class ProcessMemory:
             )
 
     def is_whole(self, end: int) -> bool:
-        """Return whether the pattern behind a block is as the shim wrote it."""
+        """Return whether the pattern after a block is as the shim wrote it."""
         try:
             return self.read(end, len(GUARD)) == GUARD
         except Unreadable:

@@ -4,7 +4,7 @@
     Model "encoder.onnx"
 
 The second line is of a session of ONNX Runtime; one that is made of bytes has their place instead.
-Everything is untrusted: lines that are none are left out.
+Everything is untrusted: malformed lines are left out.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MOST_FIELDS = 5_000  # of a model that are passed over to find its name
 
 @dataclass(frozen=True, slots=True)
 class PythonLines:
-    """What one call was made by: frames, innermost first, and the model of a session."""
+    """The origin of one call: frames, innermost first, and the model of a session."""
 
     frames: Stack = ()
     model: str = ""
 
     def with_text(self, data: bytes, memory: ProcessMemory) -> PythonLines:
-        """Return these and the lines of one message more."""
+        """Return a copy with the lines of one more message."""
         frames, model = list(self.frames), self.model
         for line in data.decode("utf-8", "replace").split("\n"):
             if (found := _FILE.fullmatch(line)) and len(frames) < _MOST:
@@ -59,7 +59,7 @@ def own_frames(stack: Stack) -> Stack:
 
 
 def _name(text: str, longest: int) -> str:
-    """Return a name with what the interpreter escapes of it."""
+    """Return a name with the interpreter's escapes decoded."""
 
     def character(found: re.Match[str]) -> str:
         return chr(int(found[1] or found[2] or found[3], 16))

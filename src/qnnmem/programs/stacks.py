@@ -1,7 +1,7 @@
 """Return addresses of the client as file and line.
 
-Which file an address lies in says `/proc/PID/maps`; which line, `addr2line` from the debug
-information in that file. Without either, function and offset remain.
+`/proc/PID/maps` gives the file of an address; `addr2line` gives the line from the debug information
+in that file. Without either, function and offset remain.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Where a compiler has merged calls, a call has no line: that of what is before it.
+        """Return the stack of nearby code that has a line: merged calls have none of their own.
 
-        With clang the whole block has none, from the first argument on. What is before that is in
-        the same function, or just where that was called from.
+        With clang the whole block has no line, from the first argument on. The code before it is in
+        the same function, or at the place that called it.
         """
         steps = range(offset - 1, max(0, offset - _NEAR), -1)
         before = self._run(str(self._tool), path, list(steps))
@@ -181,7 +181,7 @@ def _bare(module: str, offset: int) -> Frame:
 
 def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     found = _FILE_LINE.match(where)
-    # Where a module exports nothing else, every address is said to be in this.
+    # PyInit_ may be a module's only export: then every address seems to be in it.
     is_known = function != "??" and not function.startswith("PyInit_")
     name = function[:200] if is_known else ""
     module = module[:_LONGEST_NAME]
@@ -243,7 +243,7 @@ def is_runtime(frame: Frame) -> bool:
 def own_stack(stack: Stack) -> Stack:
     """Return the frames of the program itself: no interpreter, no runtime, no library of Python.
 
-    Where nothing is left, what of the runtime has a name.
+    If no frame is left, return the frames of the runtime that have a name.
     """
     compiled = [
         one

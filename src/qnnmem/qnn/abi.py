@@ -92,7 +92,7 @@ class CTensor(Structure):
 
 
 class CScalar(Structure):
-    """`Qnn_Scalar_t`; which field of the union counts, its type says."""
+    """`Qnn_Scalar_t`; `type` selects the field of the union."""
 
     _fields_ = (("data_type", c_uint32), ("value", c_uint64))
 
@@ -289,7 +289,7 @@ class CMemDescriptor(Structure):
 
 
 class CConfig(Structure):
-    """Any `Qnn*_Config_t` whose option is `custom`, and HTP's own config behind it."""
+    """Any `Qnn*_Config_t` whose option is `custom`; it points to HTP's own config."""
 
     _fields_ = (("option", c_uint32), ("value", c_uint64))
 
@@ -387,7 +387,7 @@ SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
 
 
 def bind(table: Any, calls: dict[str, tuple[int, tuple[Any, ...]]]) -> dict[str, Any]:
-    """Callable functions of a table by name."""
+    """Return the callable functions of a table by name."""
     return {
         name: CFUNCTYPE(c_uint64, *arguments)(table[position])
         for name, (position, arguments) in calls.items()
@@ -395,7 +395,7 @@ def bind(table: Any, calls: dict[str, tuple[int, tuple[Any, ...]]]) -> dict[str,
 
 
 def first_provider(library: Any, symbol: str, interface: type[Structure]) -> Any:
-    """The first interface that a QNN library offers."""
+    """Return the first interface that a QNN library offers."""
     listed = POINTER(POINTER(interface))()
     count = c_uint32()
     getter = library[symbol]

@@ -1,4 +1,4 @@
-"""What a context binary holds, as the structs of `QnnSystemContext.h` say it.
+"""The description of a context binary in the structs of `QnnSystemContext.h`.
 
 In C these structs are memory of a system context and end with it. Here they have an owner, too:
 reading them after it was freed is an error, as with every other handle.
@@ -36,7 +36,7 @@ class ApiVersion:
 
     @classmethod
     def parse(cls, text: str) -> ApiVersion:
-        """The version that is written `2.27.0`."""
+        """Parse a version such as `2.27.0`."""
         major, minor, patch = map(int, text.split("."))
         return cls(major, minor, patch)
 
@@ -142,7 +142,7 @@ class GraphInfoV3(GraphInfoV2):
 
     @property
     def graph_blob_info_size(self) -> int:
-        """Bytes of what the backend says of the graph."""
+        """Bytes of the backend's data about the graph."""
         return len(self.graph_blob_info)
 
 
@@ -198,7 +198,7 @@ class BinaryInfoV1(BinaryInfo):
 
     @property
     def hw_info_blob_size(self) -> int:
-        """Bytes of what the binary says of the hardware."""
+        """Bytes of the binary's data about the hardware."""
         return len(self.hw_info_blob)
 
 
@@ -221,12 +221,12 @@ class BinaryInfoV3(BinaryInfo):
 
     @property
     def context_metadata_size(self) -> int:
-        """Bytes of what the backend says of the context."""
+        """Bytes of the backend's data about the context."""
         return len(self.context_metadata)
 
 
 def _shown(struct: _Lent | SystemTensor, names: Iterable[str], owner: Lender | None) -> str:
-    """The struct as text; a freed one has no members to show."""
+    """Return the struct as text; without members if its owner was freed."""
     kind = type(struct).__name__
     if owner is not None and owner.is_freed:
         return f"<{kind} of a system context that was freed>"
@@ -235,7 +235,7 @@ def _shown(struct: _Lent | SystemTensor, names: Iterable[str], owner: Lender | N
 
 
 def _filled(info: BinaryInfo | GraphInfo, kind: type[T], member: str) -> T:
-    """The struct itself, if it is of this version; reading another one of a union is nonsense."""
+    """Return the struct; raise UsageError if another struct of the union is filled."""
     if type(info) is not kind:
         raise UsageError(
             f"{member} is not filled: version is {info.version.c_name}; ask for `version` first"

@@ -30,24 +30,24 @@ class Code:
 
 
 def code_name(code: int) -> str:
-    """QNN's name of a code, e.g. `QNN_GRAPH_ERROR_INVALID_ARGUMENT`."""
+    """Return QNN's name of a code, e.g. `QNN_GRAPH_ERROR_INVALID_ARGUMENT`."""
     return describe(code).name
 
 
 def describe(code: int) -> Code:
-    """What a code means; a number that QNN does not define is described as unknown."""
+    """Return the meaning of a code; a number that QNN does not define is marked unknown."""
     unknown = Code(code, UNKNOWN, "", "the number is not among QNN's error codes")
     return codes().get(code, unknown)
 
 
 def code_of(handle: int) -> int:
-    """The code inside of a 64-bit error handle."""
+    """Return the code in a 64-bit error handle."""
     return handle & _CODE_MASK
 
 
 @cache
 def codes() -> Mapping[int, Code]:
-    """Every code by its number; where one number has several names, the others are aliases."""
+    """Return every code by its number; further names of a number are aliases."""
     text = files(__package__).joinpath("codes.csv").read_text("utf-8")
     found = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
     return MappingProxyType(found)
@@ -64,5 +64,5 @@ def _code(row: Mapping[str, str]) -> Code:
 
 
 def qnn_error(code: int, finding: Finding) -> QnnError:
-    """The error of a call that fails with a code of QNN."""
+    """Return the error of a call that fails with a code of QNN."""
     return QnnError(code, code_name(code), finding)

@@ -39,7 +39,7 @@ class CEnum(IntEnum):
 
     @classmethod
     def c_names(cls) -> dict[str, CEnum]:
-        """Every name in C, those of aliases included."""
+        """Return every name in C, aliases included."""
         ends = {name: cls._ends.get(name, name) for name in cls.__members__}
         return {f"{cls._prefix}{end}": cls[name] for name, end in ends.items() if end is not None}
 
@@ -82,7 +82,7 @@ class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED":
 
     @classmethod
     def parse(cls, text: str) -> HwVersion:
-        """The version meant by `v5_1`, as the configuration files write it."""
+        """Parse a version as the configuration files write it, e.g. `v5_1`."""
         version = _HW_BY_WORD.get(text.strip().lower())
         if version is None:
             known = ", ".join(_HW_BY_WORD)
@@ -391,12 +391,12 @@ class DataType(CEnum, prefix="QNN_DATATYPE_"):
         return name
 
     def nbytes(self, elements: int) -> int:
-        """Bytes that a number of elements takes; elements below one byte are packed."""
+        """Return the bytes of a number of elements; elements below one byte are packed."""
         return -(-elements * self.bits // 8)
 
     @classmethod
     def from_numpy(cls, name: str, quantized: bool = False) -> DataType:
-        """The type of a tensor with these elements; `quantized` picks the fixed-point one."""
+        """Return the type for these elements; `quantized` selects the fixed-point type."""
         types = _FIXED_BY_NUMPY if quantized else _PLAIN_BY_NUMPY
         found = types.get(name)
         if found is None:

@@ -1,6 +1,6 @@
 """Graphs as clients compose them and QNN's compilers see them: tensors, ops, parameters.
 
-They cross pipes as they are, but for the bytes of constants, which are the payload of a frame:
+They are sent through pipes unchanged, except the bytes of constants, which are a frame's payload:
 `without_data` takes them out of a tensor, `whole_graphs` puts them back. `GraphDraft` is a graph
 while a client composes it, call by call, as `QnnTensor` and `QnnGraph` are used in C.
 """
@@ -71,7 +71,7 @@ class GraphCalls(Struct, frozen=True):
 
 
 class CallFile(WireMessage, frozen=True):
-    """Graphs to be made again call by call."""
+    """Graphs to be recreated call by call."""
 
     graphs: list[GraphCalls]
 
@@ -79,7 +79,7 @@ class CallFile(WireMessage, frozen=True):
 def recorded_calls(
     name: str, calls: Sequence[ComposedTensor | ComposedOp], data: bytearray
 ) -> GraphCalls:
-    """The calls of a graph; the bytes of its constants are appended to `data`."""
+    """Return the calls of a graph; append the bytes of its constants to `data`."""
 
     def recorded(call: ComposedTensor | ComposedOp) -> ComposedTensor | ComposedOp:
         if isinstance(call, ComposedTensor):
@@ -92,7 +92,7 @@ def recorded_calls(
 
 
 def without_data(tensor: ComposedTensor, data: bytearray) -> ComposedTensor:
-    """The tensor with its bytes appended to `data`."""
+    """Return the tensor without its bytes, which are appended to `data`."""
     if tensor.data is None:
         return tensor
     data += bytes(-len(data) % _ALIGN)
@@ -107,7 +107,7 @@ def whole_graphs(
     data: bytes,
     origins: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> tuple[ComposedGraph, ...]:
-    """Graphs with the bytes of their constants; `shared` tensors belong to all of them.
+    """Return graphs with the bytes of their constants; `shared` tensors belong to all graphs.
 
     `origins` are the nodes of the source of each operator of each graph. ValueError if a constant
     is not in `data`.
@@ -160,7 +160,7 @@ class GraphDraft:
 
     @property
     def composed(self) -> ComposedGraph:
-        """The graph as it is now."""
+        """Return the graph as it is now."""
         tensors = tuple(one for one in self.calls if isinstance(one, ComposedTensor))
         ops = tuple(one for one in self.calls if isinstance(one, ComposedOp))
         return ComposedGraph(self.name, tensors, ops)
@@ -245,14 +245,14 @@ class GraphDraft:
             self._fail(_NO_NODE, f"graph {quote(self.name)} has no node", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Refuse an operator; a library says so itself."""
+        """Refuse an unsupported operator; with a real library, the library does it."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:
             self._fail(_FINALIZED, f"graph {quote(self.name)} is finalized already", call)
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
-        """A tensor with its values, which static ones have and no others."""
+        """Return a tensor with its values; fail if `data` is missing or does not belong."""
         from msgspec.structs import replace
 
         if tensor.type not in STATIC:

@@ -1,7 +1,7 @@
 """Every error number of QNN, FastRPC and the kernel, and its meaning.
 
 One number may mean several things: 12 is ENOMEM in a kernel line and an operator that cannot be
-built after `graph prepare failed`. So all are given, each with who prints it.
+built after `graph prepare failed`. So all meanings are given, each with its component.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Number(Code):
 
 
 def meanings(code: int) -> tuple[Number, ...]:
-    """Everything that a number may mean; nothing if it is in no table."""
+    """Return every meaning of a number; empty if it is in no table."""
     found = _by_code().get(code, ())
     if not found and code < 0:
         found = tuple(one for one in _by_code().get(-code, ()) if one.family == "errno")
@@ -65,7 +65,7 @@ def meanings(code: int) -> tuple[Number, ...]:
 
 
 def _of_other_sign(code: int) -> tuple[Number, ...]:
-    """What a number means that was printed with the sign it does not have."""
+    """Return the meanings of a number that was printed with the wrong sign."""
     if code < -999:
         found = _by_code().get(-code, ()) or (meanings(code + (1 << 32)) if code > -1 << 31 else ())
         return tuple(one for one in found if one.family in ("qnn", "fastrpc-dsp"))
@@ -76,7 +76,7 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 
 
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
-    """The codes of a name, however it is written; `whole` takes none without its prefix."""
+    """Return the codes of a name in any spelling; `whole` requires its prefix."""
     wanted = squeezed(name.rpartition("::")[2])
     exact = _by_name().get(wanted, ())
     if exact or whole:
@@ -87,18 +87,18 @@ def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
 
 @lru_cache(maxsize=1024)  # a log may hold any number of names
 def code_named(name: str) -> int | None:
-    """The first code of a name; lines of logs ask for the same few again and again."""
+    """Return the first code of a name; cached, because logs repeat a few names."""
     known = named(name)
     return known[0].code if known else None
 
 
 def squeezed(name: str) -> str:
-    """A name without case and separators."""
+    """Return a name without case and separators."""
     return "".join(_WORDS.findall(name.lower()))
 
 
 def every_name() -> tuple[str, ...]:
-    """Every name of a code."""
+    """Return every name of a code."""
     return tuple(name for one in _every() for name in _names(one))
 
 
@@ -107,7 +107,7 @@ def _names(one: Number) -> tuple[str, ...]:
 
 
 def nearest_range(code: int) -> str:
-    """Which component numbers like this belong to; empty if none does."""
+    """Return the range and component that a number belongs to; empty if none."""
     if DSP_OFFSET <= code < _DSP_END:
         return f"0x{DSP_OFFSET:x} to 0x{_DSP_END - 1:x}: {COMPONENTS['fastrpc-dsp']}"
     near = [one for one in codes().values() if code > 0 and one.code // 1000 == code // 1000]
@@ -115,7 +115,7 @@ def nearest_range(code: int) -> str:
 
 
 def neighbours(code: int) -> tuple[Number, ...]:
-    """The codes of QNN just below and above a number, in the same range."""
+    """Return the codes of QNN just below and above a number, in the same range."""
     same = sorted(one for one in codes() if one >= 1000 and one // 1000 == code // 1000)
     below, above = [one for one in same if one < code], [one for one in same if one > code]
     return tuple(_by_code()[one][0] for one in (*below[-1:], *above[:1]))

@@ -1,4 +1,4 @@
-"""The package that carries the vendor's libraries: where it lies."""
+"""Location of the package with the vendor's libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PACKAGE = "onnxruntime-qnn"
 
 
 def package_folder(libraries: Iterable[str]) -> Path | None:
-    """The folder of the installed package that has all of these libraries."""
+    """Return the folder of the installed package that has all of these libraries."""
     from importlib.util import find_spec
 
     spec = find_spec(PACKAGE.replace("-", "_"))  # finds without importing

@@ -1,4 +1,4 @@
-"""Which code a pasted text means: a number, a name, or a piece of a log line that holds one."""
+"""Find the code in a pasted text: a number, a name, or a piece of a log line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITHIN = re.compile(rf"(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE)
 _BETWEEN = (
     r"(?:[\s_-]*(?:code|no|number|status|value|with|is|of|err(?:or|no)?)\b){0,4}[\s:=,;(\[#'\"]*"
 )
-# Words before a number that say what it is, those that say it best first.
+# Words before a number that identify it, the most specific first.
 _SAID = tuple(
     re.compile(
         rf"(?<![a-z])(?:{words}){_BETWEEN}(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE
@@ -31,7 +31,7 @@ _SAID = tuple(
 _LAST = re.compile(rf"(?<![\w.])({_INTEGER}){_TAIL}\W*$", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_:. \t-]{2,99}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{2,79}")
-# Words beside a number that say who printed it.
+# Words beside a number that name the component which printed it.
 _PRINTERS = (
     (re.compile(r"prepare failed|serialize\b.* failed", re.IGNORECASE), ("prepare",)),
     (re.compile(r"\berrno\b", re.IGNORECASE), ("errno",)),
@@ -42,14 +42,14 @@ _QUOTES = " \t\r\n'\"`()[]{}<>.,;:!?#=*"
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """What a text means: a number, or the codes of a name."""
+    """The meaning of a text: a number, or the codes of a name."""
 
     code: int | None  # None for a name
     found: tuple[Number, ...]
 
 
 def read_pasted(text: str) -> Pasted | None:
-    """The code in a text; None where there is none, or nothing tells which number is meant."""
+    """Return the code in a text; None if there is none or the number is ambiguous."""
     text = text[:_LONGEST]
     bare = text.strip(_QUOTES)
     if whole := _NUMBER.fullmatch(bare):
@@ -80,7 +80,7 @@ def _value(digits: str) -> int:
 
 
 def _names_within(text: str) -> tuple[Number, ...]:
-    """The codes of the first whole name in a text; a part of one is an ordinary word there."""
+    """Return the codes of the first full name in a text; partial names do not count."""
     for word in _WORD.finditer(text):
         is_name = "_" in word[0] or word[0].isupper()
         if is_name and (known := named(word[0], whole=True)):
@@ -103,7 +103,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def similar_names(text: str, count: int = 3) -> tuple[str, ...]:
-    """The names that a text is most like, or that begin with it."""
+    """Return the names most similar to a text, or starting with it."""
     from difflib import get_close_matches
 
     from qnnmem.qnn.numbers import every_name

@@ -1,7 +1,7 @@
 """Shared memory that one context has registered: which bytes of which file, each file mapped once.
 
-What a backend demands of a descriptor, and the code it answers with, is the backend's own. What
-`QnnMem_register` and `QnnMem_deRegister` do on every backend is here:
+Each backend has its own requirements for descriptors and its own error codes. This module has the
+part of `QnnMem_register` and `QnnMem_deRegister` that all backends share:
 
     register    all descriptors or none; tensors in one file share its mapping
     deregister  every handle that is registered, even if another one is not
@@ -122,7 +122,7 @@ class RegisteredMemory:
         return sum(len(one) for one in {id(h.mapped): h.mapped for h in self._handles}.values())
 
     def in_file(self, file: SharedFile) -> tuple[MemHandle, ...]:
-        """Handles of tensors in one file."""
+        """Return the handles of tensors in one file."""
         return tuple(handle for handle in self._handles if handle.file == file.id)
 
     def register(
@@ -130,7 +130,7 @@ class RegisteredMemory:
         descriptors: Iterable[Descriptor],
         check: Callable[[Descriptor], SharedRange],
     ) -> list[MemHandle]:
-        """Handles for all descriptors; if `check` or the mapping refuses one, for none.
+        """Return handles for all descriptors, or for none if `check` or a mapping fails.
 
         A file that cannot be mapped is a `Fault`.
         """
@@ -145,7 +145,7 @@ class RegisteredMemory:
         return self._handles[before:]
 
     def deregister(self, handles: Iterable[object]) -> int:
-        """Let every registered handle go; how many of them were not registered."""
+        """Deregister every registered handle; return how many were not registered."""
         unknown = 0
         for handle in handles:
             if isinstance(handle, MemHandle) and handle in self:
@@ -155,7 +155,7 @@ class RegisteredMemory:
         return unknown
 
     def _map(self, place: SharedRange) -> MemHandle:
-        """One mapping for all tensors of a file, so that the same byte has one address."""
+        """Map a tensor; a file is mapped once, so that each byte has one address."""
         file = place.file
         fitting = (one.mapped for one in self.in_file(file) if len(one.mapped) >= file.size)
         mapped = next(fitting, None)
@@ -169,7 +169,7 @@ class RegisteredMemory:
 
     def _release(self, handle: MemHandle) -> None:
         self._handles.remove(handle)
-        with suppress(BufferError):  # the application still uses it: it goes with the last view
+        with suppress(BufferError):  # still in use: unmapped with the last view
             handle.view.release()
         if all(one.mapped is not handle.mapped for one in self._handles):
             with suppress(BufferError):
@@ -177,7 +177,7 @@ class RegisteredMemory:
 
 
 def shared_file(fd: int) -> SharedFile:
-    """The file behind a descriptor; one that is not open or is empty is a `Fault`."""
+    """Return the file of a descriptor; a closed or empty file is a `Fault`."""
     try:
         found = os.fstat(fd)
     except (OSError, TypeError, OverflowError) as exc:
@@ -188,14 +188,14 @@ def shared_file(fd: int) -> SharedFile:
 
 
 def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
-    """Bytes of a tensor that a descriptor describes; None for a type that has no size."""
+    """Return the bytes of a described tensor; None for a type without a size."""
     if data_type not in set(DataType) or not DataType(data_type).bits:
         return None
     return DataType(data_type).nbytes(math.prod(dimensions))
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return the cost of executing tensors of these bytes in another way than prepared.
+    """Return a sentence on the cost of executing tensors with another memory type than prepared.
 
     `is_shared` says that they are executed with memory handles.
     """

@@ -95,7 +95,7 @@ class QnnTensor(TensorDescription[TensorType, DataType]):
 
     @classmethod
     def of(cls, tensor: TensorInfo) -> QnnTensor:
-        """The descriptor of a tensor, without memory."""
+        """Return the descriptor of a tensor, without memory."""
         return cls(
             *(tensor.id, tensor.name, tensor.type, tensor.data_type, tensor.dimensions),
             quantize_params=tensor.scale_offset,

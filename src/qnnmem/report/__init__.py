@@ -1,1 +1,1 @@
-"""Results to text and JSON; computes nothing."""
+"""Renderers of results as text and JSON; nothing is computed here."""

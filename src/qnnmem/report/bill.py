@@ -1,4 +1,4 @@
-"""The memory bill as text, the result of a compile, and the facts known without one."""
+"""The memory bill as text, the result of a compile, and the facts known without a compiler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GRAPHS = 20  # graphs shown; --json has all
 def render_text(
     bill: Bill, *, compiled: bool = False, next_step: str = "", verbose: bool = False
 ) -> str:
-    """Total, parts and limits; names from files are made safe to print.
+    """Render total, parts and limits; names from files are made safe to print.
 
     `compiled` says that the file is a model that was compiled for this bill. `next_step` replaces
     the last line. `verbose` adds where numbers come from, parts of zero bytes and the largest
@@ -47,14 +47,14 @@ def render_text(
 
 
 def next_prepare(bill: Bill, given: Sequence[str]) -> str:
-    """The last line about a model: the command that keeps the binary, with the options given."""
+    """Return the next-step line of a model: the `prepare` command that keeps the binary."""
     soc = [] if bill.soc is None else [f"--soc={bill.soc}"]
     words = ["qnnmem", "prepare", file_word(bill.file), *given]
     return next_line("keep the binary", words, "--backend=htp", *soc, *output_words("model.bin"))
 
 
 def verdict(bill: Bill) -> str:
-    """One line: missing outputs, else the sum, or the sizes it lacks."""
+    """Return one line: missing outputs, else the total, or the sizes that are unknown."""
     return bill.missing_sentence or _total(bill)
 
 
@@ -193,7 +193,7 @@ def _traps(bill: Bill) -> Iterator[str]:
 
 
 def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
-    """The last line about a binary: for a SoC if none is known, else every field of the file."""
+    """Return the next-step line of a binary: choose a SoC if none is known, else `inspect`."""
     if bill.soc is None:
         words = ["qnnmem", "footprint", file_word(bill.file), *given]
         return next_line("for one SoC, for example", words, "--soc=SM8650")
@@ -207,7 +207,7 @@ _LAST_LINES = 5  # of the log of a crash
 
 
 def render_prepared(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> str:
-    """The file that was written, what came with it, then the bill as `footprint` shows it.
+    """Render the written files, then the bill as `footprint` shows it.
 
     `io_types` are the memory types of inputs and outputs in the file.
     """
@@ -248,7 +248,7 @@ def render_failure(
     code: int = 1,
     as_json: bool = False,
 ) -> str:
-    """Why there is no binary, bill or table, whichever is `missing`.
+    """Render why there is no binary, bill or table; `missing` names which.
 
     `reading` is what the doctor makes of the line that decides, `code` the exit code.
     """
@@ -275,7 +275,7 @@ def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[st
 
 
 def refused_words(node: RefusedNode) -> str:
-    """A node that QNN cannot take: name, operator, types and shapes, the reason."""
+    """Describe a node that QNN refuses: name, operator, types and shapes, the reason."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f"; {takes} -> {gives}" if takes or gives else ""
     why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
@@ -287,7 +287,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
-    """A row for each number, with its origin; `at` names the settings they are for."""
+    """Yield a row for each number, with its origin; `at` names the settings they are for."""
     yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"
@@ -295,7 +295,7 @@ def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
 
 
 def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
-    """Where a model can be compiled, and the facts that need no compiler.
+    """Yield the ways to compile a model, and to read a binary without a compiler.
 
     `image` is the folder or address that the image is built from, empty where it is not known;
     `words` are what was typed, empty where a container would not find the files. `elsewhere` says

@@ -40,7 +40,7 @@ _BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one tensor lies."""
+    """The position of one tensor."""
 
     tensor: str
     pool: Pool
@@ -52,7 +52,7 @@ class _Place:
 
 
 def render_c(planned: PlannedFile) -> str:
-    """The whole header."""
+    """Render the whole header."""
     prefix = c_prefix(planned.input)
     body = "\n".join(plan_body(planned, prefix))
     guard = f"QNNMEM_{prefix}_{sha256(body.encode()).hexdigest()[:8].upper()}_H"
@@ -61,13 +61,13 @@ def render_c(planned: PlannedFile) -> str:
 
 
 def c_prefix(file: str) -> str:
-    """What every name in the header begins with, from the name of the model's file."""
+    """Return the prefix of all names in the header, derived from the model's file name."""
     words = _identifier(PurePath(file).stem.upper(), _LONGEST_PREFIX).upper()
     return words if words[:1].isalpha() else f"PLAN_{words}"[:_LONGEST_PREFIX].rstrip("_")
 
 
 def c_names(names: Iterable[str], room: int) -> list[str]:
-    """An identifier for each name, in order; no two are the same, whatever the case."""
+    """Return a unique identifier for each name, in order; case does not make a difference."""
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     found = []
@@ -84,15 +84,15 @@ def c_names(names: Iterable[str], room: int) -> list[str]:
 
 
 def _identifier(name: str, room: int) -> str:
-    """Letters, digits and single underscores; of a long name both ends, which tell it apart."""
-    # Two underscores in a row are for compilers alone, in C++ anywhere in a name.
+    """Return letters, digits and single underscores; a long name keeps its start and its end."""
+    # C++ reserves every name with two underscores in a row for the compiler.
     ends = name if len(name) <= 8 * room else f"{name[: 4 * room]}_{name[-4 * room :]}"
     spelled = "".join(c if c.isascii() else f"_u{ord(c):04X}_" for c in ends)
     return _both_ends(re.sub(r"[^A-Za-z0-9]+", "_", spelled).strip("_"), room)
 
 
 def _both_ends(words: str, room: int) -> str:
-    """The first and the last words, of which no part is left where a whole word fits."""
+    """Return the first and the last words of a long name, cut between words where possible."""
     if len(words) <= room:
         return words
     kept = room // 2
@@ -128,7 +128,7 @@ def _about(planned: PlannedFile) -> Iterator[str]:
 
 
 def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
-    """The lines of a header that a plan fills, under a prefix."""
+    """Yield the lines of a header that describe a plan, with a prefix on every name."""
     plan = planned.plan
     places = list(_places(plan))
     align = math.lcm(plan.align, *(place.align for place in places))
@@ -159,7 +159,7 @@ def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
 
 
 def _assertion_macro(prefix: str) -> Iterator[str]:
-    """One that all compilers have: before C11 and C++11 an array type of no possible size."""
+    """Yield a static assertion macro; before C11 and C++11 it declares an array of size -1."""
     name = f"{prefix}_ASSERT"
     modern = "__STDC_VERSION__ >= 201112L"
     yield "#if defined(__cplusplus) && __cplusplus >= 201103L"
@@ -187,7 +187,7 @@ def _macros(place: _Place, prefix: str, name: str) -> Iterator[str]:
 
 
 def _in_order(kind: str, pool: Pool, names: list[str], prefix: str) -> Iterator[str]:
-    """Offsets and sizes of what the application writes or reads, for arrays of it."""
+    """Yield offsets and sizes of a graph's inputs or outputs as array initialisers."""
     if not names:  # C has no empty arrays
         return
     where = "IO" if pool is Pool.IO else pool.value
@@ -228,7 +228,7 @@ def _number(value: int) -> str:
 
 
 def comment_text(text: str) -> str:
-    """Text that ends no comment, begins none, and is the same for every compiler."""
+    """Return text that is safe inside a C comment, without trigraphs."""
     shown = text if len(text) <= _COMMENT else f"{text[: _COMMENT // 2]}...{text[-_COMMENT // 2 :]}"
     plain = shown.encode("unicode_escape").decode("ascii")
     return plain.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").rstrip("\\ ")
@@ -246,7 +246,7 @@ _INCLUDES = re.compile(r'(?:#include "[\w/]+\.h"\n)+')
 def render_client(
     plan: ClientPlan, tool: str, *, io_in_scratch: bool = False, declarations: str | None = None
 ) -> str:
-    """The whole program; inputs and outputs in buffers of the client, or where scratch has them.
+    """Render the whole program; with `io_in_scratch` inputs and outputs stay in scratch.
 
     `declarations` stand in it in place of the headers of an SDK.
     """
@@ -254,7 +254,7 @@ def render_client(
         for graph in plan.graphs:
             _check_inside(graph)
     text = files(__package__).joinpath(_TEMPLATE).read_text("utf-8")
-    # Taken apart before anything is put in: a name may look like a mark.
+    # Split the template before text is inserted: a name may look like a marker.
     if declarations is not None:
         text = _INCLUDES.sub(lambda _: declarations, text)
         text = text.replace("with the headers of your QNN SDK", "as it is, without any SDK")
@@ -336,13 +336,13 @@ def _tensor_row(kind: str, tensor: ClientTensor, names: _Names) -> str:
 
 
 class _Names:
-    """Names as C writes them; `lists` are declarations that some of them need."""
+    """Names as C string expressions; `lists` holds declarations for names that are too long."""
 
     def __init__(self) -> None:
         self.lists: list[str] = []
 
     def of(self, name: str) -> str:
-        """An expression for the name."""
+        """Return a C expression for the name."""
         data = name.encode("utf-8", "surrogatepass")
         if len(data) <= _LONGEST_STRING:
             return f'"{"".join(map(_character, data))}"'
@@ -355,6 +355,6 @@ class _Names:
 
 
 def _character(byte: int) -> str:
-    """A byte in a string: octal has a fixed length, and no `?` is left to begin a trigraph."""
+    """Return a byte of a C string as a character or an octal escape; `?` could start a trigraph."""
     plain = 0x20 <= byte < 0x7F and chr(byte) not in '"\\?'
     return chr(byte) if plain else f"\\{byte:03o}"

@@ -1,4 +1,4 @@
-"""What a deployment file carries, as text: binaries, host side, claims."""
+"""The content of a deployment file as text: binaries, host side, claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONG = 400
 
 
 def render_text(result: CarrierResult) -> str:
-    """Binaries with their graphs, then the rest; names are made safe to print."""
+    """Render the binaries with their graphs, then the rest; names are made safe to print."""
     facts = result.facts
     binaries = counted(len(facts.binaries), "distinct context")
     title = facts.title.removeprefix("an ").removeprefix("a ")
@@ -49,7 +49,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def binary_lines(facts: CarrierFacts) -> Iterator[str]:
-    """A row for each binary of a bill."""
+    """Yield a row for each binary of a bill."""
     if not facts.binaries:
         return
     yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
@@ -62,7 +62,7 @@ def binary_lines(facts: CarrierFacts) -> Iterator[str]:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Host side, state, claims and what has no bill."""
+    """Yield lines about host side, state, claims and parts without a bill."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"

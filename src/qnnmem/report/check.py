@@ -1,4 +1,4 @@
-"""Budgets of a project checked: text, Markdown, SARIF, JUnit XML and GitHub annotations.
+"""The budget check of a project: text, Markdown, SARIF, JUnit XML and GitHub annotations.
 
 Forges take inline SVG and images in `data:` out of Markdown, so a memory map stands in it as
 characters; the drawing itself is a file beside it.
@@ -57,7 +57,7 @@ _POOLS = (
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """A pool of a model as tables show it."""
+    """A pool of a model, as a row of a table."""
 
     pool: str
     before: int | None
@@ -69,7 +69,7 @@ class PoolRow:
 
     @property
     def delta(self) -> int | None:
-        """Bytes more than the baseline has."""
+        """Bytes above the baseline."""
         known = self.before is not None and self.now is not None
         return self.now - self.before if known else None  # type: ignore[operator]
 
@@ -100,7 +100,7 @@ def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
 
 
 def broken_words(check: PoolCheck) -> tuple[str, str]:
-    """What is wrong with a pool, and whether a budget or a limit says so."""
+    """Describe the failed check of a pool, and whether a budget or a hardware limit failed."""
     kind = "budget" if check.budget else "limit"
     if check.fits is False:
         if check.over_bytes:
@@ -113,7 +113,7 @@ def broken_words(check: PoolCheck) -> tuple[str, str]:
 
 
 def _spare(model: CheckedModel) -> str:
-    """How much of each budget is taken, where all is well."""
+    """Return how much of each budget is used, for models that pass."""
     if model.exit_code:
         return ""
     budgets = [one for one in model.checks if one.budget][:_SHOWN_BUDGETS]
@@ -122,7 +122,7 @@ def _spare(model: CheckedModel) -> str:
 
 
 def render_text(run: BudgetRun, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
-    """The verdict, then each model with the pools that matter; `given` are options to repeat."""
+    """Render the verdict, then each model with relevant pools; `given` are options to repeat."""
     lines = [run.verdict, ""]
     for model in run.models:
         lines += _model_lines(model, verbose)
@@ -155,7 +155,7 @@ def _cells(row: PoolRow) -> Sequence[str]:
 
 
 def _history_lines(run: BudgetRun) -> Iterator[str]:
-    """What was accepted for each model, where it changed."""
+    """Yield what was accepted for each model, where it changed."""
     for model in run.models:
         for pool, now in model.pools.items():
             sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]
@@ -183,7 +183,7 @@ def _baseline_lines(run: BudgetRun) -> Iterator[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(map(shorten, names[:5])) + more
 
@@ -201,7 +201,7 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
 
 
 def _next_for(over: CheckedModel) -> str:
-    """The command that changes the model until its budgets hold, or says more of a broken one."""
+    """Return the next-step line: a `fix` command, else the command that explains a broken limit."""
     file, given = file_word(over.place), map(flag_word, over.given)
     if fix := _fix_words(over):
         return next_line("search for a change that fits", fix)
@@ -214,7 +214,7 @@ def _next_for(over: CheckedModel) -> str:
 
 
 def _fix_words(over: CheckedModel) -> list[str]:
-    """The command that fixes a model; none for files and pools that `fix` does not change."""
+    """Return the `fix` command for a model; empty if `fix` cannot change its file or pools."""
     budgets = {one.pool: one.have_bytes for one in over.checks if one.budget}
     if not over.place.lower().endswith(".onnx") or TOTAL in budgets:
         return []
@@ -227,7 +227,7 @@ def _fix_words(over: CheckedModel) -> list[str]:
 
 
 def _budget_lines(run: BudgetRun) -> Iterator[str]:
-    """How a budget is written, where there is none at all; today's numbers are one that holds."""
+    """Suggest a budget from today's sizes if no model has a budget."""
     sizes = [model.pools["scratch"] for model in run.models if "scratch" in model.pools]
     if run.exit_code or not sizes or any(model.checks for model in run.models):
         return
@@ -254,24 +254,24 @@ _REFUSALS = {NOT_READ: "not-checked", BROKEN: "not-compiled", OPEN: "cannot-tell
 
 
 def render_sarif(run: BudgetRun) -> str:
-    """A SARIF log with a result for each budget that is broken."""
+    """Render a SARIF log with a result for each broken budget."""
     invocation = {"executionSuccessful": True, "exitCode": run.exit_code}
     return sarif_log(tuple(_RULES.values()), findings(run), invocation)
 
 
 def render_github(run: BudgetRun) -> str:
-    """An annotation for each thing that is wrong, beside the change."""
+    """Render an annotation for each problem, next to the changed line."""
     return github_commands(findings(run), run.verdict)
 
 
 def render_junit(run: BudgetRun) -> str:
-    """A suite for each model, a case for each budget."""
+    """Render a test suite for each model with a test case for each budget."""
     suites = [JunitSuite(one.name, tuple(_cases(one)), one.seconds) for one in run.models]
     return junit_xml(suites, "qnnmem check")
 
 
 def findings(run: BudgetRun) -> Iterator[CiFinding]:
-    """All that is wrong."""
+    """Yield all findings."""
     for model in run.models:
         rules = [(_broken_rule(check), check.pool) for check in model.broken]
         rules += [(_WORSE, change.pool) for change in model.grown]
@@ -298,7 +298,7 @@ def _place(file: str, line: int = 1) -> CiPlace:
 
 
 def _cases(model: CheckedModel) -> Iterator[JunitCase]:
-    """Their names hold no numbers: the same case in two builds has the same name."""
+    """Yield test cases; names hold no numbers, so that a case keeps its name between builds."""
     if model.refusal:
         yield JunitCase("is checked", "error", _REFUSALS[model.refusal], model.answer)
         return
@@ -334,7 +334,7 @@ _LONGEST = 120  # characters of a file's name
 
 
 def render_markdown(run: BudgetRun, maps: Mapping[str, str] | None = None) -> str:
-    """The verdict, a table of all models, and maps of those that are not well.
+    """Render the verdict, a table of all models, and maps of the models that fail.
 
     `maps` are drawings that were written, by the name of the model.
     """
@@ -389,7 +389,7 @@ def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
 
 
 def _file(name: str, taken: set[str]) -> str:
-    """A name that is safe in every file system, and no other's."""
+    """Return a file name that is valid on every file system and not yet taken."""
     stem = _ODD.sub("_", name).strip("._")[:_LONGEST] or "model"
     number, file = 1, f"{stem}.svg"
     while file.lower() in {other.lower() for other in taken}:

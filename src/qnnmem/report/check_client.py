@@ -29,7 +29,7 @@ _FRAMES = 8  # of a stack that the text shows
 
 
 def _timeline(report: ClientResult) -> Iterator[str]:
-    """The most that the program held at QNN at once."""
+    """Yield the most contexts and memory that the program held at QNN."""
     if report.timeline:
         contexts = max(one.contexts for one in report.timeline)
         most = max(report.timeline, key=lambda one: one.registered_bytes)
@@ -41,7 +41,7 @@ def _timeline(report: ClientResult) -> Iterator[str]:
 
 
 def render_text(report: ClientResult) -> str:
-    """Verdict, then every finding with its places."""
+    """Render the verdict, then every finding with its places."""
     return "\n".join([report.verdict, *_lines(report)]) + "\n"
 
 
@@ -72,7 +72,7 @@ def _lines(report: ClientResult) -> Iterator[str]:
 
 
 def headline(one: ClientFinding) -> str:
-    """Rule, call, place and what happened, in one line."""
+    """Return rule, call, place and problem of a finding in one line."""
     word = " at" if one.label == CALLED else f", {one.label}"
     where = f"{word} {one.place}" if one.place else ""
     return shorten(f"[{one.rule}] {one.call or 'exit'}{where}: {one.sentence}", _WIDE)
@@ -121,7 +121,7 @@ _LONGEST = 600
 
 
 def render_sarif(report: ClientResult) -> str:
-    """One SARIF log: a rule for each that was broken, a result for each finding."""
+    """Render one SARIF log: a rule for each broken rule, a result for each finding."""
     rules = {
         one.rule: CiRule(one.rule, one.title, "error", help=one.cure)
         for one in reversed(report.findings)  # the cure of the first finding counts
@@ -180,7 +180,7 @@ def _call_stack(text: str, stack: Stack) -> CallStack:
 
 
 def render_junit(report: ClientResult) -> str:
-    """One suite: a failure for each finding, an error for unchecked calls, or one pass."""
+    """Return one suite: a failure for each finding, an error for unchecked calls, or one pass."""
     cases = [
         JunitCase(
             headline(one),
@@ -197,7 +197,7 @@ def render_junit(report: ClientResult) -> str:
 
 
 def _missed(report: ClientResult) -> list[str]:
-    """What keeps a run from being clean though no rule was broken."""
+    """Return why a run without findings is still not clean: what was not checked."""
     if not report.called and not report.findings and not report.not_checked:
         return [report.verdict]
     return [missed.what for missed in report.not_checked]

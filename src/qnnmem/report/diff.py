@@ -1,4 +1,4 @@
-"""Two results against each other as text and Markdown."""
+"""The difference between two results as text and Markdown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TENSOR_CHANGES = (Column("tensor", "<"), Column("change", "<"), Column("bytes")
 
 
 def render_text(found: DiffResult, *, verbose: bool = False) -> str:
-    """The verdict, then what changed of each file; with `verbose` all numbers and tensors."""
+    """Render the verdict, then the changes of each file; `verbose` adds all numbers and tensors."""
     lines = [found.verdict]
     shown = [one for one in found.subjects if verbose or one.is_changed or one.settings]
     for subject in shown:
@@ -64,7 +64,7 @@ def _subject_lines(subject: SubjectChange, verbose: bool) -> Iterator[str]:
 
 
 def pool_lines(pools: Sequence[PoolChange]) -> Iterator[str]:
-    """Pools before and after as a table."""
+    """Yield a table of the pools before and after."""
     yield from text_table(_POOLS, map(_pool_cells, pools))
     yield from (pool.not_comparable for pool in pools if pool.not_comparable)
 
@@ -97,17 +97,17 @@ def _pool_of(one: TensorChange) -> str:
 
 
 def size(number: int | None) -> str:
-    """A number of bytes; a dash for none."""
+    """Return a number of bytes; a dash for None."""
     return "-" if number is None else f"{number:,}"
 
 
 def signed(delta: int | None) -> str:
-    """A difference with its sign."""
+    """Return a difference with its sign."""
     return "-" if delta is None else f"{delta:+,}" if delta else "0"
 
 
 def render_markdown(found: DiffResult) -> str:
-    """For a ticket or a comment on a change: the verdict and a table of what changed."""
+    """Render the verdict and a table of changes, for a ticket or a review comment."""
     lines = [f"**{_cell(found.verdict)}**"]
     changed = [subject for subject in found.subjects if subject.is_changed]
     if changed:

@@ -38,7 +38,7 @@ def render_text(
     verbose: bool = False,
     guide: Guide | None = None,
 ) -> Iterator[str]:
-    """The report piece by piece; whatever came from logs is made safe to print."""
+    """Yield the report piece by piece; text from logs is made safe to print."""
     guide = guide or Guide()
     rest: dict[tuple[str, str], int] = {}
     number = 0
@@ -62,7 +62,7 @@ def render_text(
 
 
 def notes(stats: ReadingStats) -> Iterator[str]:
-    """What was wrong with the logs, a line for each."""
+    """Yield one line for each problem with the logs."""
     return (f"note: {shorten(note, 600)}\n" for note in stats.notes)
 
 
@@ -73,7 +73,7 @@ def render_json(
     machine: HostResult | None = None,
     guide: Guide | None = None,
 ) -> Iterator[str]:
-    """One JSON object, piece by piece; incidents may be JSON already."""
+    """Yield one JSON object, piece by piece; incidents may be JSON already."""
     yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
     between = "\n"
     entries: dict[str, None] = {}
@@ -93,7 +93,7 @@ def render_json(
 
 
 class _EntryName(Struct):
-    """What is read of an incident in JSON."""
+    """The only field that is decoded of an incident in JSON."""
 
     entry: str | None
 
@@ -111,7 +111,7 @@ def _entry_of(row: str) -> str | None:
 def _after_incidents(
     stats: ReadingStats, summary: FleetSummary | None, machine: HostResult | None
 ) -> dict[str, Any]:
-    """The fields of a DoctorResult that follow `why`."""
+    """Return the fields of a DoctorResult that follow `why`."""
     values: dict[str, Any] = {
         "stats": {"lines": stats.lines, "bytes": stats.bytes, "seconds": stats.seconds},
         "noise": {entry.entry: entry.count for entry in stats.noise},
@@ -129,18 +129,18 @@ def _after_incidents(
 def render_live(
     incident: Incident, number: int, *, verbose: bool = False, guide: Guide | None = None
 ) -> str:
-    """An incident of a log that is still being written."""
+    """Render an incident of a log that is still being written."""
     body = _lines(details(incident, verbose, guide or Guide()))
     return f"incident {number}: {words.verdict(incident)}\n{body}\n"
 
 
 def heading(incident: Incident, number: int, total: int) -> str:
-    """Number and verdict of one incident of several."""
+    """Return number and verdict of one incident of several."""
     return f"incident {number:,} of {total:,}: {words.verdict(incident)}"
 
 
 def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
-    """What stands below an incident's verdict: the line that decides, why, and what to do.
+    """Yield the lines below an incident's verdict: evidence, cause, and remedies.
 
     `verbose` adds the lines around it, other causes, origins and what to collect.
     """

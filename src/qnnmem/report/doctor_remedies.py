@@ -1,4 +1,4 @@
-"""What to do about an incident: why it happens, and remedies with commands to paste.
+"""Remedies for an incident: the root cause, and commands to paste.
 
 An entry writes a remedy as "what to do: `command`", with words such as MODEL and SOC in it, or with
 several commands, "`one` or `other`".
@@ -19,7 +19,7 @@ from qnnmem.report.shell import LONGEST, file_word, shell_line, shell_word
 from qnnmem.results.incident import Incident
 from qnnmem.text import shorten
 
-# Words in commands of entries, and what they stand for.
+# Placeholders in commands of entries, with their meanings.
 PLACEHOLDERS = {
     "MODEL": "the model's file (--model fills it in)",
     "BINARY": "a context binary's file (--binary fills it in)",
@@ -43,20 +43,20 @@ _NEED_ONNX = ("fit", "fix", "footprint", "qmem", "sweep", "prepare", "validate")
 
 
 class Advice(NamedTuple):
-    """Something to do, and the commands that do it or show whether it is needed."""
+    """A remedy, and the commands that apply it or show whether it is needed."""
 
     text: str
     commands: tuple[str, ...] = ()
 
 
 def learned(incident: Incident) -> str:
-    """How a cause was found that no entry knows by its lines."""
+    """Return why the model chose a cause whose lines no entry knows."""
     words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
     return f"no entry knows these lines; in labelled logs such words speak for this cause: {words}"
 
 
 class Guide:
-    """What is known beside the log: the user's files, and the entries of a team."""
+    """The context of remedies: the user's files, and the entries of a team."""
 
     def __init__(
         self,
@@ -72,13 +72,13 @@ class Guide:
         self.whys: dict[str, str] = {}  # root causes that are known already, by entry
 
     def why(self, incident: Incident) -> str:
-        """The words that weighed most, or the root cause that the entry gives; else empty."""
+        """Return the most telling words, or the root cause in the entry; empty without either."""
         if incident.words:
             return learned(incident)
         return "" if incident.entry is None else self.why_of(incident.entry)
 
     def why_of(self, name: str) -> str:
-        """The root cause that an entry gives; empty where it gives none."""
+        """Return the root cause in an entry; empty if it has none."""
         if name not in self.whys:
             from qnnmem.doctor.kb.sections import root_cause
 
@@ -87,7 +87,7 @@ class Guide:
         return self.whys[name]
 
     def remedies(self, incident: Incident) -> list[Advice]:
-        """The entry's remedies, those that the numbers of the lines ask for first."""
+        """Return the entry's remedies; those selected by numbers in the lines come first."""
         asked, others = [], []
         for text in incident.remedies:
             found = _WHERE.fullmatch(text)
@@ -106,7 +106,7 @@ class Guide:
         return Advice(found[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
-        """The command with its placeholders filled in; empty if it cannot be run."""
+        """Return the command with its placeholders filled in; empty if it cannot run."""
         verb = command.split(" ", 2)[1]
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None
@@ -141,7 +141,7 @@ class Guide:
         return known
 
     def _given(self, verb: str, varied: str | None) -> str:
-        """The settings of the user's model, without the dimension that a command sets itself."""
+        """Return the settings of the user's model, without a dimension that the command sets."""
         if self._named["MODEL"] is None or verb not in (*_NEED_ONNX, "plan"):
             return ""
         kept = [
@@ -174,7 +174,7 @@ class Guide:
 
 
 def legend(remedies: Iterable[Advice]) -> str:
-    """What the words in commands stand for that nothing is known of; empty without one."""
+    """Return the meanings of placeholders left in commands; empty if there are none."""
     left = {word for one in remedies for word in _WORD.findall(" ".join(one.commands))}
     meant = [f"{word}: {meaning}" for word, meaning in PLACEHOLDERS.items() if word in left]
     return "; ".join(meant)
@@ -185,7 +185,7 @@ def _quoted(name: str, value: str) -> str:
 
 
 def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | None:
-    """A file that a line names."""
+    """Return a file with one of these suffixes that a line names; None without one."""
     for value in values.values():
         if isinstance(value, str) and value.strip().lower().endswith(endings):
             return value.strip()
@@ -193,7 +193,7 @@ def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | No
 
 
 def _soc(values: Mapping[str, int | str]) -> str | None:
-    """A SoC that a line names, if it is one that the commands know."""
+    """Return the SoC that a line names, if the commands accept it."""
     said = values.get("soc")
     if said is None:
         return None

@@ -20,13 +20,13 @@ _MEMORY = {
 }
 _NAMED = 5  # harmless entries and candidates that are named
 _OPEN = ("unknown", "mem_unknown")  # causes that name no cause
-# From which share on memory is called likely, and up to which it is called unlikely.
+# Shares from which on memory is called likely, and up to which it is called unlikely.
 _LIKELY, _UNLIKELY = 0.6, 0.4
 _ENOUGH = 0.499  # all scores together; with less the candidates are guesses
 
 
 def verdict(incident: Incident) -> str:
-    """One line: stage, cause in words, memory or not, confidence."""
+    """Return one line: stage, cause in words, memory or not, confidence."""
     if incident.verdict == "undecided":
         failed = f"the {incident.stage} stage failed" if incident.stage_told else "something failed"
         return f"undecided: {failed} and the lines do not decide why; {_side(incident)}"
@@ -39,7 +39,7 @@ def verdict(incident: Incident) -> str:
 
 
 def _decided(incident: Incident) -> str:
-    """Memory or not, and why, with the uncertainty kept."""
+    """Return whether memory is short, and the cause; low confidence adds "probably"."""
     low = incident.confidence == "low"
     kind = f"{'probably ' if low else ''}{_MEMORY[incident.is_memory]}"
     if _is_open(incident):
@@ -51,7 +51,7 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Return whether memory is likely: the shares of what comes into question, added up."""
+    """Return whether memory is likely to be short, from the shares of the possible causes."""
     known = _in_question(incident)
     if sum(one.score for one, _ in known) < _ENOUGH:
         return "whether memory is short is unknown"
@@ -64,19 +64,19 @@ def _side(incident: Incident) -> str:
 
 
 def _is_open(incident: Incident) -> bool:
-    """Return whether no cause is named; a team's note may name one that has no other name."""
+    """Return whether no cause is named; a verdict of "cause" always names one."""
     return incident.verdict != "cause" and incident.cause in _OPEN
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-    """Causes that are possible, each with its share of all that are; of guesses, their score."""
+    """Return possible causes with their shares; weak guesses keep their scores."""
     known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
 
 
 def in_question(incident: Incident) -> list[str]:
-    """Candidate causes of an undecided incident: share, meaning and name."""
+    """Return candidate causes of an undecided incident: share, meaning and name."""
     if not _is_open(incident):
         return []
     known = _in_question(incident)
@@ -92,19 +92,19 @@ def _meaning(cause: str, words: str) -> str:
 
 
 def candidates(incident: Incident) -> str:
-    """Causes by how likely they are, in one line; empty when there are none."""
+    """Return causes by likelihood in one line; empty if there are none."""
     ranked = [f"{one.cause} {one.score:.2f}" for one in incident.candidates]
     return ", ".join(ranked[:_NAMED])
 
 
 def doubt(incident: Incident) -> str:
-    """Why confidence is lower than the deciding line alone would give; mostly empty."""
+    """Return why confidence is lower than the deciding line alone would give; usually empty."""
     line = incident.unknown_error
     return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
 
 
 def where(incident: Incident) -> str:
-    """Lines, process and program that an incident is about."""
+    """Return the lines, process and program of an incident."""
     file, last = incident.file, incident.last_file
     end = incident.last_line
     words = f"{shorten(file, WIDE)}:{incident.first_line}"
@@ -120,12 +120,12 @@ def where(incident: Incident) -> str:
 
 
 def times(count: int) -> str:
-    """How often something was seen, when more than once."""
+    """Return a count in words; empty for one."""
     return f" ({count:,} times)" if count > 1 else ""
 
 
 def cause(incident: Incident) -> str:
-    """The entry that speaks; one that cannot decide is not called a cause."""
+    """Return the title of the matching entry; a weak match is called closest, not the cause."""
     title = shorten(incident.title, WIDE)
     if incident.entry is None:
         return f"why: {title}"
@@ -135,14 +135,14 @@ def cause(incident: Incident) -> str:
 
 
 def evidence(incident: Incident) -> Iterator[str]:
-    """Each line with where it stands; marked are the deciding one and an unknown error."""
+    """Yield each line with its place, and a mark for the deciding line and the unknown error."""
     for line in evidence_lines(incident):
         mark = ">" if line.decides else "?" if is_unknown(incident, line) else " "
         yield f"{mark} {_at(line)}: {shorten(line.text, WIDE)}{times(line.count)}"
 
 
 def evidence_lines(incident: Incident) -> tuple[Evidence, ...]:
-    """The lines that are shown; an unknown error is among them, however many others there are."""
+    """Return the evidence lines; the unknown error is always included."""
     strange = incident.unknown_error
     if strange is None or any(is_unknown(incident, line) for line in incident.evidence):
         return incident.evidence
@@ -160,7 +160,7 @@ def _at(line: Evidence) -> str:
 
 
 def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Rows of name, exact value, size and origin; the shortage comes last."""
+    """Return rows of name, exact value, size and origin; the shortage comes last."""
     rows = []
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
@@ -177,13 +177,13 @@ def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
 
 
 def quantity(value: int | str) -> str:
-    """A number of a line as people know it: codes of FastRPC from 2^31 on are hexadecimal."""
+    """Return a number as it is usually written: FastRPC codes from 2^31 on in hexadecimal."""
     is_code = isinstance(value, int) and value >> 31 == 1
     return f"0x{value:x}" if is_code else str(value)
 
 
 def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Rows as those of `quantities`, of the model that was named."""
+    """Return rows like `quantities`, for the model that the user named."""
     if incident.model_numbers is None:
         return []
     return [
@@ -198,13 +198,13 @@ def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
 
 
 def sentences(incident: Incident) -> list[str]:
-    """What the model's numbers say about the incident."""
+    """Return sentences about the incident derived from the model's numbers."""
     numbers = incident.model_numbers
     return [] if numbers is None else [shorten(one, 600) for one in numbers.sentences]
 
 
 def similar(incident: Incident) -> list[str]:
-    """Entries that a line is like which none knows, with the words they share."""
+    """Return entries similar to an unknown line, with the words they share."""
     return [
         f"{one.title} (entry {one.entry}; shared words: {', '.join(one.shared[:6])})"
         for one in incident.similar or ()
@@ -212,7 +212,7 @@ def similar(incident: Incident) -> list[str]:
 
 
 def healthy(stats: ReadingStats) -> str:
-    """One line about logs in which nothing failed."""
+    """Return one line about logs without failures."""
     words = f"healthy: no known failure in {amount(stats)}"
     if stats.foreign:
         words = f"no log of QNN: nothing of QNN in {amount(stats)}"
@@ -229,7 +229,7 @@ def healthy(stats: ReadingStats) -> str:
 
 
 def amount(stats: ReadingStats) -> str:
-    """How much was read."""
+    """Return how much was read."""
     files = len(stats.files)
     names = shorten(stats.files[0], WIDE) if files == 1 else counted(files, "file")
     lines = counted(stats.lines, "line")
@@ -237,14 +237,14 @@ def amount(stats: ReadingStats) -> str:
 
 
 def summary(stats: ReadingStats, first: Incident) -> str:
-    """The first line of a report: the verdict, with the number of incidents if several."""
+    """Return the first line of a report: the verdict, with the number of incidents if several."""
     if stats.incidents == 1:
         return verdict(first)
     return f"{counted(stats.incidents, 'incident')}; the first: {verdict(first)}"
 
 
 def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
-    """Stage, cause and number of incidents, the most frequent first."""
+    """Return stage, cause and number of incidents, the most frequent first."""
     rows: Sequence[tuple[tuple[str, str], int]] = sorted(
         counts.items(), key=lambda item: (-item[1], item[0])
     )

@@ -20,9 +20,9 @@ Level = Literal["error", "warning"]
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 SARIF_VERSION = "2.1.0"
 
-# With the backslashes before it, which would otherwise take away the one that is added.
+# Includes the backslashes before a bracket, which would cancel the added backslash.
 _BRACKET = re.compile(r"(\\*)([\[\]])")
-# What XML 1.0 cannot hold at all, not even escaped.
+# Characters that XML 1.0 cannot represent, not even escaped.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST_COMMANDS = 50  # annotations; GitHub itself shows ten of a kind for each step
 _LONGEST = 1000
@@ -30,7 +30,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class CiRule:
-    """What a finding breaks."""
+    """The rule that a finding breaks."""
 
     id: str
     title: str
@@ -51,7 +51,7 @@ class CiPlace:
 
 @dataclass(frozen=True, slots=True)
 class CallStack:
-    """Calls that led to a finding, the innermost first, each with its module."""
+    """The call stack of a finding, innermost call first, each with its module."""
 
     message: str
     frames: tuple[tuple[CiPlace, str], ...]
@@ -76,7 +76,7 @@ class CiFinding:
 def sarif_log(
     rules: Sequence[CiRule], findings: Iterable[CiFinding], invocation: Mapping[str, Any]
 ) -> str:
-    """One SARIF log with one run."""
+    """Return one SARIF log with one run."""
     at = {rule.id: number for number, rule in enumerate(rules)}
     run = {
         **sarif_run(rules, invocation),
@@ -89,7 +89,7 @@ def sarif_log(
 def sarif_run(
     rules: Iterable[CiRule], invocation: Mapping[str, Any], version: str = __version__
 ) -> dict[str, Any]:
-    """A run without its results."""
+    """Return a run without its results."""
     driver = {"name": "qnnmem", "version": version, "rules": [sarif_rule(rule) for rule in rules]}
     return {
         "tool": {"driver": driver},
@@ -99,7 +99,7 @@ def sarif_run(
 
 
 def sarif_rule(rule: CiRule) -> dict[str, Any]:
-    """A rule in SARIF."""
+    """Return a rule in SARIF."""
     texts = {"fullDescription": rule.description, "help": rule.help}
     return {
         "id": rule.id,
@@ -110,7 +110,7 @@ def sarif_rule(rule: CiRule) -> dict[str, Any]:
 
 
 def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
-    """A finding in SARIF, without empty fields."""
+    """Return a finding in SARIF, without empty fields."""
     text = f"{finding.subject}: {finding.message}" if finding.subject else finding.message
     found: dict[str, Any] = {
         "ruleId": finding.rule,
@@ -137,7 +137,7 @@ def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
 
 
 def sarif_location(place: CiPlace) -> dict[str, Any]:
-    """A place in SARIF."""
+    """Return a place in SARIF."""
     region: dict[str, Any] = {"startLine": max(1, place.line)}
     if place.snippet:
         region["snippet"] = {"text": place.snippet}
@@ -155,13 +155,13 @@ def _sarif_stack(stack: CallStack) -> dict[str, Any]:
 
 
 def sarif_message(text: str) -> dict[str, str]:
-    """A message that shows as it is: its braces are no placeholders, its brackets no links."""
+    """Return a SARIF message with braces and brackets escaped, so that it is shown literally."""
     doubled = text.replace("{", "{{").replace("}", "}}")
     return {"text": _BRACKET.sub(r"\1\1\\\2", doubled)}
 
 
 def uri(name: str) -> str:
-    """A file's name as a URI reference; `stdin` for standard input."""
+    """Return a file's name as a URI reference; `stdin` for standard input."""
     from urllib.parse import quote
 
     if name == "-":
@@ -179,7 +179,7 @@ def uri(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JunitCase:
-    """A test case: the question, and what went wrong."""
+    """A test case, with its failure or error if any."""
 
     name: str
     fault: Literal["", "failure", "error"] = ""
@@ -190,7 +190,7 @@ class JunitCase:
 
 @dataclass(frozen=True, slots=True)
 class JunitSuite:
-    """The test cases of one model or program."""
+    """The test suite of one model or program."""
 
     name: str
     cases: tuple[JunitCase, ...]
@@ -198,7 +198,7 @@ class JunitSuite:
 
 
 def junit_xml(suites: Sequence[JunitSuite], name: str = "") -> str:
-    """JUnit's XML: one suite alone, or all of them under a name."""
+    """Return JUnit XML: a single suite, or all suites under a name."""
     lines = ['<?xml version="1.0" encoding="UTF-8"?>']
     if not name:
         lines += (line for suite in suites for line in _junit_suite(suite))
@@ -241,12 +241,12 @@ def _quoted(text: str) -> str:
 
 
 def _xml(text: str) -> str:
-    """Text without what no XML can hold."""
+    """Return text without characters that XML cannot represent."""
     return _NO_XML.sub("?", printable(text))
 
 
 def github_commands(findings: Iterable[CiFinding], verdict: str) -> str:
-    """A command of a GitHub workflow for each finding, then the verdict as a line of the log."""
+    """Return a GitHub workflow command for each finding, then the verdict as a log line."""
     commands = [_github_command(finding) for finding in findings]
     left = len(commands) - _MOST_COMMANDS
     more = [f"{left:,} more are in the summary"] if left > 0 else []
@@ -262,10 +262,10 @@ def _github_command(finding: CiFinding) -> str:
 
 
 def _github_data(text: str) -> str:
-    """What stands behind the colons: a line of its own whatever is in it."""
+    """Escape the text after `::` so that it stays on one line."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _github_property(text: str) -> str:
-    """The value of a property, which also ends at commas and colons."""
+    """Escape the value of a property, which also ends at commas and colons."""
     return _github_data(printable(text)).replace(":", "%3A").replace(",", "%2C")

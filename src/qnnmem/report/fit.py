@@ -1,4 +1,4 @@
-"""Whether files fit SoCs, as text: the answer, needs against limits, what to change."""
+"""The fit of files on SoCs as text: verdict, needs against limits, suggestions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIMITS = (
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
-    """A table of limits; what does not decide has nothing to spare either."""
+    """Yield a table of limits; a need that does not decide shows no spare bytes."""
     rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
     return text_table(_LIMITS, rows)
 
@@ -53,12 +53,12 @@ def _limit_row(title: str, check: FitCheck, need: int | None, decides: bool) -> 
 
 
 def known(value: int | None) -> str:
-    """A number, or that there is none."""
+    """Return a number, or "not known" for None."""
     return "not known" if value is None else f"{value:,}"
 
 
 def source_lines(checks: Iterable[FitCheck]) -> Iterator[str]:
-    """Where needs and limits come from."""
+    """Yield the origins of needs and limits."""
     for check in checks:
         title = TITLES[check.pool]
         need = None if check.need is None else check.need.high
@@ -87,7 +87,7 @@ FitRow = FitResult | RefusedFile
 
 
 def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
-    """One SoC with its limits, several as a table; with `verbose` where all numbers come from.
+    """Render one SoC with its limits, several as a table; `verbose` adds the origins.
 
     `given` are options that `fix` takes, too, for a command to paste.
     """
@@ -108,12 +108,12 @@ def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str
 
 
 def verdict_on_all(result: FitResult) -> str:
-    """One line about one SoC or several."""
+    """Return one line about one SoC or several."""
     return verdict(result.socs[0]) if len(result.socs) == 1 else _summary(result.socs)
 
 
 def verdict(fit: SocFit) -> str:
-    """One line: yes, no or cannot tell, by how many bytes."""
+    """Return one line: yes, no or cannot tell, by how many bytes."""
     words = f"{_VERDICT[fit.fits]} {fit.soc}"
     worst = fit.worst
     if fit.fits is None or fit.wrong_arch or worst is None or worst.spare is None:
@@ -147,7 +147,7 @@ def _summary(fits: Sequence[SocFit]) -> str:
 
 
 def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
-    # Where limits hold and the answer is open all the same, they are not what it hangs on.
+    # If all limits hold and the verdict is still open, the limits are not the reason.
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
     decides = decides and not fit.wrong_arch
     if not decides:
@@ -170,7 +170,7 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
 
 
 def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
-    """What changes the model itself, where its size is what fails and no setting was found."""
+    """Yield the `fix` command if the size is the problem and no setting was found."""
     found = any(one.verified and one.setting.startswith("--vtcm-mb") for one in fit.suggestions)
     is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
     if found or not is_size:
@@ -186,7 +186,7 @@ def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
-    """What the library said, as far as the verdict has not said it."""
+    """Yield the library's answer as far as the verdict does not contain it."""
     told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
     why = "" if told else shorten(fit.why, _LONGEST)
     if fit.code is not None:
@@ -200,7 +200,7 @@ def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
 
 
 def _parts(fit: SocFit) -> Iterator[str]:
-    """All that the memory is made of, the largest first, and the sum."""
+    """Yield the parts of the memory, the largest first, and the total."""
     parts = sorted(fit.parts.items(), key=lambda part: (-part[1].value, part[0]))
     if not parts:
         return
@@ -229,7 +229,7 @@ def _line_of(word: str, one: FitSuggestion) -> str:
 
 
 def answer_word(fit: SocFit) -> str:
-    """The answer for one SoC in a table."""
+    """Return the verdict for one SoC in a table."""
     return "needs int8" if fit.needs_int8 else ANSWERS[fit.fits]
 
 
@@ -249,11 +249,11 @@ def _soc_cells(fit: SocFit) -> Sequence[str]:
 
 
 def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
-    """Reasons why SoCs do not fit or are undecided, each once."""
+    """Yield each reason why SoCs do not fit or are undecided, once."""
     groups: dict[tuple[str, str], list[SocFit]] = {}
     for fit in fits:
         if fit.fits is not True:
-            # The reason of SoCs that share a compile names the one that was compiled for.
+            # SoCs that share a compile have a reason that names the SoC compiled for.
             why = fit.why.replace(fit.same_as or fit.soc, "the SoC")
             groups.setdefault((answer_word(fit), _NUMBERS.sub("#", why)), []).append(fit)
     for (answer, _why), same in groups.items():
@@ -264,7 +264,7 @@ def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
 
 
 def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
-    """The verdict on all, then a row for each file and SoC."""
+    """Render the overall verdict, then a row for each file and SoC."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     lines = [verdict_on_files(rows), "", *_file_table(rows)]
     open_ = [fit for row in judged for fit in row.socs if fit.fits is None]
@@ -275,7 +275,7 @@ def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
 
 
 def verdict_on_files(rows: Sequence[FitRow]) -> str:
-    """One line about all files."""
+    """Return one line about all files."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     refused = len(rows) - len(judged)
     parts = [f"{refused} of {len(rows)} not judged"] if refused else []

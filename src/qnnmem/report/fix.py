@@ -1,4 +1,4 @@
-"""What a fix came to: text, a table of several models, and the report that is kept beside it."""
+"""The result of `fix`: text, a table of several models, and the report file."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def render_text(
     chain: Sequence[str] = (),
     validation: Validation | None = None,
 ) -> str:
-    """Verdict, tried remedies, written files, next command.
+    """Render verdict, tried remedies, written files and next command.
 
     `chain` leads from a log line to the budgets.
     """
@@ -73,7 +73,7 @@ def render_text(
 
 
 def _gaps(best: JudgedChange) -> Iterator[str]:
-    """How far each output is off, the worst first."""
+    """Yield the error of each output, the largest first."""
     if best.proof is None or best.proof.identical:
         return
     yield ""
@@ -90,7 +90,7 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
 
 
 def level_lines(best: JudgedChange) -> Iterator[str]:
-    """At which optimisation levels of onnxruntime results are equal, and how far off elsewhere."""
+    """Yield onnxruntime's optimisation levels with equal results, and the error at the others."""
     proof = best.proof
     if proof is None or not proof.identical:
         return
@@ -115,7 +115,7 @@ def _hint(hint: LossyHint) -> str:
 
 
 def _untried(result: FixResult) -> Iterator[str]:
-    """What changes results and was not tried for that."""
+    """Yield the lossy remedies that were not allowed."""
     if result.exit_code != 1:
         return
     words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
@@ -126,7 +126,7 @@ def _untried(result: FixResult) -> Iterator[str]:
 
 
 def verdict(result: FixResult) -> str:
-    """The answer in one line."""
+    """Return the verdict in one line."""
     best, need = result.best, result.best.need
     unsure = need.fits is None and need.why and result.exit_code
     if need.size is None or unsure:
@@ -154,7 +154,7 @@ def verdict(result: FixResult) -> str:
 
 
 def _other_pools(need: Need) -> str:
-    """Other pools with a budget, and their need."""
+    """Return the needs of the other pools with a budget."""
     rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
     return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
 
@@ -164,7 +164,7 @@ def _noun(pool: str) -> str:
 
 
 def _deployed(change: JudgedChange) -> str:
-    """Everything in memory at the worst moment of a chain, and what a run costs beside work."""
+    """Return a chain's peak memory, and the bytes that each inference loads."""
     found, plain_bytes = change.need.deployment, change.before.total
     if found is None:
         return ""
@@ -178,7 +178,7 @@ def _deployed(change: JudgedChange) -> str:
 
 
 def deployment_lines(change: JudgedChange) -> Iterator[str]:
-    """Where a chain is fullest, and what it stores or moves more than the model in one piece."""
+    """Yield where the memory of a chain peaks, and what it stores and moves beyond one model."""
     found = change.need.deployment
     if found is None:
         return
@@ -192,7 +192,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
 
 
 def scope(result: FixResult) -> str | None:
-    """For which backend the result is; what helps one may cost memory on the other."""
+    """Return which backend the change is for: it may need more memory on the other backend."""
     change = result.best.change
     if change.model is result.case.model and change.parts is None:  # no file is changed
         return None
@@ -222,7 +222,7 @@ def _unchanged(change: JudgedChange) -> str:
 
 
 def row(change: JudgedChange) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     made, need, before = change.change, change.need, change.before
     fits = {True: "yes", False: "no", None: "-"}[change.fits]
     size = "-" if need.size is None else f"{need.size:,}"
@@ -237,7 +237,7 @@ def row(change: JudgedChange) -> str:
 
 
 def extra_work(change: JudgedChange) -> str:
-    """Multiply-adds on top; a chain whose parts are loaded for every run costs more than those."""
+    """Return the added multiply-adds; "reloads" for a chain that loads its parts in each run."""
     made, found = change.change, change.need.deployment
     if found is not None and found.arrangement is Arrangement.IN_TURN:
         return "reloads"
@@ -253,7 +253,7 @@ def _results(change: JudgedChange) -> str:
 
 
 def _validation_lines(found: Validation) -> Iterator[str]:
-    """A verdict, and a line for every output."""
+    """Yield the verdict, and a line for every output."""
     samples = counted(found.samples, "sample")
     verdict = "holds" if found.holds else "DOES NOT HOLD"
     yield f"validated on {samples}: {verdict}"
@@ -280,7 +280,7 @@ def _validated_row(one: ValidatedOutput, found: Validation) -> str:
 
 
 def _gap(size: float | None) -> str:
-    """How far a result is off; `inf` where a number became NaN or infinite."""
+    """Return the error of a result; `inf` if a number became NaN or infinite."""
     return "inf" if size is None else f"{size:.2g}"
 
 
@@ -288,7 +288,7 @@ def _gap(size: float | None) -> str:
 
 
 def render_table(rows: Sequence[FixRow]) -> str:
-    """The verdict on all, a row for each, and the written files."""
+    """Render the overall verdict, a row for each model, and the written files."""
     done = [row for row in rows if isinstance(row, FixedModel)]
     lines = [_verdict_on_all(rows), "", *table_lines(_TABLE, [_cells(row) for row in rows])]
     ways = [row for row in done if row.obstacle]
@@ -325,13 +325,13 @@ def _obstacle(row: FixedModel) -> str:
     return f"{shorten(row.input, 80)}: in the way: {shorten(row.obstacle, _WIDE)}"
 
 
-# --- How to go on
+# --- Next steps
 
 
 def next_commands(
     result: FixResult, files: Sequence[str], given: Sequence[str]
 ) -> Sequence[Command]:
-    """What to do with the result; `given` are the words of this run that `prepare` takes, too.
+    """Return the next commands; `given` are options of this run that `prepare` also takes.
 
     `files` are those that were written, or that of the user where nothing was.
     """
@@ -368,7 +368,7 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
 
 
 def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
-    """The command that makes one binary of a model for several shapes."""
+    """Return the command that prepares one binary of a model for several shapes."""
     inplace = any(one.best.change.pool_options.inplace for one in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
     words += [*_precision_words(results[0].best), *output_words(binary)]
@@ -378,7 +378,7 @@ def together(results: Sequence[FixResult], files: Sequence[str], binary: str) ->
 def allow_command(
     result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
 ) -> Sequence[Command]:
-    """The same command with what loses least of what would fit allowed, and where it writes."""
+    """Return the same command that also allows the least lossy change that would fit."""
     if not result.hints:
         return ()
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
@@ -388,13 +388,13 @@ def allow_command(
 
 
 def _precision_words(best: JudgedChange) -> list[str]:
-    """How a model that computes in floats is prepared: LPAI has no floating point."""
+    """Return options to prepare a model that computes in floats: LPAI has no floating point."""
     bits = best.change.pool_options.bits or _BITS
     return [f"--quantize=int{bits}"] if has_floats(best.plan) else []
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:
-    """Without states of which the part has not both ends: the application hands those on."""
+    """Drop states with only one end in the part: the application must pass those on."""
     found = []
     for word in kept:
         option, _, pair = word.partition("=")
@@ -431,11 +431,11 @@ def _htp_words(result: HtpFixResult) -> Iterator[str]:
 
 
 def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
-    """One command for each round of contexts that are loaded at the same time."""
+    """Yield one `place` command for each round of contexts that are loaded together."""
     binaries = [file for file in files if file.endswith(".bin")]
     known = {**{Path(file).stem: file for file in binaries}, **result.beside, MODEL: binaries[0]}
     soc = "" if result.soc is None else result.soc.name
-    # The library knows its own limit only.
+    # Without a budget only the library knows the limit, so it verifies.
     limit = result.domain_bytes
     budget = ["--verify"] if limit is None else [f"--budget={limit}"]
     for number, names in enumerate(result.rounds, start=1):
@@ -446,12 +446,12 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:
-    """A line for each, to be pasted."""
+    """Return one line to paste for each command."""
     return [line for why, words in commands if (line := next_line(why, words))]
 
 
 def one_line(commands: Sequence[Command]) -> str:
-    """All in one line, each after the one before it went well."""
+    """Join all commands with `&&`."""
     found = (next_line("", words).removeprefix("next: : ") for _, words in commands)
     return " && ".join(line for line in found if line)
 
@@ -462,7 +462,7 @@ _HEAD = ("remedy", "change", "pool", "bytes", "limit", "fits", "results", "extra
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Where a result comes from, so that it can be had again."""
+    """The origin of a result, so that it can be reproduced."""
 
     sha256: str  # of the model's file
     options: tuple[str, ...] = ()  # as they were typed
@@ -473,7 +473,7 @@ class RunFacts:
 def render_report(
     result: FixResult, facts: RunFacts, recipe: str, commands: Sequence[Command]
 ) -> str:
-    """Verdict, remedies, proof, deployment and provenance."""
+    """Render verdict, remedies, proof, deployment and provenance."""
     lines = [f"# {escape(verdict(result))}"]
     about = filter(None, (*deployment_lines(result.best), scope(result)))
     lines += [part for line in about for part in ("", escape(line))]

@@ -12,7 +12,7 @@ _MOST_CAUSES = 5  # that are named in one line
 
 
 def verdict(report: HostResult) -> str:
-    """One line: how the machine stands."""
+    """Return one line about the state of the machine."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
         return f"cannot tell: nothing of QNN or a DSP is visible on {place}: {report.blindness}"
@@ -27,7 +27,7 @@ def verdict(report: HostResult) -> str:
 
 
 def render_text(report: HostResult, *, verbose: bool = False) -> str:
-    """The verdict, a table of all checks, then what to do; of no DSP the verdict alone."""
+    """Render the verdict, a table of all checks and the actions; without a DSP only the verdict."""
     lines = [verdict(report)]
     if report.has_dsp or verbose:
         lines += ["", *_table(report.checks), *_steps(_worth_it(report.checks, verbose))]
@@ -35,7 +35,7 @@ def render_text(report: HostResult, *, verbose: bool = False) -> str:
 
 
 def render_beside(report: HostResult, *, verbose: bool = False) -> str:
-    """What stands below a diagnosis: first what concerns it, then the rest as a table."""
+    """Render the section after a diagnosis: the checks about its causes, then the others."""
     every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
     concerned = [one for one in every if one.concerns_cause]
     others = [one for one in every if not one.concerns_cause]
@@ -66,7 +66,7 @@ def _is_problem(check: HostCheck) -> bool:
 
 
 def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
-    """Those to say more about: problems, and with `verbose` all that asks for an action."""
+    """Return checks worth an action: problems, and with `verbose` all that suggest an action."""
     return [one for one in checks if _is_problem(one) or (verbose and one.action)]
 
 

@@ -1,4 +1,4 @@
-"""What a file holds as text: context binaries for LPAI and HTP, and DLC files."""
+"""The content of a file as text: context binaries for LPAI and HTP, and DLC files."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _about(ours: InspectedBinary, path: str) -> Iterator[str]:
 
 
 def _parts(ours: InspectedBinary) -> Iterator[tuple[str, int]]:
-    """What the bytes of the file are, so that they add up."""
+    """Yield the parts of the file in bytes, which add up to its size."""
     section, graphs = ours.constants_bytes, ours.graphs
     held = sum(graph.pools["constants"] for graph in graphs)
     programs = sum(graph.program_bytes for graph in graphs)
@@ -288,7 +288,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
 
 
 def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
-    """How many constants say how operators compute, as those are in no pool of a plan."""
+    """Return the number of constants that are operator parameters, as no pool has those."""
     read = {one for op in graph.ops for one in op.inputs}
     others = [one for one in constants if one.id not in read]
     if not others:

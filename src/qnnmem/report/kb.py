@@ -32,7 +32,7 @@ def render_list(found: KbResult) -> str:
 
 
 def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
-    """Entries that were searched for, each with the line that has most of the words."""
+    """Render the entries that a search found, each with its best line."""
     if not found:
         return f"nothing found for {quote(asked)}; `qnnmem kb list` lists all entries\n"
     entries = "1 entry" if len(found) == 1 else f"{len(found)} entries"
@@ -50,7 +50,7 @@ def render_entry(entry: Entry) -> str:
 
 
 def render_check(checked: KbCheckResult) -> str:
-    """The verdict, then faults, then remarks."""
+    """Render the verdict, then faults, then remarks."""
     return "\n".join(_checked(checked)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The answer of `qnnmem llm` as text: the verdict, then shards, KV cache, tables and notes."""
+"""The result of `qnnmem llm` as text: the verdict, then shards, KV cache, tables and notes."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
 
 def with_options(choice: Choice) -> Choice:
-    """The choice with settings of `prepare` in the words of the command line."""
+    """Return the choice with settings of `prepare` written as command line options."""
 
     def option(found: re.Match[str]) -> str:
         return f"prepare {flag(Setting(found[1]))}"
@@ -118,7 +118,7 @@ def lint_text(report: LintResult) -> str:
 
 
 def verdict(report: LintResult) -> str:
-    """One line: fine, or how much is wrong."""
+    """Return one line: no findings, or the number of findings."""
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.errors, report.warnings
     if not errors and not warnings:

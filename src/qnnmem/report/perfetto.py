@@ -24,7 +24,7 @@ _NAME = 200
 
 
 def render_perfetto(planned: PlannedFile) -> str:
-    """One JSON object: live bytes of each pool, its size, and the ops."""
+    """Return one JSON object: live bytes of each pool, its size, and the ops."""
     name = shorten(PurePath(planned.input).name or planned.input, _NAME)
     first = min((buffer.live.lower for buffer in planned.plan.buffers), default=0)
     events = [
@@ -48,7 +48,7 @@ def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
 
 
 def _counters(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
-    """For every pool the bytes alive, whenever they change, and the size it is given."""
+    """Yield the live bytes of each pool at every change, and the size of the pool."""
     for pool in (Pool.SCRATCH, Pool.PERSISTENT, Pool.IO):
         buffers = [one for one in plan.buffers if one.pool is pool]
         if not buffers:
@@ -76,7 +76,7 @@ def _counter(name: str, at: int, value: int) -> dict[str, Any]:
 
 
 def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
-    """Ops as marks, the fullest step as one through all tracks."""
+    """Yield a mark for each op, and a mark through all tracks for the peak step."""
     for step, op in enumerate(plan.model.ops):
         yield {
             **{"ph": "i", "s": "t", "pid": _PROCESS, "tid": _OPS, "ts": step - first},

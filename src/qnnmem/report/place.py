@@ -1,4 +1,4 @@
-"""The answers of `qnnmem place` and `validate` as text: the verdict, then its evidence."""
+"""The results of `qnnmem place` and `validate` as text: the verdict, then its evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def render_text(plan: PlaceResult, *, verbose: bool = False) -> str:
 
 
 def verdict(plan: PlaceResult) -> str:
-    """One line: whether all can be resident together, and in how many domains."""
+    """Return one line: whether all can be resident together, and in how many domains."""
     count = counted(len(plan.contexts), "context")
     domains = counted(len(plan.given.domains), "process domain")
     if plan.fits is None and plan.unjudged:

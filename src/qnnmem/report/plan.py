@@ -24,27 +24,27 @@ from qnnmem.targets.socs import tensor_count_words
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
-# Notes of the short answer; -v has all.
+# Number of notes in the short form; -v shows all.
 SHOWN_NOTES = 3
 _TCM_NAMES = {BINARY: "constants"}  # of a plan, which has no binary yet
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
 _LONGER = 60  # seconds to search at least, when told to search longer
 _LONGEST = 86_400
 _OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
-# Options of a plan that preparing takes, too.
+# Options of a plan that `prepare` also takes.
 _OF_PREPARE = (
     *("--dim", "--shape", "--value", "--state", "--io", "--align", "--inplace", "--reorder"),
 )
 
 
 def render_answer(planned: PlannedFile) -> str:
-    """The short answer: verdict, bytes of each pool, proof, next command."""
+    """Render the short form: verdict, bytes of each pool, proof, next command."""
     parts = (_verdict, _other_pools, _budgets, useless_lines, _first_notes, next_lines)
     return "\n".join(line for part in parts for line in part(planned)) + "\n"
 
 
 def render_text(planned: PlannedFile) -> str:
-    """Verdict first, then numbers, then why, then what to do next.
+    """Render the verdict, then numbers, reasons and next steps.
 
     Names from the file are made safe to print.
     """
@@ -65,13 +65,13 @@ def _verdict(planned: PlannedFile) -> Iterator[str]:
 
 
 def allocation_lines(plan: PlanResult) -> Iterator[str]:
-    """That TCM serves fewer allocations than there are, where no budget of TCM says so."""
+    """Yield the excess of TCM allocations, unless a TCM budget reports it already."""
     if TCM not in plan.limits:
         yield from fatal_lines(plan.tcm)
 
 
 def budget_lines(planned: PlannedFile) -> Iterator[str]:
-    """One line for each budget: whether it holds."""
+    """Yield one line for each budget: whether it holds."""
     plan = planned.plan
     in_time = "" if plan.search_missing else " in time"
     by = plan.proof.basis
@@ -122,7 +122,7 @@ def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None, by: str) 
 
 
 def _other_pools(planned: PlannedFile) -> Iterator[str]:
-    """What the answer about scratch leaves out, in one line."""
+    """Yield the sizes of the pools other than scratch, in one line."""
     plan = planned.plan
     if plan.model.format == "csv":
         yield f"{counted(len(plan.model.buffers), 'buffer')} in one pool"
@@ -187,7 +187,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
 
 
 def _budgets(planned: PlannedFile) -> Iterator[str]:
-    """The blockers of each budget, with bytes and share of the need."""
+    """Yield the largest buffers of each failed budget, with bytes and share of the need."""
     for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
@@ -279,7 +279,7 @@ def _shortened(sentence: str) -> str:
 
 
 def _in_this_order(planned: PlannedFile, pool: Pool) -> str:
-    """What a proof of scratch does not cover: another order of the ops."""
+    """Return the restriction of a proof that holds only for the given order of ops."""
     known = (
         planned.plan.proof in (ProofScope.ANY_ORDER, ProofScope.LIFETIMES)
         or not planned.plan.model.ops
@@ -292,7 +292,7 @@ def _bytes(size: int) -> str:
 
 
 def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]:
-    """The command to go on with; none for what came from a pipe, which would have to come again."""
+    """Yield the next command; none for standard input, which cannot be read again."""
     plan = planned.plan
     if planned.input == "-":
         return
@@ -328,14 +328,14 @@ def _may_be_fixed(planned: PlannedFile) -> bool:
 
 
 def _fix_words(planned: PlannedFile) -> list[str]:
-    """The command that changes the model until it meets the same budgets."""
+    """Return the `fix` command for the same budgets."""
     words = [f"--budget={pool}={have}" for pool, have in planned.result.limits.items()]
     words += [word for word in planned.given if word.partition("=")[0] in _OF_FIX]
     return ["qnnmem", "fix", file_word(planned.input), *words, *output_words("fixed")]
 
 
 def _prepare_command(planned: PlannedFile) -> list[str]:
-    """Quantize with ranges of random samples, which is enough for sizes."""
+    """Return a command that quantizes with random samples, which is enough for exact sizes."""
     kept = [word for word in planned.given if word.partition("=")[0] in _OF_PREPARE]
     target = output_words(f"{PurePath(planned.input).stem}.bin")
     width = f"--quantize=int{planned.plan.options.bits}"
@@ -343,7 +343,7 @@ def _prepare_command(planned: PlannedFile) -> list[str]:
 
 
 def remedy_lines(planned: PlannedFile) -> Iterator[str]:
-    """Every option planned for pools that are too large, and its savings."""
+    """Yield every option planned for pools that are too large, with its savings."""
     if planned.remedies is None:
         return
     for remedy in planned.remedies.found:
@@ -352,7 +352,7 @@ def remedy_lines(planned: PlannedFile) -> Iterator[str]:
 
 
 def useless_lines(planned: PlannedFile, *, among_others: bool = False) -> Iterator[str]:
-    """That nothing helps, or what among other options does not."""
+    """Yield the options that do not help, or a line that no option helps."""
     remedies = planned.remedies
     if remedies is None or bool(remedies.found) is not among_others:
         return
@@ -380,7 +380,7 @@ def _pool(name: str) -> str:
 
 
 def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
-    """All pairs or none: a plan with a part of the state is wrong without looking so."""
+    """Return a command with all state pairs: a plan with only some of them is silently wrong."""
     settings = [f"--state={old}={new}" for old, new in pairs]
     line = next_line("these look like state kept between runs", command, *settings)
     why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
@@ -398,7 +398,7 @@ Row = PlanResult | RefusedFile
 
 
 def render_table(planned: Sequence[PlanRow]) -> str:
-    """The verdict_on_all on all, then a row for each."""
+    """Render the overall verdict, then a row for each file."""
     rows = rows_of(planned)
     lines = [verdict_on_all(rows), "", *_table(rows)]
     crowded = [*crowded_lines(rows)]
@@ -412,12 +412,12 @@ def render_table(planned: Sequence[PlanRow]) -> str:
 
 
 def rows_of(planned: Sequence[PlanRow]) -> list[Row]:
-    """The result of each file, or why there is none, in the order of the files."""
+    """Return the result of each file, or its error, in the order of the files."""
     return [row.result if isinstance(row, PlannedFile) else row for row in planned]
 
 
 def verdict_on_all(rows: Sequence[Row]) -> str:
-    """One line about all files: whether budgets hold, and how many could not be planned."""
+    """Return one line about all files: whether budgets hold, and how many failed to plan."""
     planned = [row for row in rows if isinstance(row, PlanResult)]
     refused = len(rows) - len(planned)
     asked = [row for row in planned if row.has_verdict]
@@ -435,12 +435,12 @@ def verdict_on_all(rows: Sequence[Row]) -> str:
             parts.append(f"cannot tell: {_some(asked, answer=None)}")
     else:
         parts.append(f"{counted(len(planned), 'file')} planned")
-    # What was not looked at comes first: without it nothing is said of all files.
+    # Files that failed to plan come first: without them there is no verdict on all files.
     return ", ".join([f"{refused} of {len(rows)} not planned"] * bool(refused) + parts)
 
 
 def _some(asked: Sequence[PlanResult], answer: bool | None) -> str:
-    """How many have an answer, and the first of them by name."""
+    """Return the number of files with a verdict, and the first of their names."""
     names = [shorten(row.input, 40) for row in asked if row.fits is answer]
     more = ", …" if len(names) > _NAMED else ""
     return f"{len(names)} of {len(asked)} ({', '.join(names[:_NAMED])}{more})"
@@ -456,7 +456,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """The first files with too many allocations for TCM, or planned for one input only."""
+    """Yield some notes: too many TCM allocations, or a plan that holds for one input only."""
     said = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
@@ -487,7 +487,7 @@ def _is_only_bound(row: PlanResult) -> bool:
 
 
 def render_csv(rows: Sequence[Row]) -> str:
-    """A row for each file, quoted as spreadsheets do."""
+    """Render CSV with a row for each file, quoted for spreadsheets."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)

@@ -48,7 +48,7 @@ text { font: 13px system-ui, 'DejaVu Sans', sans-serif }
 .mark { stroke: #ff7b72 } .marktext { fill: #ffa198 } .onpeak { fill: #0d1117 }
 }
 """
-# Of PNG.
+# For PNG.
 _SCALE = 2  # pixels of one unit: sharp on a screen and in print
 _DASH, _PAUSE = 5, 3
 # Kind of a box: inside and edge.
@@ -66,7 +66,7 @@ _ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
 
 @dataclass(frozen=True, slots=True)
 class DrawnBox:
-    """A rectangle; `kind` says its colours."""
+    """A rectangle; `kind` selects its colours."""
 
     kind: str
     x: float
@@ -78,7 +78,7 @@ class DrawnBox:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLine:
-    """A line, across where `to` is as high as `y`."""
+    """A line, horizontal if `to` equals `y`."""
 
     kind: str
     x: float
@@ -89,7 +89,7 @@ class DrawnLine:
 
 @dataclass(frozen=True, slots=True)
 class DrawnText:
-    """Words; `kind` says colour and weight, `anchor` which end of them stands at x."""
+    """A label; `kind` selects colour and weight, `anchor` the end that is placed at x."""
 
     x: float
     y: float
@@ -104,7 +104,7 @@ _STEPS = "time in steps, one op each; inputs are written at step -1"
 
 @dataclass(frozen=True, slots=True)
 class PlanPicture:
-    """Shapes in the order in which they cover each other."""
+    """Shapes in drawing order."""
 
     width: int
     height: int
@@ -114,7 +114,7 @@ class PlanPicture:
 
 @dataclass(frozen=True)
 class MapFrame:
-    """Where steps and bytes land on the page."""
+    """The mapping of steps and bytes to pixels."""
 
     begin: int
     end: int
@@ -123,12 +123,12 @@ class MapFrame:
 
     @property
     def per_byte(self) -> float:
-        """Pixels of one byte; states that are far larger than scratch do not make a tower."""
+        """Pixels of one byte; limited so that large states do not make the map too tall."""
         return _SCRATCH_HEIGHT / max(self.scratch_bytes, self.persistent_bytes / _TALLER, 1)
 
     @property
     def floor(self) -> dict[str, float]:
-        """Where address 0 of each pool lies."""
+        """Pixel position of address 0 of each pool."""
         persistent = _TOP + self.persistent_bytes * self.per_byte
         gap = _GAP if self.persistent_bytes else 0
         scratch = persistent + gap + self.scratch_bytes * self.per_byte
@@ -303,12 +303,12 @@ def _legend(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
 
 
 def _rows(plan: PlanMap) -> int:
-    """Lines of the legend that name buffers."""
+    """Return the number of legend lines that name buffers."""
     return -(-len(_letters(plan)) // _LEGEND_COLUMNS)
 
 
 def _short(name: str) -> str:
-    """The end of a long name, which is the part that tells tensors apart."""
+    """Return the end of a long name, the part that distinguishes tensors."""
     return name if len(name) <= _NAME_LENGTH else f"…{name[-_NAME_LENGTH + 1 :]}"
 
 
@@ -424,12 +424,12 @@ def _at(units: float) -> int:
 
 
 def map_lines(plan: PlanMap) -> Iterator[str]:
-    """What sets the peak, and the map with its letters."""
+    """Yield the tensors that set the peak, and the map in letters."""
     yield from (*peak_lines(plan), "", *letter_map(plan))
 
 
 def peak_lines(plan: PlanMap) -> Iterator[str]:
-    """The fullest step and its live buffers, the largest first."""
+    """Yield the peak step and its live buffers, the largest first."""
     peak = plan.peak
     if peak is None:
         return
@@ -448,12 +448,12 @@ def peak_lines(plan: PlanMap) -> Iterator[str]:
 
 
 def percent(part: int, whole: int) -> str:
-    """A part of a whole."""
+    """Return a part in percent of the whole."""
     return f"{100 * part / max(whole, 1):.1f} %"
 
 
 def letter_map(plan: PlanMap) -> Iterator[str]:
-    """The map of scratch in letters; nothing where there are too many buffers for one."""
+    """Yield the map of scratch in letters; nothing if there are too many buffers."""
     scratch = [one for one in plan.buffers if one.pool == "scratch"]
     if len(scratch) <= _LARGEST_MAP:
         yield from draw_map(scratch, plan.scratch_bytes, _letters(plan))

@@ -1,4 +1,4 @@
-"""What preparation made, as text: verdict first, then each graph, then what to do next."""
+"""The result of `prepare` as text: verdict first, then each graph, then next steps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def render_text(
 
 
 def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
-    """A warning for each graph with unreliable quantized results, with the widths that helped."""
+    """Return a warning for each graph with unreliable quantized results, with better widths."""
     return [
         f"warning: graph {shorten(graph)}, {error.sentence}; {_cures(error)}"
         for graph, error in errors.items()
@@ -79,7 +79,7 @@ def _cures(error: QuantizedGraph) -> str:
 
 
 def _widths(given: QuantizedGraph, tried: TriedWidths) -> str:
-    """The options that change the widths to those that were tried."""
+    """Return the options that change the widths to the widths that were tried."""
     bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
     weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""
     return f"{bits} {weights}".strip()
@@ -107,7 +107,7 @@ def _tcm(answer: TcmAnswer) -> str:
 
 
 def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:
-    """What can be done with a binary now, each with the command to paste."""
+    """Yield the next steps for a binary, each with a command to paste."""
     file = shlex.quote(path)
     yield "look at it", f"qnnmem inspect {file}"
     if any(graph.program for graph in context.graphs):

@@ -49,7 +49,7 @@ def render_text(
 
 
 def verdict(result: QmemResult) -> str:
-    """What to choose, and whether the rows that were carried out agree."""
+    """Return the recommended way, and whether the executed rows agree."""
     return "\n".join([result.advice, *islice(_run(result.run), 1)])
 
 
@@ -84,7 +84,7 @@ def _cells(row: QmemRow, best: bool) -> Sequence[str]:
 
 
 def duration(nanoseconds: int) -> str:
-    """A time for people, e.g. `1.25 ms`."""
+    """Return a time in a readable unit, e.g. `1.25 ms`."""
     for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if nanoseconds >= scale:
             return f"{nanoseconds / scale:,.2f} {unit}"
@@ -123,7 +123,7 @@ def _run(run: QmemRun | None) -> Iterator[str]:
 
 
 def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
-    """Times of QnnGraph_execute after one load: the first apart, and what they cannot show."""
+    """Yield times of QnnGraph_execute after one load, the first apart, and their limits."""
     if not rows:
         return
     firsts, later = [row[0] for row in rows], [min(row[1:]) for row in rows]
@@ -169,7 +169,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
 
 
 def _answer(row: MisuseAnswer) -> str:
-    """What the library did, in a word or two."""
+    """Return the library's behaviour in a word or two."""
     answer = row.library
     if answer is None:
         return ""

@@ -8,29 +8,29 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from pathlib import Path
 
-# A command that is longer is not pasted by anybody.
+# Nobody pastes a longer command.
 LONGEST = 2000
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """The words as one line, printable whatever is in them."""
+    """Return the words as one shell line, printable whatever they contain."""
     return " ".join(map(shell_word, words))
 
 
 def shell_word(word: str) -> str:
-    """One word; what cannot be printed is escaped as bash, zsh and ksh read it."""
+    """Return one quoted word; unprintable characters use the escapes of bash, zsh and ksh."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'" + "".join(map(_escaped, word)) + "'"
 
 
 def file_word(name: str) -> str:
-    """The name of a file, such that no command takes it for an option."""
+    """Return a file name that no command mistakes for an option."""
     return f"./{name}" if name.startswith("-") and name != "-" else name
 
 
 def output_words(name: str) -> tuple[str, str]:
-    """Where a recommended command writes: to `name`, or beside it where that exists already."""
+    """Return the output option of a suggested command, with a name that does not exist yet."""
     given = Path(name)
     numbered = (f"{given.stem}-{number}{given.suffix}" for number in count(2))
     names = chain((given,), map(given.with_name, numbered))
@@ -38,7 +38,7 @@ def output_words(name: str) -> tuple[str, str]:
 
 
 def next_line(why: str, words: Sequence[str], *added: str) -> str:
-    """`next: why: command`, where the command can be pasted; empty where it is too long.
+    """Return `next: why: command`; empty if the command is too long to paste.
 
     What is added replaces what the words say of the same option.
     """
@@ -49,13 +49,13 @@ def next_line(why: str, words: Sequence[str], *added: str) -> str:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """A command to paste, its options given as `--option=value`; empty where it is too long."""
+    """Return a command to paste, with options as `--option=value`; empty if it is too long."""
     line = shell_line(part for word in words for part in _parts(word))
     return line if len(line) <= LONGEST else ""
 
 
 def _parts(word: str) -> Sequence[str]:
-    """An option and its value as people type them, apart where nothing can be mistaken."""
+    """Return an option and its value as two words, unless the value begins with a dash."""
     option, _, value = word.partition("=")
     if not option.startswith("--") or not value or value.startswith("-"):
         return (word,)

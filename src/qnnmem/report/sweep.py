@@ -35,7 +35,7 @@ def render_text(
     say: Callable[[SweepRow], Words] = lambda row: row.result.reason,
     interrupted: bool = False,
 ) -> str:
-    """The answer, the table and the reasons; names are made safe to print.
+    """Render the verdict, the table and the reasons; names are made safe to print.
 
     `verbose` adds what an inference reads and writes, and how long the compile took. `say` words
     the reason of the first of the rows that share one.
@@ -50,7 +50,7 @@ def render_text(
 
 
 def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> str:
-    """One line; with a search, one line for each thing searched."""
+    """Return one line; with a search, one line for each searched setting."""
     if largest:
         return "\n".join(_largest(one, soc) for one in largest)
     count = sum(row.result.state == "fits" for row in rows)
@@ -78,7 +78,7 @@ def _largest(one: Largest, soc: str) -> str:
 
 
 def _way(one: Largest) -> str:
-    """How a search came to its answer."""
+    """Return how a search found its value."""
     if one.predicted is None:
         return "found by doubling and halving, because the needs of small values are unknown"
     if one.is_open:

@@ -22,7 +22,7 @@ def size_words(size: int) -> str:
 
 
 def size_column(size: int, width: int) -> str:
-    """The number to the right in `width` columns, then its unit."""
+    """Return the number right-aligned in `width` columns, then its unit."""
     return f"{size:>{width},} {'byte' if size == 1 else 'bytes'}"
 
 
@@ -63,7 +63,7 @@ def text_table(
 
 
 def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """The same as Markdown; cells are Markdown already."""
+    """Return the same table as Markdown; cells are Markdown already."""
     marks = ("--:" if column.align == ">" else "---" for column in columns)
     yield markdown_row([column.title for column in columns])
     yield f"|{'|'.join(marks)}|"
@@ -76,7 +76,7 @@ def markdown_row(cells: Iterable[str]) -> str:
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """The folder that all lie in, where their names are too long with it."""
+    """Return the common folder of all files if their names are too long with it, else ""."""
     if all(len(file) <= _NAME for file in files):
         return ""
     start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
@@ -84,7 +84,7 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A name, numbers to the right, and words at the end; long names are cut in the middle."""
+    """Yield rows of name, right-aligned numbers and words; long names are cut in the middle."""
     folder = common_folder([row[0] for row in rows])
     if folder:
         yield f"in {shorten(folder, 200)}"

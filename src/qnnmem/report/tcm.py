@@ -26,7 +26,7 @@ def verdict_words(answer: TcmAnswer) -> str:
 
 
 def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
-    """That a run from TCM would end the system of the device, where it would."""
+    """Yield a line if a run from TCM would crash the system of the device."""
     if answer is not None and answer.is_crowded:
         crowd = too_many(answer.buffers, answer.max_buffers)
         yield f"does not fit TCM (aDSP direct mode): {crowd}"
@@ -35,13 +35,13 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """A heading and the answer for one run of all graphs, where a binary has several."""
+    """Return a title and the verdict for one run of all graphs, if a binary has several."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
 
 def shortage_lines(account: TcmAccount) -> Iterator[str]:
-    """What is missing, what took the room, and what would make it fit."""
+    """Yield the shortage, the largest users, and changes that would make it fit."""
     verdict = account.verdict
     if verdict.missing:
         yield (
@@ -72,7 +72,7 @@ def _changes(account: TcmAccount) -> Iterator[str]:
 
 
 def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """What graphs with this scratch and persistent need that share their pools.
+    """Yield the needs of graphs that share their pools, with these scratch and persistent sizes.
 
     Who executes at once is the application's choice.
     """

@@ -95,7 +95,7 @@ def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
 
 
 def by_session(things: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveHandle]]:
-    """Things of one name that were made at one place, by these two."""
+    """Group objects by name and the place that created them."""
     groups: dict[tuple[str, str], list[LiveHandle]] = {}
     for one in things:
         groups.setdefault((one.name, one.place), []).append(one)
@@ -103,7 +103,7 @@ def by_session(things: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveH
 
 
 def amounts(handles: Sequence[LiveHandle]) -> str:
-    """How many of each kind, with the bytes that are known."""
+    """Return the number of objects of each kind, with their known bytes."""
     counts, sizes = Counter(one.kind for one in handles), Counter[str]()
     for one in handles:
         sizes[one.kind] += one.bytes
@@ -132,7 +132,7 @@ def _lost(lost: tuple[LostSession, ...]) -> Iterator[str]:
 
 
 def lost_call(one: LostSession) -> str:
-    """Which call failed for a session."""
+    """Return the call whose failure lost a session."""
     if not one.function:
         return "none failed: ONNX Runtime gave none of its nodes to QNN"
     how = " on purpose" if one.injected else ""
@@ -140,7 +140,7 @@ def lost_call(one: LostSession) -> str:
 
 
 def lost_cost(one: LostSession) -> str:
-    """What it costs to go on without QNN."""
+    """Return the cost of a session that went on without QNN."""
     before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
     after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
     in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN for nothing"

@@ -55,7 +55,7 @@ def soc_by_id(model_id: int) -> Soc | None:
 
 
 def any_soc(text: str) -> Soc:
-    """Return the SoC meant by a text, whether or not it has an HTP."""
+    """Return the SoC that a text names, with or without an HTP."""
     found = _find(text)
     if found is None:
         raise _unknown(text)
@@ -69,7 +69,7 @@ def pd_budget() -> Sourced:
 
 
 def tensor_count_words(count: int) -> str:
-    """Return a sentence about a number of tensors beside the most known to have compiled."""
+    """Return a sentence about a number of tensors, next to the largest number known to compile."""
     facts = _facts()["process_domain"]["tensors"]
     where = f"{facts['origin']}: {facts['source']}"
     return (
@@ -178,14 +178,14 @@ _PLUS = re.compile(r"(?<=\d)\s*plus\b")
 _SHORT_GEN = re.compile(r"(?<=\d)(s|\+)?g(?=\d$)")  # 8g3, 8sg3
 _NOT_KEPT = re.compile(r"[^a-z0-9+]+")
 _PARENTHESIS = re.compile(r"\([^()]*\)")
-# A part number with the letters of a bin or a package behind it: SM8650-AB, QCS6490-1-AA.
+# A part number with the suffix of a bin or a package: SM8650-AB, QCS6490-1-AA.
 _PART = re.compile(r"([a-z]{2,4}\d{3,4}[a-z]{0,2})(?:[\s_./-].*|a[a-f]|[\s]*\(.*)")
 _ID = re.compile(r"(?:soc)?[\s_]*(?:id|model)?[\s_:=#]*([0-9]{1,5})")
 _ARCH = re.compile(
     r"(?:qualcomm|hexagon|htp|npu|nsp|c?dsp|arch|tensor|processor|[\s_=:-])*v?(\d\d)"
     r"(?:[\s_-]*(?:hexagon|htp|npu|nsp|c?dsp))?"
 )
-# What is not the name of a SoC and says much about which one is meant: boards, laptops' chips, and
+# Names that are no SoC but point to one: boards, laptop chips, and Android's platform names.
 # what Android calls the platform.
 _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "rb3gen2": ("QCS6490",),
@@ -258,7 +258,7 @@ def hexagon_version(text: str) -> int | None:
 
 
 def near(text: str, known: Mapping[str, str], count: int = 4) -> tuple[str, ...]:
-    """Return SoCs that a text may mean, the likeliest first."""
+    """Return SoCs that a text may refer to, the likeliest first."""
     wanted = plain(text[:_LONGEST])
     tiers = (_elsewhere, _mistyped, _partly, _alike) if wanted else ()
     found = (tuple(dict.fromkeys(tier(wanted, known))) for tier in tiers)

@@ -1,4 +1,4 @@
-"""What each verb does: options in, result out, for the command line and for the workbench."""
+"""The verbs: options in, result out, for the command line and for the workbench."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class ProgressListener(Protocol):
-    """Receives what a verb is doing: a progress bar on a terminal, a status line on the page."""
+    """Receives the progress of a verb: a progress bar on a terminal, a status line on the page."""
 
     def __call__(self, progress: Progress, /) -> None:
         """Take a progress report of the planner."""
@@ -20,12 +20,12 @@ class ProgressListener(Protocol):
         ...
 
     def note(self, line: str, /) -> None:
-        """Take a remark that is no part of the result."""
+        """Take a remark that is not part of the result."""
         ...
 
 
 class VerbCall(NamedTuple):
-    """What a verb knows of the door that called it."""
+    """The caller of a verb, as far as the verb needs to know it."""
 
     listener: ProgressListener
     words: tuple[str, ...] = ()  # the command as it would be typed, without the program's name

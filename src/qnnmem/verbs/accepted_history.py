@@ -1,4 +1,4 @@
-"""Accepted numbers in the history of git: the baseline of every commit that changed it.
+"""Accepted numbers in the git history: the baseline in every commit that changed it.
 
 A repository is untrusted: its configuration may name commands for hooks, pagers, signatures, text
 conversion, file monitors and transports. Only plumbing that reads objects is run, those settings
@@ -31,7 +31,7 @@ _ENVIRONMENT = {
 
 
 def accepted_history(baseline: Path) -> tuple[AcceptedState, ...]:
-    """Return what commits accepted, oldest first; a version that cannot be read is left out."""
+    """Return the accepted numbers by commit, oldest first; unreadable versions are left out."""
     folder, name = baseline.absolute().parent, baseline.name
     listed = _git(folder, "rev-list", f"--max-count={_MOST}", "--format=%cI", "HEAD", "--", name)
     if listed.code:

@@ -1,4 +1,4 @@
-"""Any verb about one file: options in, JSON and exit code out, for the workbench and for pages."""
+"""Run any verb on one file: options in, JSON and exit code out, for workbench and pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = tuple[str, int]  # a result in JSON, and the exit code of the verb
 
 
 def answer(verb: str, file: str, options: Any, call: VerbCall) -> Answer:
-    """Do a verb on a file."""
+    """Run a verb on a file."""
     call.listener.say("reading")
     return _VERBS[verb](file, options, call)
 

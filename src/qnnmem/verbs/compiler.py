@@ -36,7 +36,7 @@ def _may_hold_context(path: Path) -> bool:
 def need_compiler(
     path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, at: str = ""
 ) -> Library:
-    """Return the library; NoCompiler is raised after everything else was checked.
+    """Return the library; raise NoCompiler only after everything else was checked.
 
     What is known without a compile, and where the compiler can be had, are notes of the error.
     `at` names the settings that the numbers are for, where there are several.
@@ -60,7 +60,7 @@ def need_compiler(
 
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
-    """Note what the file tells before a compile that may take long."""
+    """Print warnings that the file allows before a compile that may take long."""
     from qnnmem.htp.compile.preflight import preflight_warnings
     from qnnmem.loader.onnx import other_backend_note
 
@@ -82,7 +82,7 @@ def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
 
 
 def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Library]:
-    """The library of each worker that answers; those that do not are noted.
+    """Return the library of each worker that answers; note the workers that do not.
 
     Workers with another version of it would make a table of two kinds of rows: they are refused.
     """
@@ -100,7 +100,7 @@ def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Lib
 
 
 class ClusterLibrary(NamedTuple):
-    """A cluster whose workers have the library."""
+    """A cluster whose workers all have the library."""
 
     executor: Executor
     library: str  # package and version
@@ -109,7 +109,7 @@ class ClusterLibrary(NamedTuple):
 
 
 def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
-    """A cluster, asked for its library; the connection ends with `stack`."""
+    """Connect to a cluster and ask for its library; `stack` closes the connection."""
     from qnnmem.doctor.fleet.executors import answers, cluster_executor, width
     from qnnmem.errors import CannotTell, QnnMemError
     from qnnmem.htp.remote.cluster import library_there_is

@@ -25,20 +25,20 @@ _NO_SOC = (
 
 
 class ReadLogs(NamedTuple):
-    """Logs that were found, and the knowledge that they are read with."""
+    """The logs to read, and the knowledge base to read them with."""
 
     found: FoundLogs
     knowledge: Knowledge
 
     def complete(self, diagnosis: Diagnosis) -> None:
-        """Add what could not be read, and notes on logs and knowledge."""
+        """Add unreadable logs, and the notes on logs and knowledge base."""
         for error in self.found.unread:
             diagnosis.miss(error)
         diagnosis.notes += (*self.found.notes, *self.knowledge.notes)
 
 
 def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = False) -> ReadLogs:
-    """Find the logs that paths mean; one that is followed may still be empty."""
+    """Find the logs that paths name; a followed log may still be empty."""
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
@@ -50,7 +50,7 @@ def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = F
 def diagnose_streams(
     streams: Sequence[Stream], knowledge: Knowledge, jobs: int = 1, cluster: str | None = None
 ) -> Diagnosis:
-    """Diagnose logs here, with several processes, or on a cluster."""
+    """Diagnose logs in this process, in several processes, or on a cluster."""
     from qnnmem.collector import collect_as_ever
 
     if cluster is None and jobs == 1:
@@ -70,7 +70,7 @@ def diagnose_streams(
 
 
 class FoundFacts(NamedTuple):
-    """What is known of the model that failed, and a sentence about everything that is not."""
+    """The facts about the failing model, and a sentence for each fact that is missing."""
 
     facts: FactsOfBackends
     missing: tuple[str, ...]
@@ -118,12 +118,12 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
     from qnnmem.doctor.backend import LPAI, backend_of
 
     short = (incident for incident in diagnosis.incidents() if incident.is_memory is not False)
-    # Where memory is not short, a wrong name is still reported, and nothing is compiled for it.
+    # Even if memory is not short, a wrong name is reported; but nothing is compiled.
     return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
 
 
 def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """The checks, those about the diagnosis first; a note if none is possible."""
+    """Check the machine, causes of the diagnosis first; None, with a note, if that fails."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag
@@ -137,7 +137,7 @@ def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
 
 
 def _causes(diagnosis: Diagnosis) -> list[str]:
-    """What was diagnosed, or is possible where nothing is."""
+    """Return diagnosed causes, and the candidate causes of undecided incidents."""
     causes: list[str] = []
     for incident in islice(diagnosis.incidents(), _MOST_INCIDENTS):
         ranked = [one.cause for one in incident.candidates]

@@ -1,4 +1,4 @@
-"""`fit`: whether a model or binary fits SoCs; compiled by one worker or several, and kept."""
+"""`fit`: check whether a model or binary fits SoCs, compiling on one worker or several."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FitJudge(Protocol):
     """Judges a model for one SoC after another."""
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """The answer for a SoC."""
+        """Return the verdict for a SoC."""
         ...
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ def judges_of_workers(
     *,
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
-    """A judge for each worker that answers; for one SoC the first will do."""
+    """Return a judge for each worker that answers; one SoC needs only the first."""
     from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
@@ -61,7 +61,7 @@ def judges_of_workers(
 def judges_of_cluster(
     path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
 ) -> tuple[str, list[Callable[[], FitJudge]]]:
-    """The library of a cluster, and a judge for each of its workers."""
+    """Return the library of a cluster, and a judge for each of its workers."""
     from qnnmem.htp.fit import FitCluster
     from qnnmem.verbs.compiler import cluster_library
 
@@ -101,7 +101,7 @@ class WorkerJudge:
         self._slots.close()
 
     def __call__(self, soc: Soc, options: CompileOptions) -> Fit:
-        """The answer for a SoC, kept or made."""
+        """Return the cached or new verdict for a SoC."""
         key = self._kept.key(soc, options, self._limits) if self._many else ""
         kept = self._kept.get(key)
         if kept is not None and kept.soc == soc:
@@ -124,7 +124,7 @@ class WorkerJudge:
             raise WorkerError(f"{exc}; {kept}, and the same command continues") from exc
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
-        """Answers in the order of SoCs, as many at a time as there are workers."""
+        """Return verdicts in the order of SoCs; all workers compile in parallel."""
         if self._slots.count == 1:
             return map(judge, socs)
         with ThreadPoolExecutor(self._slots.count) as pool:
@@ -138,7 +138,7 @@ class WorkerJudge:
 
 
 def check_fit(options: FitOptions) -> None:
-    """Refuse pools and SoCs that do not exist, before any file is read."""
+    """Refuse unknown pools and SoCs before any file is read."""
     _targets(options)
     _budgets(options)
 

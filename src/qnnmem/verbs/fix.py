@@ -35,7 +35,7 @@ Budgets = tuple[tuple[str, Bytes], ...]
 
 
 class FixTask(NamedTuple):
-    """One model, its goal, and the output folder; can be sent to a worker."""
+    """One model, its goal, and the output folder; it can be sent to a worker."""
 
     model: str
     options: FixOptions
@@ -59,14 +59,14 @@ class FixOutcome(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """As the program leaves with it."""
+        """Exit code of the program."""
         if self.result.interrupted:
             return INTERRUPTED
         is_wrong = self.validation is not None and not self.validation.holds
         return self.result.exit_code or int(is_wrong)
 
     def as_result(self, *, chain: Sequence[str] = (), with_maps: bool = True) -> FixedModel:
-        """What programs and pages read."""
+        """The result for programs and pages."""
         from qnnmem.fix.fixed_model import fixed_model
         from qnnmem.report.fix import one_line
 
@@ -125,13 +125,13 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
 
 
 def _keep_source(model: Path, targets: Sequence[Path]) -> None:
-    """Refuse a folder in which the changed model would take the place of the model itself."""
+    """Refuse an output folder in which the changed model would overwrite the model itself."""
     if any(target.exists() and target.samefile(model) for target in targets if model.exists()):
         raise UsageError(f"{model} itself would be replaced; name another folder with -o")
 
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
-    """The same command with what loses least of what would fit allowed."""
+    """Return the same command that also allows the least lossy change that would fit."""
     from qnnmem.report.fix import allow_command
 
     where = ["-o", task.options.output, *["--force"] * bool(contents or task.options.force)]
@@ -139,7 +139,7 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
 
 
 def _validated(result: FixResult, listener: ProgressListener) -> Validation:
-    """The result run once more, output by output."""
+    """Run the changed model once more and compare every output."""
     from qnnmem.fix.proof.prove import validate
 
     listener.say("validating")
@@ -147,7 +147,7 @@ def _validated(result: FixResult, listener: ProgressListener) -> Validation:
 
 
 def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResult:
-    """The result of a search, or of a recipe."""
+    """Return the result of a search, or of applying a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
@@ -173,7 +173,7 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
-    """The folder of kept results; none without a home folder."""
+    """Return the cache of results; None without a home folder."""
     from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 
     folder = cache_folder() if cache is None else Path(cache)
@@ -183,7 +183,7 @@ def memory_of(cache: str | None) -> ResultCache | None:
 def _repeated(
     case: FixCase, budget: dict[str, Bytes] | None, recipe: FixRecipe, path: Path
 ) -> FixResult:
-    """What a recipe brings for this model."""
+    """Apply a recipe to this model and judge the result."""
     from qnnmem.fix.bench import CaseBench
     from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps
     from qnnmem.fix.lpai import REMEDIES, REQUIRED, PlanJudge
@@ -255,7 +255,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
 
 
 def _states_found(result: FixResult, options: FixOptions) -> tuple[str, ...]:
-    """The states that the model itself has, as options of the commands that come next."""
+    """Return the states that the model itself declares, as options for the next commands."""
     planned = getattr(result.case.options, "states", ())
     return tuple(
         word
@@ -266,7 +266,7 @@ def _states_found(result: FixResult, options: FixOptions) -> tuple[str, ...]:
 
 
 def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
-    """Data of the user; each sample is read once, so that a damaged one is said before the work."""
+    """Return the user's samples; each is read once, so that a damaged sample fails early."""
     from qnnmem.calibration import find_samples, read_sample
     from qnnmem.fix.proof.prove import inputs_of
     from qnnmem.loader.onnx.passes.shape import write_typed
@@ -279,7 +279,7 @@ def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
 
 
 def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
-    """What may change results; a word that means nothing here is refused."""
+    """Return the allowed lossy remedies; refuse an unknown word."""
     from qnnmem.fix.lossy.remedies import lossy_words
 
     known = lossy_words(backend)
@@ -292,7 +292,7 @@ def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
 
 
 def _limits(given: Budgets) -> dict[str, Bytes] | None:
-    """Budgets by pool; which pools there are, the planner says."""
+    """Return budgets by pool; refuse unknown pools."""
     from qnnmem.planner.pools import as_limits
 
     found: dict[str, Bytes] = {}
@@ -305,7 +305,7 @@ def _limits(given: Budgets) -> dict[str, Bytes] | None:
 
 
 class _Watcher:
-    """Show each tried remedy at once, on a terminal."""
+    """Prints each tried remedy at once, on a terminal."""
 
     def __init__(self, listener: ProgressListener) -> None:
         self._listener, self._begun = listener, False
@@ -330,7 +330,7 @@ def _written(
     contents: Mapping[str, bytes],
     commands: Sequence[Command],
 ) -> list[str]:
-    """The files of a change, all or none."""
+    """Write the files of a change, all or none."""
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.report.fix import RunFacts, render_report
@@ -347,7 +347,7 @@ def _written(
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file."""
+    """Return the SHA-256 of a file."""
     import hashlib
 
     with path.open("rb") as file:
@@ -355,7 +355,7 @@ def sha256_of(path: Path) -> str:
 
 
 def find_target(soc: str | None) -> Soc:
-    """Return the SoC that is meant."""
+    """Return the chosen SoC; raise MissingSoc without a choice."""
     from qnnmem.targets.socs import find_soc
 
     if soc is None:
@@ -364,7 +364,7 @@ def find_target(soc: str | None) -> Soc:
 
 
 def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions:
-    """Return the compile that is asked for; `sizes` are free sizes and values."""
+    """Return the compile options; `sizes` are open dimensions and input values."""
     from qnnmem.htp.compile import CompileOptions, HtpPrecision, check_options
 
     found = CompileOptions(
@@ -378,7 +378,7 @@ def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions
 
 
 class HtpWork(NamedTuple):
-    """The place of the work, its kept results, and its listener."""
+    """The working folder of a fix for HTP, its cache, and its listener."""
 
     folder: Path
     memory: ResultCache | None
@@ -394,7 +394,7 @@ def fixed_for_htp(
     *,
     recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
-    """The result of a search, or of a recipe."""
+    """Return the result of a search, or of applying a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
     from qnnmem.fix.library.trials import LibraryTrials
@@ -427,7 +427,7 @@ def fixed_for_htp(
 
 @dataclass(frozen=True, slots=True)
 class FixFolder:
-    """Where the files of one model go: they belong together, and none is of a killed run.
+    """The output folder of one model: all its files belong to one run that was not killed.
 
     The recipe is written last: if it is there, all are. The temporary name of a recipe marks a run
     that was killed; the next run keeps what is there if it is the same.
@@ -439,12 +439,12 @@ class FixFolder:
 
     @property
     def recipe(self) -> Path:
-        """What comes last."""
+        """Path of the recipe, which is written last."""
         return self.folder / f"{self.stem}.recipe.json"
 
     @property
     def report(self) -> Path:
-        """For people."""
+        """Path of the report for people."""
         return self.folder / f"{self.stem}.report.md"
 
     @property
@@ -453,7 +453,7 @@ class FixFolder:
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:
-        """Write files in this order, all or none, but for those that are there already."""
+        """Write files in this order, all or none; identical files of a killed run stay."""
         from qnnmem.atomic_file import write_together
 
         named = {self.folder / name: content for name, content in contents.items()}
@@ -471,7 +471,7 @@ class FixFolder:
         return [str(path) for path in named]
 
     def _left(self, name: str) -> list[Path]:
-        """Hidden files that were to become one of this name."""
+        """Return hidden temporary files of a name, left by a killed run."""
         shape = re.compile(re.escape(f".{name[:_NAMED]}.") + "[0-9a-f]{16}")
         try:
             return [path for path in self.folder.iterdir() if shape.fullmatch(path.name)]
@@ -490,7 +490,7 @@ def _is_same(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
-    """Make the folder for the time of the work; what could not be written after it is refused."""
+    """Make the folder for the block; refuse names that could not be written after it."""
     from qnnmem.atomic_file import check_replaceable, folder_for_output
 
     with folder_for_output(place.folder):

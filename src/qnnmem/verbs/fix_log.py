@@ -1,4 +1,4 @@
-"""`fix --log`: from a failing log to what a model has to fit."""
+"""`fix --log`: derive the goal for a model from a failing log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_CHANGE_HELPS = "no change of the model helps here"
 
 
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
-    """What the logs ask for."""
+    """Return the goal in the logs; refuse several models, or a recipe beside a log."""
     if len(models) > 1:
         raise UsageError("--log is about one model; name one")
     if recipe is not None:
@@ -30,7 +30,7 @@ def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> 
 
 
 def _wished(logs: Sequence[str]) -> LogWish:
-    """What the first failure asks for that a change of the model may help."""
+    """Return the goal from the first failure that a change of the model may help."""
     from qnnmem.fix.from_log import wish_of
     from qnnmem.report.doctor_words import verdict
 
@@ -69,7 +69,7 @@ def _incidents(logs: Sequence[str]) -> list[Incident]:
 
 
 def backend_for(wish: LogWish, given: str | None) -> str:
-    """Return whose memory it is: as the user says, else as the lines do."""
+    """Return the backend chosen by the user, else the backend that the log names."""
     if given is not None:
         return given
     if not wish.backend:
@@ -78,20 +78,20 @@ def backend_for(wish: LogWish, given: str | None) -> str:
 
 
 def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
-    """The task with what the log says; what the user says goes before."""
+    """Return the task completed with the facts in the log; the user's options take precedence."""
     known = wish.with_given(task.options.backend, list(task.options.budgets))
     return task._replace(
         model=models[0] if models else _found(wish),
         options=replace(task.options, budgets=tuple(known.budget)),
         chain=(*known.sentences(), *_asked(known)),
         first=wish.first,
-        # For LPAI the answer is a size, not that it fits.
+        # For LPAI the result is a size, not whether it fits.
         lacks_limit=known.backend == "htp" and not known.budget,
     )
 
 
 def _asked(wish: LogWish) -> tuple[str, ...]:
-    """Ask for the limit that no line of the log carries."""
+    """Return a request for the limit if no line of the log states it."""
     if wish.budget:
         return ()
     pool = "scratch" if wish.backend == "lpai" else "pd"
@@ -99,7 +99,7 @@ def _asked(wish: LogWish) -> tuple[str, ...]:
 
 
 def _found(wish: LogWish) -> str:
-    """The model that a line names, if it is here."""
+    """Return the path of the model that a line names; raise UsageError if it is not here."""
     if wish.model is None:
         raise UsageError("the log does not name the model that failed; name it: MODEL")
     beside = Path(wish.file).parent / Path(wish.model).name

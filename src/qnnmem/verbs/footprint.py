@@ -1,4 +1,4 @@
-"""`footprint` and `qmem`: what a context binary costs, or a model that is compiled first."""
+"""`footprint` and `qmem`: the memory of a context binary, or of a model compiled first."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class FileBill(NamedTuple):
-    """What a file costs, and how that was found."""
+    """The bill of a file, and whether it was compiled for it."""
 
     bill: Bill
     is_compiled: bool
 
 
 def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill | CompileFailure:
-    """Return the bill of a file, or why the library made none."""
+    """Return the bill of a file, or the reason why the library made none."""
     from qnnmem.verbs.compiler import need_soc
 
     path = Path(file)
@@ -52,7 +52,7 @@ def bill_exit_code(bill: Bill) -> int:
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
-    """The bill of a context binary; None for a model that has to be compiled first."""
+    """Return the bill of a context binary; None for a model that must be compiled first."""
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.measure import stored_bill
 
@@ -70,7 +70,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
 def compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
-    """The bill of a model, or why the library made none; and whether it was kept."""
+    """Return the bill of a model or its compile failure, and whether it came from the cache."""
     from qnnmem.htp.kept import KeptAnswers
     from qnnmem.htp.measure import MeasuredModel, compile_target, measure
     from qnnmem.results.footprint import Bill
@@ -95,7 +95,7 @@ def compiled_bill(
 
 
 def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | CompileFailure:
-    """Return what each way to pass inputs and outputs costs; a model is compiled first."""
+    """Return the cost of each way to pass inputs and outputs; a model is compiled first."""
     from qnnmem.verbs.compiler import need_compiler, need_soc
 
     path = Path(file)
@@ -122,6 +122,6 @@ def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | C
 
 
 def qmem_exit_code(table: QmemTable) -> int:
-    """Return 1 where the rows that were carried out differ."""
+    """Return 1 if the executed rows differ."""
     run = table.result.run
     return 0 if run is None or run.agrees else 1

@@ -1,4 +1,4 @@
-"""`check` and `diff`: budgets of a project, and two results against each other."""
+"""`check` and `diff`: budgets of a project, and the comparison of two results."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
 
 
 def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that names, patterns and folders mean, as seen from the config."""
+    """Yield the files that names, patterns and folders match, relative to the config."""
     from glob import escape
 
     from qnnmem.gate.config import check_inside
@@ -123,7 +123,7 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
 
 
 def _shown(path: Path, base: Path) -> str:
-    """Return a path from a folder on, with slashes on every system."""
+    """Return a path relative to a folder, with slashes on every system."""
     try:
         return Path(os.path.relpath(path, base)).as_posix()
     except ValueError:  # another drive
@@ -131,7 +131,7 @@ def _shown(path: Path, base: Path) -> str:
 
 
 def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall) -> DiffResult:
-    """Compare two results, or what verbs make of two files."""
+    """Compare two results, or the results that verbs make of two files."""
     from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
     from qnnmem.options.option import typed
     from qnnmem.options.plan import PlanFileOptions
@@ -158,7 +158,7 @@ def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall)
 
 
 def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
-    """Return a side without the sizes that only the other model leaves open."""
+    """Return a side without the sizes that only the other model has as open dimensions."""
     from msgspec.structs import replace
 
     sizes = {"dims": side.options.dims, "shapes": side.options.shapes}

@@ -1,4 +1,4 @@
-"""`net-run --backend libQnnHtp.so`: a context binary of HTP, run by the real library."""
+"""`net-run --backend libQnnHtp.so`: run a context binary of HTP with the real library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from qnnmem.qnn.tensor import TensorInfo
     from qnnmem.verbs import ProgressListener
 
-# Options about LPAI, each with its value where it is not given.
+# Options about LPAI, each with its default value.
 _LPAI_ONLY = {
     "direct_mode": None,
     "hw_ver": None,
@@ -79,7 +79,7 @@ def run_on_htp(
 
 
 def _check(binary: Path, options: NetRunOptions) -> None:
-    """Refuse what does not go together, before the library is asked."""
+    """Refuse contradictory options before the library is loaded."""
     from qnnmem.loader.file_kind import kind_of_file
 
     if kind_of_file(binary).name == "lpai":
@@ -112,7 +112,7 @@ def _executed(
         session.backend.time_limit_s = options.time_limit
         session.backend.memory_limit = options.memory_limit
         for number, feed in schedule(feeds[graph.name], options.num_inferences, options.duration):
-            # One call more on the first load tells what a later inference takes.
+            # One more call on the first load shows the time of a later inference.
             session.graph.calls_per_load = 1 if first else 2
             found = session.run(feed())
             first.append(session.graph.seconds[0])
@@ -145,7 +145,7 @@ def _is_native_output(options: NetRunOptions) -> bool:
 def _feeds(
     graphs: Sequence[HtpGraph], options: NetRunOptions, console: Console
 ) -> dict[str, Sequence[Feed]]:
-    """Return what reads the inputs of each inference, by the name of the graph."""
+    """Return readers of the inputs of each inference, by the name of the graph."""
     from qnnmem.htp.qmem.table import made_up_inputs
 
     if options.random_inputs is not None:
@@ -172,7 +172,7 @@ def _feeds(
 
 
 def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console) -> Sequence[Feed]:
-    """Return what reads each line of a list."""
+    """Return a reader for each line of a list."""
     from qnnmem.lpai.net_run.files import InputList, read_input
 
     native = options.use_native_input_files or options.input_data_type == "native"
@@ -193,7 +193,7 @@ def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console
 
 
 def _as_ir(info: TensorInfo) -> tuple[Any, Quant | None]:
-    """Return a tensor and its scale as the readers of files take them."""
+    """Return a tensor and its scale in the form that the file readers expect."""
     from qnnmem.htp.qmem.layer import numpy_type
     from qnnmem.ir import DType, Tensor
     from qnnmem.lpai.compiled import Quant

@@ -1,4 +1,4 @@
-"""`inspect`: what a context binary or a DLC holds."""
+"""`inspect`: show the content of a context binary or a DLC."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
-    """Return what a file holds, as text or JSON, and the exit code."""
+    """Return the content of a file as text or JSON, and the exit code."""
     from qnnmem.loader.file_kind import CARRIERS, check_kind, kind_of_file, kinds_for
 
-    # A context may stand far behind other nodes of a model: only reading it tells.
+    # A context may come after other nodes of a model: only reading finds it.
     check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
     kind = kind_of_file(path).name
     show = _carrier if kind in CARRIERS else {"lpai": _ours, "dlc": _dlc}.get(kind, _real)

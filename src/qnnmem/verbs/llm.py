@@ -1,4 +1,4 @@
-"""`llm`: whether a language model fits, over SoCs and settings, and what to change."""
+"""`llm`: check whether a language model fits, over SoCs and settings, and suggest changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LayerCompiler: TypeAlias = "Callable[[Path], CompiledLayers]"
 
 
 def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
-    """Return the answer for a model, with the tables that were asked for."""
+    """Return the result for a model, with the requested tables."""
     from qnnmem.errors import MissingSoc
     from qnnmem.htp.llm.plan import llm_case, plan_llm
     from qnnmem.targets.socs import socs
@@ -66,7 +66,7 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
 
 
 def _exported(model: str) -> str | None:
-    """The model itself, if it is a file or folder with context binaries."""
+    """Return the model itself if it is a file or folder with context binaries."""
     from qnnmem.errors import QnnMemError
     from qnnmem.htp.carriers import is_carrier
 
@@ -77,7 +77,7 @@ def _exported(model: str) -> str | None:
 
 
 def _model(model: str, *, is_exported: bool) -> LlmModel:
-    """The sizes by config.json, header or name; of exported files without those, by tensors."""
+    """Return the sizes from config.json, a header or the name, else from the exported tensors."""
     from qnnmem.htp.llm.compare import exported_model
     from qnnmem.htp.llm.config import read_model
 
@@ -96,7 +96,7 @@ def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile layers of each graph, wherever the library is; return the case with their sizes."""
+    """Compile layers of each graph where a library is; return the case with their sizes."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
     from queue import SimpleQueue
@@ -110,7 +110,7 @@ def _compiled(
         more.append(CHECKED_AT)
     if options.exact:
         more.append(max(one.layers for one in plan_llm(case).shards))
-    # The longest compiles go first, so that the last worker is not alone with one.
+    # The longest compiles go first, so that no worker is left alone with a long compile.
     wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
     wanted.sort(key=lambda one: -one[0] * one[1])
     with ExitStack() as stack:
@@ -141,7 +141,7 @@ def _compiled(
 def _compilers(
     case: LlmCase, options: LlmOptions, stack: ExitStack, call: VerbCall
 ) -> tuple[str, list[LayerCompiler]]:
-    """The name of the library, and one compiler for each compile that may run at a time."""
+    """Return the name of the library, and a compiler for each parallel compile."""
     from dataclasses import replace as with_values
     from functools import partial
 
@@ -182,7 +182,7 @@ def _layers_bill(
     options: LlmOptions,
     call: VerbCall,
 ) -> Bill:
-    """The bill of a model of a few layers, kept by content; CannotTell where it is refused."""
+    """Return the cached or new bill of a model of a few layers; raise CannotTell if refused."""
     from qnnmem.errors import CannotTell
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.kept import KeptAnswers
@@ -214,7 +214,7 @@ def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:
 
 
 def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
-    """Every combination of the varied settings; a range doubles from its low end."""
+    """Yield every combination of the varied settings; a range doubles from its low end."""
     from itertools import product
 
     from qnnmem.errors import UsageError
@@ -247,7 +247,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
 
 
 def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
-    """What helps when it does not fit, each computed: those that fit first."""
+    """Yield computed changes that may help a model that does not fit; those that fit first."""
     recipe, layers = case.recipe, sum(one.layers > 0 for one in result.shards)
     settings: list[dict[str, str | int]] = []
     if case.shards:  # without a wish for some, all numbers were tried

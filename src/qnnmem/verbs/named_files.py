@@ -1,4 +1,4 @@
-"""The files and logs that arguments name: by path, by pattern, by folder, `-` for standard input.
+"""The files and logs that arguments name: paths, patterns, folders, `-` for standard input.
 
 A shell expands patterns itself, but not in quotes, and not on Windows.
 """
@@ -59,10 +59,10 @@ def named_files(
 
 
 def read_by(verb: str) -> Callable[[Path], bool]:
-    """Return what tells whether a file in a folder is of a kind that a verb reads."""
+    """Return a filter for the files in a folder that a verb reads."""
     from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, is_kind, kinds_for
 
-    # An archive counts where it is named itself, a config for the whole folder that it is in.
+    # An archive counts only if it is named itself; a config makes its whole folder count.
     left_out = set(CARRIERS) - set(IN_FOLDERS)
     kinds = tuple(kind for kind in kinds_for(verb) if kind not in left_out)
     return lambda path: is_kind(path, kinds)
@@ -82,7 +82,7 @@ def _matches(word: str) -> Sequence[str]:
 
 
 def _check_walk(pattern: str) -> None:
-    """Refuse a pattern that would walk through most of a machine."""
+    """Refuse a pattern that would walk most of the file system."""
     from glob import has_magic
 
     from qnnmem.doctor.folder import files_in
@@ -96,7 +96,7 @@ def _check_walk(pattern: str) -> None:
 
 
 def _bounded(found: Iterable[_T], folder: str) -> Iterator[_T]:
-    """Yield what a walk finds; LoadError when it finds too many files."""
+    """Yield the paths of a walk; raise LoadError if there are too many."""
     for number, item in enumerate(found):
         if number >= _MOST:
             what = f"holds more than {_MOST:,} files; name a smaller folder or single files"
@@ -133,7 +133,7 @@ def _are_no(number: int, kind: str) -> str:
 
 @contextmanager
 def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
-    """Yield the path of a file; for `-` a temporary copy of standard input.
+    """Yield the path of a file; for `-` the path of a temporary copy of standard input.
 
     What is wrong with the copy is said of standard input.
     """
@@ -152,7 +152,7 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 
 
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
-    """Return the row of a file without an answer: the error in one sentence."""
+    """Return the row of a file that failed: the error in one sentence."""
     from qnnmem.flags import flag
     from qnnmem.results.files import RefusedFile
 
@@ -211,7 +211,7 @@ def log_names(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _matching_logs(word: str) -> Iterator[str]:
-    """Yield what a pattern stands for: files, and folders as a shell gives them."""
+    """Yield the paths that a pattern matches, folders included as in a shell."""
     from glob import glob, has_magic
 
     if not has_magic(word) or not _is_missing(word):
@@ -234,7 +234,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _pasted(text: str) -> str:
-    """Return the code in a text that is a line of a log rather than the name of a file."""
+    """Return the code in a text that is a log line rather than a file name."""
     from qnnmem.qnn.pasted import read_pasted
 
     found = read_pasted(text) if _is_text(text) else None

@@ -1,4 +1,4 @@
-"""`report`: any file as a result, and several results as one page."""
+"""`report`: any file as a result, and several results on one page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LARGEST = 64 << 20  # bytes of a result
 _MOST = 50  # files
 _LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn")
-# Which verb makes the result of a file that is none yet.
+# The verb that makes a result of each kind of file.
 _VERB_OF = {
     **dict.fromkeys(("onnx", "tflite", "dlc", "eaix", "csv"), "plan"),
     **dict.fromkeys(("htp", "epcontext", *CARRIERS), "footprint"),
@@ -28,21 +28,21 @@ _VERB_OF = {
 
 
 class SizedFile(NamedTuple):
-    """A file, and how it is planned if it is a model."""
+    """A file, and the planning options if it is a model."""
 
     path: Path
     options: PlanFileOptions
 
 
 def verb_of(path: Path) -> str | None:
-    """Return the verb that makes a result of a file; None for a result and for other files."""
+    """Return the verb that makes a result of a file; None for a result or an unsupported file."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return _VERB_OF.get(kind_of_file(path).name)
 
 
 def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
-    """Return the JSON of a result, or of a verb's answer for the file.
+    """Return the JSON of a result file, or of a verb's result for the file.
 
     `action` ends the sentence about a file of another kind.
     """
@@ -104,7 +104,7 @@ def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -
 
 
 def _origin(file: str) -> tuple[str, int, str]:
-    """Return name, bytes and hash of a file that a page was made from; of a folder its config's."""
+    """Return name, size and hash of a source file; for a folder those of its config."""
     from hashlib import file_digest
 
     from qnnmem.loader.file_kind import bundle_config

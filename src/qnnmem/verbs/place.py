@@ -1,4 +1,4 @@
-"""`place`: which context binaries can be resident together."""
+"""`place`: check which context binaries can be resident together."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _residents(
     unjudged: list[str] = []
     named: dict[object, Path] = {}
     for path in paths:
-        # A context may stand far behind other nodes of a model: only reading it tells.
+        # A context may come after other nodes of a model: only reading finds it.
         check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
         try:
             place = path if is_carrier(path) else binary_at(path)

@@ -42,7 +42,7 @@ class _FileGraphs(NamedTuple):
     composed: ComposedModel | None = None
 
     def note_rest(self, listener: ProgressListener) -> None:
-        """Note the nodes that are in no graph, for which a table of several has no room."""
+        """Note the nodes that are in no graph; a table of several files has no space for them."""
         if self.composed is None or len(self.graphs) < 2:
             return
         from qnnmem.htp.plan_difference import left_notes
@@ -95,7 +95,7 @@ def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlannedF
 
 
 def _own_dims(request: PlanRequest) -> PlanRequest:
-    """Return the request without the dimensions that are for other files."""
+    """Return the request without the dimensions that belong to other files."""
     from qnnmem.loader import dims_in
 
     dims = dims_in(request.path, request.options.dims)

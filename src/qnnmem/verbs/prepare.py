@@ -1,4 +1,4 @@
-"""`prepare`: from model files to one context binary, planned for LPAI or compiled for HTP."""
+"""`prepare`: make one context binary from model files, planned for LPAI or compiled for HTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUANTIZED: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "in
 
 
 class LpaiBinary(NamedTuple):
-    """A context binary of our own, and everything known about it."""
+    """A context binary written by qnnmem, with all facts about it."""
 
     prepared: Prepared
     tcm: BinaryTcm
@@ -33,7 +33,7 @@ class LpaiBinary(NamedTuple):
     size: int
 
     def as_result(self) -> PreparedBinary:
-        """Return what programs read."""
+        """Return the result for programs."""
         from qnnmem.lpai.preparation import prepared_binary
         from qnnmem.report.prepare import next_commands
 
@@ -94,7 +94,7 @@ def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
 def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
-    """Return the options with what the config file says where the command line is silent."""
+    """Return the options, completed from the config file where the command line is silent."""
     from dataclasses import fields, replace
 
     from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
@@ -113,7 +113,7 @@ def with_config(
 
 
 class HtpBinary(NamedTuple):
-    """A real context binary with its bill, and what is deployed beside it."""
+    """A real context binary with its bill, and the files deployed beside it."""
 
     made: MeasuredModel
     file: str
@@ -129,7 +129,7 @@ class HtpBinary(NamedTuple):
 
     @property
     def written(self) -> PreparedContext:
-        """What was written."""
+        """The written files."""
         from qnnmem.htp.measure import prepared_context
 
         return prepared_context(self.made.compiled, self.path, self.epcontext, self.pte)
@@ -143,7 +143,7 @@ class HtpBinary(NamedTuple):
     @property
     def exit_code(self) -> int:
         """3 when outputs of the model are not in the binary."""
-        # With --partition a part is what was asked for.
+        # With --partition the user asked for a part only.
         is_part = self.made.compiled.options.partition
         return 3 if self.made.bill.missing_outputs and not is_part else 0
 
@@ -251,7 +251,7 @@ def _place(
     deployed: tuple[Path | None, Path | None],
     force: bool,
 ) -> None:
-    """Give the binary and what is deployed beside it their names, all or none."""
+    """Move the binary and the files deployed beside it into place, all or none."""
     from qnnmem.atomic_file import put_together, write_whole
     from qnnmem.htp.carriers.pte_file import write_pte
     from qnnmem.htp.compile.compiled import rename_binary

@@ -1,4 +1,4 @@
-"""`check-client` and `watch`: programs under the contract, and what a recorded trace says."""
+"""`check-client` and `watch`: run programs under the contract, and read recorded traces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_program(
     *,
     to_stderr: bool,
 ) -> ClientResult:
-    """Run a program under the contract; `say` gets every finding at once."""
+    """Run a program under the contract; pass every finding to `say` at once."""
     from qnnmem.programs.check.client_run import ClientOptions, check_client
     from qnnmem.programs.check.client_session import ExecutionLimits
     from qnnmem.programs.check.findings import read_suppressions
@@ -80,7 +80,7 @@ def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """The doctor's reading of the log lines of each failed call."""
+    """Yield the doctor's diagnosis of the log lines of each failed call; empty without one."""
     from qnnmem.verbs.refusal import reading_of
 
     known: dict[tuple[str, ...], str] = {}

@@ -1,4 +1,4 @@
-"""A refused compile as a verb says it: with options that it has, and the doctor's reading."""
+"""A refused compile in a verb's own terms: its options, and the doctor's diagnosis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WITHOUT_VALUE = ("--partition",)  # options of `prepare` that are whole by them
 def say_failure(
     failure: CompileFailure, missing: str, flags: Flags, *, as_json: bool = False
 ) -> str:
-    """Return why there is no bill, binary or table, whichever is `missing`."""
+    """Return why there is no bill, binary or table; `missing` names which."""
     from dataclasses import replace
 
     from qnnmem.report.bill import render_failure
@@ -37,7 +37,7 @@ def say_failure(
 
 
 def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fit:
-    """Return a fit with the doctor's reading, and with remedies as options of the verb."""
+    """Return a fit with the doctor's diagnosis, and with remedies as options of the verb."""
     from msgspec.structs import replace
 
     from qnnmem.htp.fit import nearby
@@ -71,7 +71,7 @@ def explained_row(
 def explained_largest(
     one: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> Largest:
-    """Return the end of a search of a sweep with remedies as options of the verb."""
+    """Return the end of a search with remedies as options of the verb."""
     from msgspec.structs import replace
 
     from qnnmem.htp.sweep import options_of
@@ -83,12 +83,12 @@ def explained_largest(
 
 
 def failure_code(failure: CompileFailure) -> int:
-    """The exit code: the library's no is another answer than a time limit that was reached."""
+    """Return the exit code: a refusal by the library differs from a timeout."""
     return TIMED_OUT if failure.outcome.kind == "timeout" else _REFUSED
 
 
 class Asked(NamedTuple):
-    """What was compiled, for commands that do so in another way."""
+    """A compile, for commands that repeat it in another way."""
 
     model: Path
     soc: Soc
@@ -96,7 +96,7 @@ class Asked(NamedTuple):
 
 
 def own_words(words: Words, flags: Flags, asked: Asked | None = None) -> Words:
-    """Return the text with settings that the verb cannot take as the command that can."""
+    """Return the text; settings that the verb lacks become a command that has them."""
     from qnnmem.errors import Setting
 
     if flags is None or isinstance(words, str):
@@ -120,7 +120,7 @@ def _elsewhere(setting: Setting, mine: frozenset[str], asked: Asked | None) -> S
 
 
 def prepare_line(asked: Asked, *added: str) -> str:
-    """The command that compiles the same to a file; empty where it is too long to paste."""
+    """Return the command that compiles the same to a file; empty if it is too long to paste."""
     from qnnmem.report.shell import command_line, file_word, output_words
 
     model = file_word(str(asked.model))
@@ -129,7 +129,7 @@ def prepare_line(asked: Asked, *added: str) -> str:
 
 
 def _option_words(options: CompileOptions) -> Iterator[str]:
-    """Options of `qnnmem prepare` that differ from the default."""
+    """Yield the options of `qnnmem prepare` that differ from the default."""
     from qnnmem.htp.compile import HtpPrecision
 
     if options.precision is not HtpPrecision.FP16:
@@ -144,7 +144,7 @@ def _option_words(options: CompileOptions) -> Iterator[str]:
 
 
 def _value(value: InputValue) -> str:
-    """A value of an input as an option says it."""
+    """Return a value of an input in the syntax of an option."""
     from pathlib import Path
 
     import numpy
@@ -155,7 +155,7 @@ def _value(value: InputValue) -> str:
 
 
 def reading_of(lines: Iterable[str]) -> str:
-    """The doctor's reading of log lines, in a sentence; empty for none."""
+    """Return the doctor's diagnosis of log lines in a sentence; empty without one."""
     from itertools import islice
     from pathlib import Path
     from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""`net-run` and `context-binary-generator`: the SDK's tools by their flags and lines."""
+"""`net-run` and `context-binary-generator`: the SDK's tools with their flags and output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Foreign = Mapping[str, str | None]  # flags that are only answered, and their va
 
 
 def build_version(tool: str) -> str:
-    """Return the line about the version, as the tools write it."""
+    """Return the version line in the format of the tools."""
     from qnnmem.version import __version__
 
     return f"{tool} build version: qnnmem-{__version__}"
@@ -88,7 +88,7 @@ def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
 
 
 def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
-    """Write the last line: where everything is."""
+    """Write the last line, which names the output folder."""
     from qnnmem.atomic_file import shown
 
     if not files.total:
@@ -101,7 +101,7 @@ def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
 
 
 def _explain(report: RunReport, console: Console) -> None:
-    """Explain what went wrong, and what only looks like an error."""
+    """Explain the failure, and lines that only look like an error."""
     from qnnmem.errors import TcmFatal
     from qnnmem.flags import with_flags
     from qnnmem.report.tcm import shortage_lines
@@ -128,7 +128,7 @@ def _explain(report: RunReport, console: Console) -> None:
 
 
 def _hints(failure: QnnError) -> tuple[str, ...]:
-    """Return what else to do about a failure, in the words of the command line."""
+    """Return further remedies for a failure, as command line options."""
     rule, code = failure.finding.rule, failure.code
     if rule == "R10" and code == 5010:
         return (
@@ -281,7 +281,7 @@ def generate_binary(
 
 
 def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Path], Path]:
-    """Return whether it is for HTP, the model files, and the file to write."""
+    """Return whether the backend is HTP, the model files, and the output file."""
     from qnnmem.loader.file_kind import check_kind
 
     for name, reason in GENERATOR_REFUSED.items():
@@ -318,7 +318,7 @@ def _model_option(options: GeneratorOptions) -> tuple[str, str]:
 
 
 def _is_native(options: GeneratorOptions) -> bool:
-    """Return whether the models are libraries: naming them on the command line is consent.
+    """Return whether the models are libraries; naming a library is consent to run its code.
 
     The library named beside a DLC is the vendor's reader of DLC files, not a model.
     """
@@ -327,7 +327,7 @@ def _is_native(options: GeneratorOptions) -> bool:
 
 
 def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
-    """Refuse what belongs to the other backend."""
+    """Refuse flags of the other backend."""
     foreign = {
         True: {"quantize": "--quantize", "allow_float": "--float"},
         False: {
@@ -352,7 +352,7 @@ def _is_htp(backend: str) -> bool:
 
 
 def _target(options: GeneratorOptions) -> Path:
-    """Return `DIR/NAME.bin`; a name that ends so stays as it is."""
+    """Return `DIR/NAME.bin`; a name that already ends in .bin is unchanged."""
     name = Path(options.binary_file or "")
     if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
         what = "is the name of a file in the folder of --output_dir"
@@ -390,7 +390,7 @@ def _make_htp(
 
 
 def _graph_name(model: Path, options: GeneratorOptions) -> str:
-    """Return what config files call the graph: a library and a DLC name it themselves."""
+    """Return the graph's name in config files: a library and a DLC define it themselves."""
     from qnnmem.loader.dlc import compose, compose_trusted
 
     if options.dlc_path:
@@ -427,7 +427,7 @@ def _show_log(outcome: RequestOutcome, console: Console) -> None:
 
 
 def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged: bool) -> int:
-    """Write the lines that the real tool shows of a failure, then our explanation."""
+    """Write the real tool's lines about a failure, then our explanation."""
     from qnnmem.qnn.enums import LogLevel
     from qnnmem.verbs.refusal import failure_code, say_failure
 

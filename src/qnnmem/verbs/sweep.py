@@ -1,4 +1,4 @@
-"""`sweep`: many real compiles of one model, spread over workers and kept between runs."""
+"""`sweep`: many real compiles of one model, spread over workers and cached between runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def sweep_task(model: str, options: SweepOptions) -> SweepTask:
-    """Return what the options ask for; UsageError where they do not go together."""
+    """Return the task for these options; raise UsageError if they contradict each other."""
     from qnnmem.errors import MissingSoc
     from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.sweep import Question
@@ -45,7 +45,7 @@ def sweep_task(model: str, options: SweepOptions) -> SweepTask:
 
 
 def _axes(varied: Sequence[str]) -> list[Axis]:
-    """The varied settings; refuse those that are not of one SoC."""
+    """Return the varied settings; refuse to vary the SoC."""
     from qnnmem.errors import UsageError
     from qnnmem.htp.sweep import parse_axis
 
@@ -69,7 +69,7 @@ def _check_file(path: Path, axes: Sequence[Axis]) -> None:
 
 
 class _Places(NamedTuple):
-    """Where compiles happen, so many at a time on each worker or on a cluster, and are kept."""
+    """The places of compiles: local workers or a cluster, how many at a time, and the cache."""
 
     jobs: int
     cluster: str | None
@@ -90,12 +90,12 @@ class SweepTask(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the model."""
         return Path(self.model)
 
 
 class SweepRun(NamedTuple):
-    """What became of a sweep, and the signal that broke it off."""
+    """The result of a sweep, and the signal that interrupted it."""
 
     task: SweepTask
     rows: tuple[SweepRow, ...]
@@ -111,7 +111,7 @@ class SweepRun(NamedTuple):
         return explained_row(row, task.path, task.soc, task.base, flags)
 
     def as_result(self, flags: Flags) -> SweepResult:
-        """Return what programs and pages read."""
+        """Return the result for programs and pages."""
         from qnnmem.htp.sweep import sweep_result
 
         return sweep_result(
@@ -125,7 +125,7 @@ class SweepRun(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """0 where a setting meets the question, 1 where none does."""
+        """0 if a setting meets the question, else 1."""
         from qnnmem.verbs.refusal import TIMED_OUT
 
         if any(self.task.question.is_met(row.result) for row in self.rows):
@@ -165,7 +165,7 @@ def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
 
 
 def _limits(soc: Soc, question: Question) -> dict[str, int]:
-    """The limits by which the largest value is predicted."""
+    """Return the limits from which the largest value is predicted."""
     from qnnmem.htp.sweep import Question
     from qnnmem.targets.socs import pd_budget
 
@@ -176,7 +176,7 @@ def _limits(soc: Soc, question: Question) -> dict[str, int]:
 def _compilers(
     task: SweepTask, stack: ExitStack, call: VerbCall
 ) -> tuple[str, list[Callable[[], PointCompiler]]]:
-    """The name of the library, and a maker for each compile that may happen at the same time."""
+    """Return the name of the library, and a compiler factory for each parallel compile."""
     from functools import partial
 
     from qnnmem.htp.sweep import ClusterCompiler, LibraryCompiler, options_of, show
@@ -203,7 +203,7 @@ def _compilers(
 def _split(
     axes: Sequence[Axis], searched: str | None, until: str | None
 ) -> tuple[Axis | None, list[SweepPoint]]:
-    """The axis whose largest value is searched, and every combination of the others."""
+    """Return the axis whose largest value is searched, and all combinations of the others."""
     from qnnmem.errors import UsageError
     from qnnmem.htp.sweep import points_of
 

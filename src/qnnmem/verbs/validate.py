@@ -1,4 +1,4 @@
-"""`validate`: one model on the CPU and on HTP, or beside saved outputs."""
+"""`validate`: compare a model on the CPU with HTP, or with saved outputs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def validate_model(file: str, options: ValidateOptions, call: VerbCall) -> ValidateResult:
-    """Compare a model on the CPU with HTP, or with outputs that were saved."""
+    """Compare a model on the CPU with HTP, or with saved outputs."""
     from qnnmem.fix.proof.against_cpu import beside_files, beside_htp
     from qnnmem.fix.remedy import self_contained
     from qnnmem.htp.compile import CompileOptions

@@ -1,4 +1,4 @@
-"""Answers: JSON, a file of the page, or one sentence with the status that fits it."""
+"""HTTP responses: JSON, a file of the page, or one sentence with a matching status."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def download(content: bytes | str, name: str, media_type: str) -> Response:
 def refusal(request: Request, status: int, sentence: str) -> Response:
     """Return one sentence, as HTML if the client asked for a page."""
     said = shorten(sentence, _LONGEST)
-    # What is left of a body is not read: the connection ends here.
+    # The rest of a body is not read: the connection ends here.
     headers = {"connection": "close"} if status >= 400 and request.method != "GET" else {}
     if "text/html" in request.headers.get("accept", "") and request.method == "GET":
         body = (

@@ -1,4 +1,4 @@
-"""Addresses of the workbench, and what each answers."""
+"""The routes of the workbench and their handlers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class Workbench:
-    """The request handlers. A few threads draw, so that no request starves the others."""
+    """The request handlers. Only a few threads render, so that no request starves the others."""
 
     def __init__(self, bench: Bench, access: Access) -> None:
         self.bench, self.access = bench, access
@@ -89,16 +89,16 @@ class Workbench:
         return Guard(app, self.access)
 
     async def page(self, request: Request) -> Response:
-        """The page."""
+        """Send the page."""
         await asyncio.to_thread(self.bench.jobs.prepare)
         return static_answer("index.html")
 
     async def static(self, request: Request) -> Response:
-        """A file of the page."""
+        """Send a file of the page."""
         return static_answer(request.path_params["name"])
 
     async def login(self, request: Request) -> Response:
-        """A cookie for the token."""
+        """Set a session cookie in exchange for the token."""
         given = (await receive_json(request)).get("token")
         text = given if isinstance(given, str) else ""
         if why := self.access.refused_token(text, address_of(request)):
@@ -110,7 +110,7 @@ class Workbench:
         return answer
 
     async def state(self, request: Request) -> Response:
-        """All that the page shows at first."""
+        """Send the initial state of the page."""
         return json_answer(
             {
                 "version": __version__,
@@ -130,7 +130,7 @@ class Workbench:
         }
 
     async def events(self, request: Request) -> Response:
-        """What jobs do, and whether the lists have changed, as server-sent events."""
+        """Send job progress and changes of the lists as server-sent events."""
         if self._listeners >= MAX_LISTENERS:
             raise RequestRefused(429, "too many pages are open; close one")
         return StreamingResponse(self._events(request), media_type="text/event-stream")
@@ -184,7 +184,7 @@ class Workbench:
         return json_answer({"file": _file_values(file), "job": job.values()}, 201)
 
     async def remove_file(self, request: Request) -> Response:
-        """Forget a file."""
+        """Remove an uploaded file."""
         file = request.path_params["file"]
         if not (file.isascii() and file.isalnum()):
             raise RequestRefused(404, "this file is gone")
@@ -192,7 +192,7 @@ class Workbench:
         return json_answer({})
 
     async def ask(self, request: Request) -> Response:
-        """Take a job."""
+        """Queue a job."""
         wish = await receive_json(request)
         instead_of = wish.get("instead_of")
         job = await asyncio.to_thread(
@@ -206,14 +206,14 @@ class Workbench:
         return json_answer(job.values(), 200 if job.has_ended else 202)
 
     async def job(self, request: Request) -> Response:
-        """What became of a job; one that failed is refused with its sentence."""
+        """Send the state of a job; status 422 if it failed."""
         job = self.bench.jobs.job(request.path_params["job"])
         if job is None:
             raise RequestRefused(404, "there is no such job")
         return json_answer(job.values(), 422 if job.state == "failed" else 200)
 
     async def cancel(self, request: Request) -> Response:
-        """End a job."""
+        """Cancel a job."""
         was = await asyncio.to_thread(self.bench.jobs.cancel, request.path_params["job"])
         return json_answer({"cancelled": was})
 
@@ -226,13 +226,13 @@ class Workbench:
         return entry, result
 
     async def result(self, request: Request) -> Response:
-        """The JSON of a result, to keep."""
+        """Send the JSON of a result as a download."""
         entry, result = await asyncio.to_thread(self._entry, request)
         text = json.dumps(result, indent=1) + "\n"
         return download(text, f"{entry.name}.{entry.task}.json", "application/json")
 
     async def shown(self, request: Request) -> Response:
-        """A result as part of the page."""
+        """Send a result as HTML for the page."""
         from qnnmem.workbench.show import fragment
 
         def drawn() -> str:
@@ -246,7 +246,7 @@ class Workbench:
             return Response(await asyncio.to_thread(draw), media_type="text/html")
 
     async def report(self, request: Request) -> Response:
-        """A result as a page of its own, to keep."""
+        """Send a result as a whole page to download."""
         from qnnmem.workbench.show import whole_page
 
         async with self._drawing:
@@ -255,7 +255,7 @@ class Workbench:
         return download(text, f"{entry.name}.{entry.task}.html", "text/html")
 
     async def made(self, request: Request) -> Response:
-        """A file that a job made, to keep."""
+        """Send a file that a job made as a download."""
         number, at = request.path_params["number"], request.path_params["at"]
         entry = self.bench.history.entry(number)
         if entry is None or at >= len(entry.outputs):
@@ -266,7 +266,7 @@ class Workbench:
         return FileResponse(path, headers=names, media_type="application/octet-stream")
 
     async def compare(self, request: Request) -> Response:
-        """Two results of the history against each other."""
+        """Send the comparison of two results of the history."""
         from qnnmem.workbench.show import comparison
 
         def drawn() -> str:
@@ -286,14 +286,14 @@ class Workbench:
         return await self._drawn(drawn)
 
     async def remove_result(self, request: Request) -> Response:
-        """Forget a result."""
+        """Delete a result."""
         number = request.path_params["number"]
         was = await asyncio.to_thread(self.bench.history.remove, number)
         await asyncio.to_thread(self.bench.tidy)
         return json_answer({"removed": was})
 
     async def clear(self, request: Request) -> Response:
-        """Forget all results."""
+        """Delete all results."""
         await asyncio.to_thread(self.bench.history.clear)
         await asyncio.to_thread(self.bench.tidy)
         return json_answer({})

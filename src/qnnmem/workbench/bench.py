@@ -1,4 +1,4 @@
-"""The workbench as a whole: its folder, and what works in it."""
+"""The workbench as a whole: its folder, uploads, jobs and history."""
 
 from __future__ import annotations
 

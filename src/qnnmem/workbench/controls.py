@@ -1,4 +1,4 @@
-"""Options as the page shows them, and the check of what a request brings.
+"""Options as controls of the page, and the validation of requests.
 
 Label, kind, choices and bounds come from the option's own field, and its parser reads the value.
 A value that names a file of this machine is refused.
@@ -93,7 +93,7 @@ class Control:
         return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
     def read(self, value: Any) -> Any:
-        """Return the value of the field that a request's value means."""
+        """Return the field's value from the value in a request."""
         if self.kind == "switch":
             self._check(value is True, value)
             return True
@@ -182,7 +182,7 @@ def _only_with(field: OptionField) -> tuple[str, str] | None:
 def read_request(
     controls: Sequence[Control], options: Mapping[str, Any]
 ) -> Iterator[tuple[OptionField, Any]]:
-    """Yield the fields of a request with their values; UsageError for one that is no control."""
+    """Yield the fields of a request with their values; raise UsageError for an unknown control."""
     known = {control.name for control in controls}
     for name in options:
         if name not in known:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-# What may be had without the token: the form that asks for it.
+# Paths that need no token: the login form and its files.
 _OPEN = ("/login", "/static/login.js", "/static/app.css", "/static/icon.svg")
 
 
@@ -56,7 +56,7 @@ class Access:
         return name in (*_LOOPBACK, *_own_names()) or _is_address(name)
 
     def takes_token(self, text: str) -> bool:
-        """Compare with the token in constant time."""
+        """Compare a token in constant time."""
         return hmac.compare_digest(text.encode(), self.token.encode())
 
     def refused_token(self, text: str, address: str) -> tuple[int, str] | None:
@@ -69,7 +69,7 @@ class Access:
         return 401, "this is not the token"
 
     def kept_out(self, request: Request) -> tuple[int, str] | None:
-        """Return status and sentence for a request without cookie or token."""
+        """Return status and sentence for a request without cookie or token, else None."""
         if not self.token or self._brings_cookie(request):
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
@@ -89,7 +89,7 @@ class Access:
 
 
 def address_of(request: Request) -> str:
-    """The origin of a request; on this machine, the user who sends it.
+    """Return the address of a client; for a client on this machine, its user.
 
     So another user's wrong tokens do not keep out the owner, who is on the same machine.
     """
@@ -139,7 +139,7 @@ class Guard:
         self._app, self._access = app, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)

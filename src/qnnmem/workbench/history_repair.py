@@ -1,4 +1,4 @@
-"""Repair of a damaged history: it is moved aside as it is, its readable rows go into a new one."""
+"""Repair of a damaged history: it is moved aside, and its readable rows are copied."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RowCheck = Callable[[Row], object]  # raises ValueError or TypeError for a row t
 
 
 def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck]) -> str:
-    """Move a history aside and keep its readable rows; the sentence says how many.
+    """Move a history aside and copy its readable rows; return a sentence with their number.
 
     `tables` is the schema of the new one.
     """

@@ -32,7 +32,7 @@ def declared_size(request: Request) -> int | None:
 
 
 async def receive_file(request: Request, bench: Bench) -> KeptFile:
-    """The whole file of a request; partial files are removed."""
+    """Receive an uploaded file; remove it if the upload fails."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND or request.headers.get("content-encoding", "identity") != "identity":
         raise RequestRefused(415, f"send the file itself, as {_KIND}")
@@ -58,7 +58,7 @@ async def receive_file(request: Request, bench: Bench) -> KeptFile:
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    """The body; TimeoutError where nothing comes for too long."""
+    """Yield the body piece by piece; raise TimeoutError if no piece arrives for too long."""
     stream = request.stream()
     while True:
         try:
@@ -77,7 +77,7 @@ async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def receive_json(request: Request) -> dict[str, Any]:
-    """A small JSON object."""
+    """Receive a small JSON object."""
     import json
 
     if not request.headers.get("content-type", "").lower().startswith("application/json"):

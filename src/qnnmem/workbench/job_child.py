@@ -1,4 +1,4 @@
-"""A child process that does jobs: a task and its settings in, the result out.
+"""A child process that runs jobs: a task and its settings in, the result out.
 
 It imports what most jobs need before it is asked, so that one that waits answers at once, and
 remembers the models that it has read, so that one with another setting does too.

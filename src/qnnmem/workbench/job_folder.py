@@ -1,4 +1,4 @@
-"""The folder that a job works in, and the files that jobs made.
+"""The folder that a job works in, and the store of files that jobs made.
 
 A job's file gets a random name there. The result shows the original name and no folder, so no path
 of this machine reaches the page.
@@ -21,7 +21,7 @@ from qnnmem.workbench.private_folder import is_result_name
 MADE = "made"  # the folder in which verbs write
 _MOST = 64  # files of one job
 _TEXTS = 1 << 20  # bytes of a text in which names are replaced
-# By which some readers tell what a file is meant to be.
+# Suffixes by which some readers choose the format of a file.
 _SUFFIXES = {
     **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "dlc": ".dlc"},
     **{"eaix": ".eaix", "csv": ".csv", "pte": ".pte", "litert": ".tflite", "zip": ".zip"},

@@ -1,4 +1,4 @@
-"""One job in a child process, from its task to its answer."""
+"""One job in a child process, from the request to the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JobAnswer(NamedTuple):
 
 
 class WaitingChildren:
-    """Children that wait: one that has imported everything, and the one that knows a file.
+    """Idle children: one with all imports done, and one that has read a file.
 
     The first starts the next job at once; the second plans the file again without reading it.
     """
@@ -98,7 +98,7 @@ def ask(
     time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Let the child do a job; `tell` gets its current step. The child may be given up meanwhile."""
+    """Let the child run a job; `tell` gets its current step. Another thread may end the child."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -162,7 +162,7 @@ def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[st
 
 
 def _why_unreadable(result: Mapping[str, Any]) -> str:
-    """Return why nothing could be checked; empty where something was."""
+    """Return why no file could be checked; empty if a file was checked."""
     if result.get("schema") != schema_name(LintResult) or result["findings"]:
         return ""
     found = read_as(result, "lint", LintResult)

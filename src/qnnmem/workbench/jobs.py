@@ -267,7 +267,7 @@ class JobQueue:
         self._end(job, "done", answer.reply)
 
     def _ask(self, job: BenchJob, folder: JobFolder) -> JobAnswer:
-        """Ask a child, then end it, or keep it for another question about the same file."""
+        """Run a job in a child; keep the child if the next job may be about the same file."""
         child = self._children.take(job.file.id)
         is_kept = False
         try:

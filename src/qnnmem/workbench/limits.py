@@ -1,4 +1,4 @@
-"""How much the workbench takes: bytes, files, jobs, connections, seconds."""
+"""Limits of the workbench: bytes, files, jobs, connections, seconds."""
 
 from __future__ import annotations
 

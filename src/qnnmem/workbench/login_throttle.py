@@ -1,4 +1,4 @@
-"""Rate limit for failed logins, and who the client is.
+"""Rate limit for failed logins, and the identity of clients.
 
 A delay would not help: a correct token is answered at once, so an attacker need not wait for the
 answer to a wrong one. Cookies are not counted: a session that is open stays open.

@@ -42,7 +42,7 @@ def is_result_name(name: str) -> bool:
 
 
 def private_folder(folder: Path) -> None:
-    """Make the folder, or restrict an existing one; refuse a foreign one.
+    """Create the folder, or restrict access to an existing folder; refuse a foreign folder.
 
     One of ours in which other things were put stays open to those who can look into it; what is
     kept is closed. Where others could put files into it, it is refused.

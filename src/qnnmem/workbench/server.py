@@ -1,4 +1,4 @@
-"""The server: one socket, bounded connections, and an end that leaves nothing behind."""
+"""The server: one socket, bounded connections, and a clean shutdown."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class WorkbenchServer(uvicorn.Server):
-    """A server that ends on our signals, after closing the event streams of pages."""
+    """A server that stops on our signals, after closing the event streams of pages."""
 
     def __init__(self, config: uvicorn.Config, workbench: Workbench) -> None:
         super().__init__(config)
@@ -167,13 +167,13 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
             started()
         await running
 
-    # The loop is made first: a coroutine that no loop awaits would be warned about.
+    # The loop is made first: Python warns about a coroutine that no loop awaits.
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         runner.run(answer())
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """A new event loop, or the OSError why there is none and nothing else on standard error.
+    """Return a new event loop, or the OSError, without further output on standard error.
 
     A loop that failed half-way complains about its missing sockets when it is collected.
     """

@@ -1,4 +1,4 @@
-"""A result on the page: its sections, beside another one, and in a line."""
+"""Results as HTML for the page: alone, in comparison, and as a one-line summary."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _maps(before: Result, after: Result) -> Iterator[Html]:
 
 
 def summary_of(result: Result) -> str:
-    """Return the result in one line; empty for one from elsewhere that lacks something."""
+    """Return the result in one line; empty if an uploaded result lacks a field."""
     try:
         return shorten(read_result(result, "").summary, _LONGEST)
     except UsageError:
@@ -79,12 +79,12 @@ def summary_of(result: Result) -> str:
 
 
 def is_of_program(result: Result) -> bool:
-    """Return whether the exit code belongs to a program that was run."""
+    """Return whether the exit code is that of a program that was run."""
     return schema_in(result) in _OF_PROGRAMS
 
 
 def exit_code_of(result: Result) -> int:
-    """Return the exit code of the verb, as far as the result holds it."""
+    """Return the exit code of the verb, if the result holds it."""
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
     if is_of_program(result):
         is_open = bool(result.get("not_checked")) and not result.get("findings")

@@ -1,4 +1,4 @@
-"""What can be asked of a file: verbs with their options, by the kind of the file."""
+"""Tasks for a file: verbs with their options, by the kind of the file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIZES = tuple(one.name for one in option_fields(ShapeOptions))
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A verb as the page offers it."""
+    """A verb as a task on the page."""
 
     name: str  # of the verb
     title: str
@@ -62,7 +62,7 @@ class Task:
         return controls_of(self.options, without=without, needed=self.needed)
 
     def read(self, request: Mapping[str, Any]) -> Options:
-        """Return the options of a request; UsageError where a setting is wrong."""
+        """Return the options of a request; raise UsageError for a wrong setting."""
         given = {field.name: value for field, value in read_request(self.controls, request)}
         return self.options(**given, **self.fixed)
 
@@ -130,7 +130,7 @@ _TASKS: Mapping[str, Task] = {
         before_file=("--read",),
     ),
 }
-# A binary is read and not compiled: at once, for any SoC.
+# A binary is read, not compiled: instantly, and for any SoC.
 _COMPILING = (*_SIZES, "precision", "vtcm_mb", "time_limit")
 _READ: dict[str, Any] = {
     "without": _COMPILING,
@@ -149,7 +149,7 @@ _OF_BINARY = {
         without=(*_COMPILING, "soc"),
     ),
 }
-# A DLC is compiled as it is: its sizes and types stand.
+# A DLC is compiled unchanged: its sizes and types are fixed.
 _STORED = (*_SIZES, "precision")
 _OF_DLC = {
     "footprint": replace(_BILL, without=_STORED, of="dlc"),

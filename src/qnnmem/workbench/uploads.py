@@ -153,7 +153,7 @@ class Uploads:
             return found
 
     def let_go(self, file: str) -> None:
-        """End the protection of one job."""
+        """Release a file that one job has read."""
         with self._lock:
             left = self._busy.pop(file, 1) - 1
             if left:

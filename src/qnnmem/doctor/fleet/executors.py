@@ -1,4 +1,4 @@
-"""Who reads: threads or processes of this machine, or the workers of a Dask cluster."""
+"""Executors that read logs: threads or processes of this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WIDTH = 16  # workers of an executor that does not say how many it has
 
 
 def cluster_executor(address: str) -> Executor:
-    """The workers of a running Dask cluster."""
+    """Return an executor for the workers of a running Dask cluster."""
     try:
         from distributed import Client
     except ImportError as exc:
@@ -36,7 +36,7 @@ def cluster_executor(address: str) -> Executor:
     except Exception as exc:  # each kind of address has error classes of its own
         why = sentence(exc)
     finally:
-        # What is lost is done again here: that a connection broke is nobody's concern.
+        # Lost tasks are repeated by this process, so a broken connection is not logged.
         for handler in logging.getLogger("distributed").handlers:
             handler.setLevel(logging.CRITICAL + 1)
     # A client that failed closes when it is collected. That waits for ever while the next one
@@ -46,7 +46,7 @@ def cluster_executor(address: str) -> Executor:
 
 
 def jobs_executor(jobs: int, size: int = 0) -> Executor:
-    """Workers on this machine for this many bytes.
+    """Return an executor on this machine, suited to this many bytes.
 
     Threads start at once, but only the search for texts runs side by side in them, and only where
     the engine lets it; processes take a moment to start, which is little for large logs.
@@ -72,7 +72,7 @@ class DaskWorkers(Executor):
         self._executor: Executor = client.get_executor(pure=False, retries=3)
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Starts a call on a worker."""
+        """Submit a call to a worker."""
         return self._executor.submit(fn, *args, **kwargs)
 
     def cores(self) -> int:
@@ -86,7 +86,7 @@ class DaskWorkers(Executor):
             return 0
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Says goodbye if anybody listens."""
+        """Shut down the executor if workers are alive, then close the client."""
         with suppress(Exception):
             if self.cores():
                 self._executor.shutdown(wait=wait and not cancel_futures)
@@ -95,7 +95,7 @@ class DaskWorkers(Executor):
 
 
 class Processes(Executor):
-    """Worker processes; when one dies, which ends such a pool, a new pool takes its place."""
+    """A process pool that is replaced by a new pool when one of its workers dies."""
 
     def __init__(self, jobs: int) -> None:
         self._max_workers = jobs
@@ -115,7 +115,7 @@ class Processes(Executor):
         return pool
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Starts a call in a worker."""
+        """Submit a call to a worker."""
         try:
             return self._pool.submit(fn, *args, **kwargs)
         except (RuntimeError, OSError):  # broken, or breaking at this moment
@@ -124,7 +124,7 @@ class Processes(Executor):
             return self._pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Ends the workers.
+        """Shut down the workers.
 
         A worker that was killed may have held the lock for which the others wait, and the pool
         would wait for those: a broken pool is ended by force.
@@ -151,7 +151,7 @@ class Processes(Executor):
 
 
 def _may_fork() -> bool:
-    """Whether a worker can begin as a copy of this process, with all that is imported.
+    """Return whether workers may be forked, which keeps all modules imported.
 
     It need not import all that again. That is safe where no other thread may hold a lock, so not
     for the pool that takes the place of another. Libraries of macOS do not bear it.
@@ -160,11 +160,11 @@ def _may_fork() -> bool:
 
 
 def _settle() -> None:
-    """Begins a worker, which may be a copy of a command that handles signals."""
+    """Reset the signal handlers in a new worker; a fork inherits those of the command."""
     for name in ("SIGTERM", "SIGHUP", "SIGALRM"):  # not all of which Windows has
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
-    # Ctrl-C reaches the whole group of a terminal; it is ours to end the workers.
+    # Ctrl-C reaches the whole process group; the parent ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -176,5 +176,5 @@ def width(executor: Executor) -> int:
 
 
 def answers(executor: Executor) -> bool:
-    """Whether workers are alive; for a pool only its futures show it."""
+    """Return whether the executor has workers; a local pool always counts as alive."""
     return not isinstance(executor, DaskWorkers) or executor.cores() > 0

@@ -1,4 +1,4 @@
-"""One byte range of a log, read in whatever process or thread this is.
+"""Read one byte range of a log, in any process or thread.
 
 What a range holds comes back as JSON: bytes that no worker can use to run anything here.
 """
@@ -23,7 +23,7 @@ from qnnmem.text import printable
 
 
 class RangeTask(msgspec.Struct, frozen=True):
-    """A piece of work: one range of a plain part, or a whole part."""
+    """A task for a worker: one range of an uncompressed part, or a whole part."""
 
     name: str
     named: bool = True  # by the user, not found in a folder
@@ -35,7 +35,7 @@ class RangeTask(msgspec.Struct, frozen=True):
 
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """What one task found; `broken` says why its part cannot be read."""
+    """The result of one task; `broken` is the reason if its part cannot be read."""
 
     lines: int = 0
     bytes: int = 0
@@ -55,18 +55,18 @@ class PackedBase(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, knowledge: Knowledge) -> PackedBase:
-        """The compressed JSON of a knowledge base."""
+        """Pack a knowledge base as compressed JSON."""
         text = msgspec.json.encode(knowledge.packed)
         return cls(digest([text]).hex(), zlib.compress(text))
 
 
 def read_range(task: RangeTask, base: PackedBase) -> bytes:
-    """Does one task; `decode_result` reads the answer."""
+    """Run one task and return its result as JSON; `decode_result` decodes it."""
     return msgspec.json.encode(_read(task, base))
 
 
 def decode_result(data: bytes) -> RangeResult:
-    """What `read_range` found."""
+    """Decode the JSON that `read_range` returned."""
     return msgspec.json.decode(data, type=ready(RangeResult))
 
 
@@ -116,7 +116,7 @@ _here = threading.local()
 
 
 def _known(base: PackedBase) -> KeptEngines:
-    """A knowledge base in a worker, with its engines."""
+    """Return the unpacked knowledge base with its engines, cached for each thread."""
     if getattr(_here, "key", None) != base.key:
         _here.known = KeptEngines(Knowledge(unpack(zlib.decompress(base.data))))
         _here.key = base.key

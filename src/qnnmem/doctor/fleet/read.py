@@ -1,4 +1,4 @@
-"""Many logs at once, on the cores of one machine or on a cluster.
+"""Read many logs in parallel, on the cores of one machine or on a cluster.
 
     files -> byte ranges -> any Executor: lines of each range as sessions -> joined here, in order
 
@@ -53,7 +53,7 @@ def diagnose_with(
     engine: str | None = None,
     region: int = REGION,
 ) -> Diagnosis:
-    """Reads logs on an executor; the answer is that of `diagnose`."""
+    """Read logs on an executor; the result equals that of `diagnose`."""
     if range_bytes < 1:
         raise UsageError("a range has at least one byte")
     diagnosis = Diagnosis(knowledge)
@@ -74,7 +74,7 @@ def diagnose_with(
 
 
 class _LogJoiner:
-    """Joins the ranges of one log, which come in order."""
+    """Joins the ranges of one log, which arrive in order."""
 
     def __init__(self, number: int, stream: Stream, diagnosis: Diagnosis) -> None:
         self._number, self._parts, self._diagnosis = number, stream.parts, diagnosis
@@ -122,7 +122,7 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class _TaskQueue:
-    """Keeps an executor busy and hands out results in the order of the tasks."""
+    """Keeps an executor busy and yields results in the order of the tasks."""
 
     def __init__(self, executor: Executor, knowledge: Knowledge) -> None:
         self._executor, self._base = executor, PackedBase.of(knowledge)
@@ -132,7 +132,7 @@ class _TaskQueue:
     def run(
         self, tasks: Iterator[tuple[int, int, RangeTask]]
     ) -> Iterator[tuple[int, int, RangeResult]]:
-        """Log number, part number and findings, in order."""
+        """Yield log number, part number and result of each task, in order."""
         most = 2 * width(self._executor)
         for number, part, task in tasks:
             future = None if _only_here(task.name) else self._submit(task)
@@ -143,7 +143,7 @@ class _TaskQueue:
             yield self._next()
 
     def cancel(self) -> None:
-        """Drops what has not begun."""
+        """Cancel tasks that have not started."""
         for pending in self._waiting:
             if pending.future is not None:
                 pending.future.cancel()
@@ -169,7 +169,7 @@ class _TaskQueue:
         return decode_result(read_range(task, self._base))
 
     def _awaited(self, future: Future[bytes]) -> bytes | None:
-        """Wait for a task while workers seem alive; None if none is."""
+        """Wait for a task while workers seem alive; return None once no worker answers."""
         while True:
             now = time.monotonic()
             gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S
@@ -200,7 +200,7 @@ def _tasks(
             whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = msgspec.structs.replace(whole, name=absolute(name))
-            # A short log is read at once: its lines may count for more.
+            # A short log is read here and now: its lines may get more weight.
             starts = range(0, size or 1, max(range_bytes, scanner.SHORT_LOG))
             for start in starts:
                 # The last range has no end: it reads what was written meanwhile, as others do.
@@ -209,12 +209,12 @@ def _tasks(
 
 
 def bytes_of(streams: Sequence[Stream]) -> int:
-    """How large logs are, as far as that is known before they are read."""
+    """Return the total size of logs, as far as it is known before reading."""
     return sum(_size_of(part) or 0 for stream in streams for part in stream.parts)
 
 
 def _only_here(name: str) -> bool:
-    """Whether no worker can read it: standard input, or a pipe, whose bytes come once."""
+    """Return whether only this process can read the log: standard input, or a pipe."""
     if name == "-":
         return True
     return "://" not in name and os.path.exists(name) and not os.path.isfile(name)  # noqa: PTH110, PTH113

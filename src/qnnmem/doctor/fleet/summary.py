@@ -14,12 +14,12 @@ from qnnmem.results.incident import Incident
 BY = ("cause", "stage", "entry", "device", "build", "file")
 UNKNOWN = "unknown"
 
-# What names the device or the build of a log, most exact first.
+# Facts that identify the device or the build of a log, the most exact first.
 _FACTS = {"device": ("device", "soc"), "build": ("build", "version")}
 
 
 class FleetSummary(msgspec.Struct, frozen=True):
-    """Incidents of many logs, counted by one of `BY`; the rows with most incidents first."""
+    """Incidents of many logs, counted by a key of `BY`; the most frequent row comes first."""
 
     by: str
     rows: tuple[IncidentGroup, ...]
@@ -49,7 +49,7 @@ class _Count:
 
 
 def group(diagnosis: Diagnosis, by: str) -> FleetSummary:
-    """One row for each value of the grouping key."""
+    """Return one row for each value of the grouping key."""
     if by not in BY:
         raise UsageError(f"incidents are grouped by {', '.join(BY)}; not by '{by}'")
     facts = diagnosis.facts

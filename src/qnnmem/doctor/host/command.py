@@ -21,7 +21,7 @@ _REST_S = 2.0  # for what is left in pipes, and for a process that was ended
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """What a command printed, and its exit code; None when its time was over."""
+    """The output of a command and its exit code; the code is None after a timeout."""
 
     code: int | None
     text: str
@@ -53,7 +53,7 @@ def ask(
             kill_group(process)
             with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: let it go
                 process.wait(_REST_S)
-        # Not to the end of the pipe: a server that adb starts may hold it for good.
+        # Do not read to the end of the pipe: a server that adb starts may hold it open for good.
         until = time.monotonic() + _REST_S
         text, errors = said.rest(until), complained.rest(until)
         code = process.returncode if in_time else None
@@ -67,7 +67,7 @@ def ask(
 
 
 class _Kept:
-    """The first bytes of a pipe, read on the side."""
+    """The first bytes of a pipe, read in a thread."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, most: int) -> None:
         self.is_full = False
@@ -81,7 +81,7 @@ class _Kept:
             raise
 
     def rest(self, until: float) -> str:
-        """All there is, once the process has ended."""
+        """Wait for the reader until a point of time; return the text read so far."""
         self._thread.join(max(0.0, until - time.monotonic()))
         text = bytes(self._data[: self._most or _MOST_ERRORS]).decode("utf-8", "replace")
         return text.replace("\r\n", "\n")
@@ -97,7 +97,7 @@ class _Kept:
             while self._pipe is not None and (piece := self._pipe.read(_PIECE)):
                 if len(self._data) <= (self._most or _MOST_ERRORS):
                     self._data += piece
-                # Complaints without end are thrown away, they stop nothing.
+                # Excess error output is discarded; it does not end the command.
                 if self._most and len(self._data) > self._most:
                     self.is_full = True
                     kill_group(self._process)

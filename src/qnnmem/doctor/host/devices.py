@@ -1,4 +1,4 @@
-"""Which machine is looked at: this one, or a device that adb is connected to."""
+"""The machine to check: this one, a device connected by adb, or an unpacked image."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _CURES = {
 
 
 def is_machine(text: str) -> bool:
-    """Whether a text names a machine: `local`, `adb`, `adb:SERIAL` or `image:FOLDER`."""
+    """Return whether a text names a machine: `local`, `adb`, `adb:SERIAL` or `image:FOLDER`."""
     return text in (LOCAL, ADB) or text.startswith((f"{ADB}:", IMAGE))
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLook:
-    """A look at the folders of an image that is unpacked, not running."""
+    """A view of the folders of an unpacked image, which does not run."""
 
     root: Path
     until: float
 
     @property
     def place(self) -> str:
-        """Which image this is."""
+        """The image, in words."""
         return f"the image in {plain_or_quoted(str(self.root))}"
 
     def read_file(self, path: str) -> str | Unseen:
-        """The text of a file of the image."""
+        """Return the text of a file in the image."""
         return self._inside(path) or self._shell().read_file(self._at(path))
 
     def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
-        """The names in a folder of the image."""
+        """Return the names in a folder of the image."""
         return self._inside(path) or self._shell().list_folder(self._at(path))
 
     def rights(self, *_paths: str) -> Unseen:
@@ -60,7 +60,7 @@ class ImageLook:
         return Unseen("an image does not run")
 
     def run(self, *words: str) -> str | Unseen:
-        """Answer what files tell; no program of the image is started."""
+        """Answer a command from files of the image; none of its programs is started."""
         if words[0] == "uname":
             return "not running"
         if words[0] == "getprop":
@@ -85,7 +85,7 @@ class ImageLook:
         return f"{self.root}{path}"
 
     def _inside(self, path: str) -> Unseen | None:
-        """None for a path that stays in the image, links followed."""
+        """Return None for a path inside the image, links followed, else the reason to refuse it."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
             return Unseen("an image does not run")
         try:
@@ -96,7 +96,7 @@ class ImageLook:
 
 
 def find_machine(text: str) -> ShellLook | ImageLook:
-    """The machine that is meant; the time to look at it begins now."""
+    """Return the machine that the text names; the time limit for checking it starts now."""
     until = time.monotonic() + TOTAL_S
     if text.startswith(IMAGE):
         folder = Path(text.removeprefix(IMAGE))
@@ -120,7 +120,7 @@ _GET_ADB = "it is part of Android's platform tools"
 
 
 def _devices(adb: str) -> dict[str, str]:
-    """Serial numbers of all that is connected, with the state of each."""
+    """Return the serial number and the state of every connected device."""
     try:
         answer = ask((adb, "devices"), CALL_S, _MOST)
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Whether the DSP can be reached: its nodes, its state, who else uses it."""
+"""Checks whether the DSP can be reached: its device nodes, its state, its other users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOWN = ("offline", "crashed", "suspended", "deleted", "invalid", "detached")
 
 
 def judge_nodes(seen: Survey) -> Outcome:
-    """The files through which FastRPC reaches the DSP, and the rights on them."""
+    """Check the device nodes through which FastRPC reaches the DSP, and their permissions."""
     if isinstance(seen.nodes, Unseen):
         return Outcome(f"/dev/fastrpc-*: {seen.nodes.reason}", NOT_KNOWN)
     if not seen.nodes:
@@ -59,7 +59,7 @@ def _listed(nodes: Mapping[str, Rights]) -> str:
 
 
 def judge_state(seen: Survey) -> Outcome:
-    """Whether the DSP runs, and with which firmware."""
+    """Check whether the DSP runs, and with which firmware."""
     if isinstance(seen.processors, Unseen):
         return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
     if not seen.dsps:
@@ -85,7 +85,7 @@ def _in_words(one: Processor) -> str:
 
 
 def judge_users(seen: Survey) -> Outcome:
-    """Who else has a connection to the DSP."""
+    """Count open connections of other processes to the DSP."""
     text = seen.open_files
     if isinstance(text, Unseen) or not text.strip().isdecimal() or len(text.strip()) > 9:
         reason = text.reason if isinstance(text, Unseen) else "the answer is no number"

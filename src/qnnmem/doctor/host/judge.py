@@ -20,7 +20,7 @@ _BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_bu
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One thing to check, why it matters, and the causes of failures that it concerns."""
+    """A check: why it matters, and which failure causes it relates to."""
 
     id: str
     name: str

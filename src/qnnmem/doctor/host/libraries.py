@@ -1,4 +1,4 @@
-"""Whether the libraries are there, in pairs of one version, where they are looked for.
+"""Checks whether the libraries are in the searched folders, with matching versions.
 
 A stub runs on the application processor, its skel on the DSP: `libQnnHtpV75Stub.so` asks for
 `libQnnHtpV75Skel.so`.
@@ -22,7 +22,7 @@ _SHOWN = 6
 
 
 def judge_transport(seen: Survey) -> Outcome:
-    """FastRPC's own library."""
+    """Check FastRPC's own library."""
     homes = _homes(seen.host_folders, _TRANSPORT)
     if homes:
         return Outcome(_places(homes), GOOD)
@@ -37,7 +37,7 @@ def judge_transport(seen: Survey) -> Outcome:
 
 
 def judge_pairs(seen: Survey) -> Outcome:
-    """Stubs and skels of QNN, and whether they are of the version that the SoC has."""
+    """Check that QNN's stubs and skels exist in pairs, for the Hexagon version of the SoC."""
     stubs = _versions({**seen.host_folders, **seen.dsp_folders}, "Stub")
     skels = _versions(seen.dsp_folders, "Skel")
     astray = _versions(seen.host_folders, "Skel") - skels
@@ -76,7 +76,7 @@ def _what_is_missing(
 
 
 def judge_releases(seen: Survey) -> Outcome:
-    """Whether library, system library, stub and skel are of one release, by their own bytes."""
+    """Check that library, system library, stub and skel name the same release in their bytes."""
     known = {path: names[0] for path, names in seen.releases.items() if len(names) == 1}
     if len(known) < 2:
         action = "compare the files with those of the SDK that the program was built with"
@@ -100,7 +100,7 @@ def judge_releases(seen: Survey) -> Outcome:
 
 
 def judge_paths(seen: Survey) -> Outcome:
-    """What the variables say that name folders."""
+    """Check the environment variables that name library folders."""
     if isinstance(seen.variables, Unseen):
         return Outcome(f"environment: {seen.variables.reason}", NOT_KNOWN)
     given = {name: seen.variables[name] for name in _VARIABLES if seen.variables.get(name)}
@@ -116,7 +116,7 @@ def judge_paths(seen: Survey) -> Outcome:
             return Outcome(found, PROBLEM, action)
     places = {**seen.host_folders, **seen.dsp_folders}
     words = [word for text in given.values() for word in re.split("[;:]", text)]
-    # A name that is no UTF-8 was not asked for as it is.
+    # A name that is not UTF-8 was not queried under its exact name.
     named = [word.strip().rstrip("/") for word in words if "\N{REPLACEMENT CHARACTER}" not in word]
     gone = [one for one in named if isinstance(at := places.get(one), Unseen) and at.is_absent]
     if gone:
@@ -139,7 +139,7 @@ def _skel(versions: Iterable[int]) -> re.Pattern[str]:
 
 
 def _homes(folders: Mapping[str, Names | Unseen], wanted: re.Pattern[str]) -> dict[str, Names]:
-    """Folders that hold the wanted files, each with the names."""
+    """Return the folders that hold the wanted files, each with the names of those files."""
     found = {}
     for folder, names in folders.items():
         if not isinstance(names, Unseen):

@@ -1,4 +1,4 @@
-"""A look at a machine, near or at the end of a cable: files, folders, rights, commands.
+"""Read-only access to a machine, local or by adb: files, folders, permissions, commands.
 
 Nothing is changed, no right is needed, and what cannot be seen is an `Unseen` with the reason.
 """
@@ -30,7 +30,7 @@ _RIGHTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Something that could not be read, and why."""
+    """A value that could not be read, with the reason."""
 
     reason: str
     is_absent: bool = False
@@ -38,7 +38,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the current user may do with a file that is there."""
+    """Permissions of the current user on an existing file."""
 
     readable: bool
     writable: bool
@@ -46,44 +46,44 @@ class Rights:
 
 
 class Look(Protocol):
-    """A machine as it can be seen without rights."""
+    """A machine as an unprivileged user sees it."""
 
     @property
     def place(self) -> str:
-        """Which machine this is, in words."""
+        """Name of the machine, in words."""
 
     def read_file(self, path: str) -> str | Unseen:
-        """The text of a file."""
+        """Return the text of a file."""
 
     def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
-        """The names in a folder."""
+        """Return the names in a folder."""
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """Those of the files that are there, with what the current user may do."""
+        """Return the existing files of `paths` with the current user's permissions."""
 
     def run(self, *words: str) -> str | Unseen:
-        """What a command prints."""
+        """Return the output of a command."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellLook:
-    """A look by commands that every Linux and every Android has, until a point of time."""
+    """A view of a Linux or Android machine by common shell commands, until a deadline."""
 
     place: str
     until: float  # of time.monotonic()
     remote: tuple[str, ...] = ()  # command that runs another on the machine; none for this one
 
     def read_file(self, path: str) -> str | Unseen:
-        """The text of a file, cut where it is long."""
+        """Return the text of a file, cut if it is long."""
         return self.run("cat", path)
 
     def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
-        """The names in a folder, the first of them where they are many."""
+        """Return the names in a folder, only the first if there are many."""
         text = self._run(("ls", "-1", f"{path}/"), _MOST_LISTED)
         return text if isinstance(text, Unseen) else tuple(text.splitlines()[:_MOST_NAMES])
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """All in one call: a file that may not even be asked about is there, without rights."""
+        """Return permissions by one call; a file that denies access is listed without any."""
         text = self.run("sh", "-c", _RIGHTS, "sh", *paths)
         if isinstance(text, Unseen):
             return text
@@ -98,7 +98,7 @@ class ShellLook:
         return found
 
     def run(self, *words: str) -> str | Unseen:
-        """What a command prints on standard output, even if it then fails."""
+        """Return the standard output of a command, even if the command then fails."""
         return self._run(words, _MOST_TEXT)
 
     def _run(self, words: tuple[str, ...], most: int) -> str | Unseen:

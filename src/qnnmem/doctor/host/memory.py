@@ -1,4 +1,4 @@
-"""Whether there is memory: free, without pressure, allowed, and of the heap that a DSP can map.
+"""Checks of memory: free, pressure, control group limits, and the heap that a DSP can map.
 
 The bounds are our choice: with less than a tenth free, or 512 MiB, Linux and Android begin to
 reclaim and to kill; a tenth of the time spent waiting for memory is felt by everybody.
@@ -24,7 +24,7 @@ GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NO
 
 
 def judge_free(seen: Survey) -> Outcome:
-    """Memory that can be had without pushing out what others use."""
+    """Check the memory that is available without reclaiming from other processes."""
     if isinstance(seen.meminfo, Unseen):
         return Outcome(f"/proc/meminfo: {seen.meminfo.reason}", NOT_KNOWN)
     sizes = _sizes(seen.meminfo)
@@ -47,7 +47,7 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 def judge_pressure(seen: Survey) -> Outcome:
-    """How much of the time processes wait for memory."""
+    """Check how much of the time processes wait for memory."""
     if isinstance(seen.pressure, Unseen):
         return Outcome(f"/proc/pressure/memory: {seen.pressure.reason}", NOT_KNOWN)
     rows = re.findall(
@@ -64,7 +64,7 @@ def judge_pressure(seen: Survey) -> Outcome:
 
 
 def judge_group(seen: Survey) -> Outcome:
-    """What containers and services are allowed."""
+    """Check the memory limit of the control group of a container or service."""
     if isinstance(seen.groups, Unseen) and not seen.groups.is_absent:
         return Outcome(f"/proc/self/cgroup: {seen.groups.reason}", NOT_KNOWN)
     if not seen.group_limits:
@@ -81,7 +81,7 @@ def judge_group(seen: Survey) -> Outcome:
 
 
 def judge_heap(seen: Survey) -> Outcome:
-    """The heap from which buffers for the DSP come."""
+    """Check the heap that buffers for the DSP come from."""
     if isinstance(seen.heaps, Unseen):
         return Outcome(f"/dev/dma_heap: {seen.heaps.reason}", NOT_KNOWN)
     used = _buffers(seen)
@@ -105,7 +105,7 @@ def judge_heap(seen: Survey) -> Outcome:
 
 
 def _buffers(seen: Survey) -> str:
-    """What shared buffers take, which no process shows as its own."""
+    """Return the size of shared buffers, which no process shows as its own, as a clause."""
     if isinstance(seen.buffers, Unseen):
         return ""
     words = (word for word in seen.buffers.split() if word.isascii() and word.isdigit())

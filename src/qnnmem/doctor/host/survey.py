@@ -1,4 +1,4 @@
-"""All that is read of a machine, once; checks are functions of it.
+"""All readings of a machine, taken once; the checks are functions of them.
 
 Folders are those in which images and SDKs put libraries (Android's vendor partition, Qualcomm
 Linux, Debian and Ubuntu for boards) and those that the environment names.
@@ -20,7 +20,7 @@ _HOST_FOLDERS = (
     *("/data/local/tmp", "/usr/lib", "/usr/lib64", "/usr/lib/aarch64-linux-gnu"),
     *("/usr/lib/x86_64-linux-gnu", "/usr/local/lib"),
 )
-# Where FastRPC looks on behalf of the DSP.
+# Folders that FastRPC searches on behalf of the DSP.
 _DSP_FOLDERS = (
     *("/vendor/lib/rfsa/adsp", "/vendor/lib64/rfs/dsp", "/odm/lib/rfsa/adsp"),
     *("/vendor/dsp", "/vendor/dsp/cdsp", "/vendor/dsp/adsp", "/dsp", "/dsp/cdsp"),
@@ -51,7 +51,7 @@ _DSP = re.compile(r"[acsgp]dsp|slpi")
 _OPEN_FILES = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cE '(fastrpc-|adsprpc-)'"
 _BUFFERS = "cat /sys/kernel/dmabuf/buffers/*/size"
 
-# Names the file, then each release that its bytes name.
+# Prints the path of each file, then every release string in its bytes.
 RELEASES = (
     'for f in "$@"; do echo "= $f"; grep -aoE "AISW_VERSION: [0-9.]+|v[12]([.][0-9]{1,3}){2}[.]'
     '[0-9]{6,16}" "$f" 2>/dev/null | head -n 40 | sort -u; done'
@@ -65,7 +65,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A processor that Linux starts: its name, state and firmware, each as it can be seen."""
+    """A processor that Linux starts: its name, state and firmware, each as far as readable."""
 
     name: str
     state: str | Unseen
@@ -74,7 +74,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What could be read of a machine."""
+    """All readings of a machine."""
 
     place: str
     kernel: str | Unseen
@@ -100,25 +100,25 @@ class Survey:
 
     @property
     def is_android(self) -> bool:
-        """Whether Android runs on it."""
+        """True if the machine runs Android."""
         return "ro.build.fingerprint" in self.properties
 
     @property
     def libraries(self) -> Names:
-        """Names of all libraries of QNN and FastRPC that were seen."""
+        """Names of all libraries of QNN and FastRPC that were found."""
         folders = (*self.host_folders.values(), *self.dsp_folders.values())
         found = (name for names in folders if not isinstance(names, Unseen) for name in names)
         return tuple(sorted(set(found)))
 
     @property
     def dsps(self) -> tuple[Processor, ...]:
-        """The processors that are DSPs by their names; boards of others start theirs alike."""
+        """Processors whose name marks them as a DSP; other vendors' boards list processors too."""
         every = () if isinstance(self.processors, Unseen) else self.processors
         return tuple(one for one in every if _DSP.search(one.name))
 
     @property
     def has_dsp(self) -> bool:
-        """Whether anything was seen of QNN, of a DSP or of a SoC that has one."""
+        """True if the readings show QNN libraries, a DSP, or a SoC of Qualcomm."""
         names = " ".join((*self.chip_names, self.properties.get("ro.soc.manufacturer", "")))
         return bool(
             self.libraries
@@ -165,7 +165,7 @@ def survey(look: Look) -> Survey:
 
 
 def _releases(look: Look, folders: Mapping[str, Names | Unseen]) -> dict[str, Names]:
-    """Return the releases that libraries of QNN name, by the path of each."""
+    """Return the releases that libraries of QNN name in their bytes, by path."""
     paths = [
         f"{folder}/{name}"
         for folder, names in folders.items()
@@ -190,7 +190,7 @@ def _or_nothing(text: str | Unseen) -> str:
 
 
 def _few_lines(text: str | Unseen) -> str:
-    """As much as a list of control groups has: each line leads to more files."""
+    """Return the first lines of a list of control groups; each line costs more file reads."""
     return "\n".join(_or_nothing(text).splitlines()[:_MOST_GROUPS])
 
 
@@ -200,7 +200,7 @@ def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
 
 
 def _named(variables: Mapping[str, str], names: Names, separator: str) -> list[str]:
-    """Folders that variables name; a colon separates, too, where people write one."""
+    """Return the folders that variables name; a colon counts as a separator too."""
     words = (word for name in names for word in variables.get(name, "").split(separator))
     parts = (part.strip() for word in words for part in word.split(":"))
     return [part.rstrip("/") or part for part in parts if part.startswith("/")][:_MOST_NAMED]
@@ -217,7 +217,7 @@ def _libraries(look: Look, folders: tuple[str, ...]) -> dict[str, Names | Unseen
 
 
 def _board_folders(look: Look) -> tuple[str, ...]:
-    """Folders named dsp and those inside, below one folder for each board."""
+    """Return folders named dsp and their subfolders, below the folder of each board."""
     found: list[str] = []
     level = [_BOARD_FOLDER]
     for _ in range(_BOARD_DEPTH):

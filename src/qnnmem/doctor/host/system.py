@@ -1,4 +1,4 @@
-"""What system it is: SoC, kernel, firmware, SELinux, limits of a process."""
+"""Checks of the system: SoC, kernel, firmware, SELinux, process limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa",
 
 
 def chip(seen: Survey) -> Soc | None:
-    """The SoC, where it is known here by one of the names that the machine gives."""
+    """Return the SoC that the machine names; None if no name is known."""
     return _soc_in(" ".join(seen.chip_names))
 
 
@@ -36,7 +36,7 @@ def _soc_in(text: str) -> Soc | None:
 
 
 def describe(seen: Survey) -> str:
-    """Kernel and SoC in a few words."""
+    """Return kernel and SoC in a few words."""
     kernel = "kernel not known" if isinstance(seen.kernel, Unseen) else shorten(seen.kernel.strip())
     soc = chip(seen)
     name = soc.name if soc is not None else next(iter(seen.chip_names), "")
@@ -44,7 +44,7 @@ def describe(seen: Survey) -> str:
 
 
 def judge_chip(seen: Survey) -> Outcome:
-    """Whether the SoC is a target of HTP, and of which Hexagon version."""
+    """Check whether the SoC is an HTP target, and of which Hexagon version."""
     soc = chip(seen)
     if soc is None:
         names = ", ".join(shorten(name, 40) for name in seen.chip_names[:3])
@@ -59,7 +59,7 @@ def judge_chip(seen: Survey) -> Outcome:
 
 
 def judge_driver(seen: Survey) -> Outcome:
-    """Versions, and whether the firmware of a DSP is that of another SoC."""
+    """Check the versions, and whether the firmware of a DSP is for another SoC."""
     words = [] if isinstance(seen.kernel, Unseen) else [f"kernel {shorten(seen.kernel.strip())}"]
     if seen.properties.get(_BUILD):
         words.append(f"build {shorten(seen.properties[_BUILD], 100)}")
@@ -78,7 +78,7 @@ def judge_driver(seen: Survey) -> Outcome:
 
 
 def _foreign_firmware(seen: Survey) -> str:
-    """Return a clause about firmware for a SoC of another Hexagon version, or nothing."""
+    """Return a clause about firmware for a SoC of another Hexagon version; empty if none."""
     soc = chip(seen)
     if soc is None or soc.arch is None:
         return ""
@@ -91,7 +91,7 @@ def _foreign_firmware(seen: Survey) -> str:
 
 
 def judge_selinux(seen: Survey) -> Outcome:
-    """Whether a policy is enforced, and whether it refused something of the DSP."""
+    """Check whether SELinux is enforcing, and whether it denied access to the DSP."""
     if not isinstance(seen.denials, Unseen):
         lines = [line for line in seen.denials.splitlines() if "avc:" in line and "denied" in line]
         about = [line for line in lines if _DSP_WORDS.search(line)]
@@ -116,7 +116,7 @@ def judge_selinux(seen: Survey) -> Outcome:
 
 
 def judge_limits(seen: Survey) -> Outcome:
-    """What one process may open, lock and map."""
+    """Check how many files a process may open, and how much it may lock and map."""
     if isinstance(seen.limits, Unseen):
         return Outcome(f"/proc/self/limits: {seen.limits.reason}", NOT_KNOWN)
     rows = re.findall(

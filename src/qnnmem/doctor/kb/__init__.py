@@ -1,1 +1,1 @@
-"""The knowledge base: entries, line templates, the check of both, and the logs kept as evidence."""
+"""The knowledge base: entries, line templates, checks of both, and stored logs as evidence."""

@@ -24,12 +24,12 @@ from qnnmem.doctor.logs.line import Found, bare_line, match, read_failure
 from qnnmem.errors import UsageError
 from qnnmem.results.kb import EntryFinding, KbCheckResult
 
-# An anchor that more than one in so many healthy lines hold makes large logs slow.
+# An anchor that more healthy lines than this share contain makes large logs slow.
 _RARE = 50
 
 
 def check(own: Sequence[Path] = ()) -> KbCheckResult:
-    """Checks the built-in entries, or those of a team in the company of the built-in ones."""
+    """Check the built-in entries, or a team's entries together with the built-in ones."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
@@ -53,7 +53,7 @@ def check(own: Sequence[Path] = ()) -> KbCheckResult:
 
 
 def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
-    """The signs of lines that belong together, each where it is first seen."""
+    """Return the templates that related lines match, in the order of first occurrence."""
     seen: dict[int, SeenTemplate] = {}
     read = _reader(knowledge)
     for line in lines:
@@ -68,7 +68,7 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
 
 @functools.lru_cache(maxsize=1)
 def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
-    """Reads a line with a base, once: a check looks at the same stored lines several times."""
+    """Return a cached function that matches a line: a check reads the same stored lines often."""
     anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
     keys = [(key.encode(), [anchors[n] for n in ns]) for key, ns in knowledge.keys.items()]
 
@@ -87,7 +87,7 @@ def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
 
 
 def judged(knowledge: Knowledge, lines: Iterable[str]) -> Judgement | None:
-    """What lines mean; None when no template knows any of them."""
+    """Return the judgement of lines; None when no template matches any of them."""
     seen = see(knowledge, lines)
     return judge(knowledge, seen) if seen else None
 
@@ -124,7 +124,7 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
 
 
 def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[EntryFinding]:
-    """Signs that neither the typical lines of their entry nor a stored log show."""
+    """Yield signs that neither the typical lines of their entry nor a stored log contain."""
     stored = [line for case in cases() for line in case.lines]
     stored += [line for run in healthy() for line in run.lines]
     known = {knowledge.signs[one.template] for one in see(knowledge, stored)}
@@ -143,7 +143,7 @@ def _speaks(name: str, found: Judgement | None) -> bool:
 
 
 def spoken(knowledge: Knowledge) -> dict[str, str]:
-    """A stored log on which each entry speaks."""
+    """Return the name of a stored log for each entry that applies to one."""
     heard: dict[str, str] = {}
     logs: Sequence[tuple[str, Sequence[str]]] = [
         *((case.id, case.lines) for case in cases()),
@@ -236,7 +236,7 @@ Why it happens, in a few sentences.
 
 
 def skeleton(name: str) -> str:
-    """A new entry to be filled in; it passes the check as it stands."""
+    """Return the text of a new entry with placeholders; it passes the check unchanged."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
         raise UsageError(f"'{name[:60]}' is not a name of lower-case letters, digits and dashes")
     words = name.replace("-", " ")

@@ -1,4 +1,4 @@
-"""What the knowledge base holds: signs, diagnoses and the conditions between them."""
+"""The data of the knowledge base: signs, diagnoses and the conditions between them."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ CONFIDENCES = ("high", "medium", "low")
 
 
 def is_memory(cause: str) -> bool:
-    """Whether a cause is a shortage of memory."""
+    """Return whether a cause is a shortage of memory."""
     return cause.startswith("mem_")
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line template and the sign it gives."""
+    """A line template and the sign that it gives."""
 
     sign: str
     text: str
@@ -89,7 +89,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class When(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One way in which a diagnosis is recognised."""
+    """One set of conditions by which a diagnosis is recognised."""
 
     signs: tuple[str, ...]  # any of them decides
     where: tuple[Condition, ...] = ()
@@ -119,5 +119,5 @@ class Entry(EntryFacts, frozen=True, omit_defaults=True):
 
     @property
     def is_memory(self) -> bool | None:
-        """Whether memory is short; None when the entry does not decide that."""
+        """Whether memory is short; None if the entry does not decide that."""
         return None if self.verdict == "undecided" else is_memory(self.cause)

@@ -18,14 +18,14 @@ _SUFFIXES = (".md", ".toml")
 
 
 class KbFiles(msgspec.Struct, frozen=True):
-    """Name and bytes of each file by name, and the files left out."""
+    """The files of a knowledge base as bytes by name, and the files left out."""
 
     files: tuple[tuple[str, bytes], ...]
     notes: tuple[str, ...] = ()
 
 
 def read_files(path: Path | str) -> KbFiles:
-    """The Markdown and TOML files of a folder, or the one file that is named."""
+    """Return the Markdown and TOML files of a folder, or the one file that is named."""
     name = str(path)
     try:
         mode = os.stat(name).st_mode  # noqa: PTH116 - one way to say what is wrong with it

@@ -1,4 +1,4 @@
-"""One form for the spellings of a message, so that templates need none of their own.
+"""Normalised spelling of messages, so that one template matches all spellings.
 
     <E> Failed to createFromBinary, Error: 0x3EA   ->   e fail create from binary error 1002
 
@@ -80,7 +80,7 @@ _SAME = {
 
 
 def fold(text: str) -> str:
-    """A text in the one form."""
+    """Return a text in normalised form."""
     plain = _SYMBOL.sub(lambda found: _code(found[0]), text.replace("'", ""))
     plain = _HEX.sub(lambda found: str(int(found[1], 16)), plain)
     plain = _BINARY.sub(r"\1\2", _UNIT.sub(" ", _THOUSANDS.sub("", plain)))
@@ -98,7 +98,7 @@ def _code(symbol: str) -> str:
 
 
 class FoldedTemplate(msgspec.Struct, frozen=True):
-    """A template in the one form."""
+    """A template in normalised form."""
 
     number: int
     regex: str
@@ -106,7 +106,7 @@ class FoldedTemplate(msgspec.Struct, frozen=True):
 
 
 def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
-    """The forms of a template; none when too little of it is fixed."""
+    """Yield the normalised forms of a template; none if too few of its words are fixed."""
     from qnnmem.doctor.kb.template import parse
 
     for form in dict.fromkeys(map(_folded, _forms(text))):
@@ -122,7 +122,7 @@ def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
 
 
 def _folded(text: str) -> str:
-    """The text of a template without choices, in the one form."""
+    """Return the normalised text of a template without choices."""
     parts = (
         _hole(piece) if index % 2 else fold(_ESCAPED.sub(r"\1", piece))
         for index, piece in enumerate(_HOLE.split(text))
@@ -138,7 +138,7 @@ def _hole(hole: str) -> str:
 
 
 def _forms(text: str) -> list[str]:
-    """A template without choices, once for each way to choose."""
+    """Return a template once for each combination of its choices; none if there are too many."""
     pieces = _CHOICE.split(text)
     choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     count = 1
@@ -150,7 +150,7 @@ def _forms(text: str) -> list[str]:
 
 
 class SecondReading:
-    """Finds templates for lines that match none as they are written."""
+    """Matches lines in normalised form when they match no template as they are written."""
 
     def __init__(self, every: Sequence[FoldedTemplate]) -> None:
         runs = {one: tuple(map(_numberless, one.runs)) for one in every}
@@ -163,7 +163,7 @@ class SecondReading:
         self._known: dict[bytes, list[FoldedTemplate]] = {}  # by line whatever its numbers
 
     def find(self, text: bytes) -> list[tuple[int, tuple[bytes, ...]]]:
-        """Numbers of the templates that a line matches in the one form, and what holes catch."""
+        """Return the numbers of matching templates in normalised form, with captured texts."""
         shape = text.translate(_ONE_DIGIT)
         asked = self._known.get(shape)
         if asked is None:
@@ -193,7 +193,7 @@ class SecondReading:
 
 
 def _numberless(text: str) -> str:
-    """A folded text in which all numbers are alike."""
+    """Return a normalised text with every number replaced by 1."""
     return _DIGITS.sub("1", text)
 
 

@@ -1,4 +1,4 @@
-"""The knowledge base in the form in which logs are matched against it.
+"""The knowledge base in the form used to match logs.
 
 Reading Markdown and TOML takes longer than diagnosing a small log, so what is read is packed into
 plain lists and kept in the user's cache folder under a name that changes with what they hold.
@@ -33,7 +33,7 @@ _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
 class PackedKnowledge(msgspec.Struct, frozen=True):
-    """A knowledge base as it is kept in the cache and sent to workers.
+    """A knowledge base as stored in the cache and sent to workers.
 
     Lists with one item for each line template are in the order of the templates.
     """
@@ -59,7 +59,7 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
 
 
 class Knowledge:
-    """All lines and entries, indexed the way matching and judging need them."""
+    """All lines and entries, with the indexes that matching and judging need."""
 
     def __init__(self, packed: PackedKnowledge, notes: tuple[str, ...] = ()) -> None:
         self.packed = packed
@@ -74,7 +74,7 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
-        # Lines that are read, with a code in them.
+        # Templates that stand for failing lines of unknown text, with a code.
         self.codes = frozenset(
             number for name, number in packed.reads.items() if name.endswith("code")
         )
@@ -93,7 +93,7 @@ class Knowledge:
         )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
-        # A single word that opens no incident tells nothing of the rest of its line.
+        # A single word that opens no incident does not explain the rest of its line.
         self.words = frozenset(
             number
             for number, text in enumerate(self.plain)
@@ -103,7 +103,7 @@ class Knowledge:
 
     @cached_property
     def excused(self) -> frozenset[int]:
-        """Templates of lines that healthy runs may print: a code in them says nothing."""
+        """Templates of lines that healthy runs may print; a code in such a line is ignored."""
         signs = {
             sign
             for entry in self.entries
@@ -114,13 +114,13 @@ class Knowledge:
 
     @cached_property
     def own(self) -> frozenset[int]:
-        """Templates of a team's entries: what they know is about QNN, whatever it says."""
+        """Templates of a team's entries: a line that matches is taken to be about QNN."""
         signs = {sign for sign, by in self.by_sign.items() if any(self.entries[n].own for n in by)}
         return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
 
     @cached_property
     def hints(self) -> frozenset[int]:
-        """Templates that open no incident and count beside others only: no sign of a good run."""
+        """Templates that only support other lines: they open no incident and show no good run."""
         whens = [when for entry in self.entries for when in entry.whens]
         beside = {
             sign
@@ -137,7 +137,7 @@ class Knowledge:
 
     @cached_property
     def code_lines(self) -> dict[int, int]:
-        """Of each template that names a call and no code, how a code beside it is read."""
+        """For each template that names a call but no code: the line number of a code beside it."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
         return {
             line: number
@@ -147,7 +147,7 @@ class Knowledge:
 
     @cached_property
     def undeciding(self) -> frozenset[int]:
-        """Templates of a failure that decide no cause: the rest of the line may name one."""
+        """Failure templates that decide no cause: the rest of the line may name the cause."""
         deciding = {
             sign
             for entry in self.entries
@@ -163,16 +163,16 @@ class Knowledge:
 
     @cached_property
     def bare_calls(self) -> frozenset[int]:
-        """Those of a failed call."""
+        """Undeciding templates of a failed call."""
         return self.undeciding.intersection(self.code_lines)
 
     @cached_property
     def second_reading(self) -> SecondReading:
-        """Finds the templates of lines that are spelt otherwise."""
+        """Matcher for lines with another spelling than their template."""
         return SecondReading(self.packed.folded)
 
     def matcher(self, line: int) -> Matcher:
-        """The template of a line ready for matching; made when first needed."""
+        """Return the compiled template of a line; it is compiled at first use."""
         found = self._matchers.get(line)
         if found is None:
             from qnnmem.doctor.kb.matcher import Matcher
@@ -182,7 +182,7 @@ class Knowledge:
 
 
 def built_in() -> Knowledge:
-    """The knowledge base that comes with the package, from the cache when that is current.
+    """Return the built-in knowledge base, from the cache if that is current.
 
     What is worked out of it is worked out once: a process may ask about many logs.
     """
@@ -195,7 +195,7 @@ def _built_in(_: Path) -> Knowledge:
 
 
 def with_own(paths: Sequence[Path | str]) -> Knowledge:
-    """The built-in knowledge base and a team's own entries, which speak first."""
+    """Return the built-in knowledge base with a team's own entries, which take precedence."""
     return _with_own(paths) if paths else built_in()
 
 
@@ -217,17 +217,17 @@ def _with_own(paths: Sequence[Path | str]) -> Knowledge:
 
 
 def unpack(data: bytes) -> PackedKnowledge:
-    """A packed knowledge base from its JSON."""
+    """Decode a packed knowledge base from its JSON."""
     return msgspec.json.decode(data, type=ready(PackedKnowledge))
 
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Common lines and entries of the built-in base and of a team's, the team's entries first."""
+    """Return common lines and entries, built-in and of a team; the team's entries come first."""
     return _together([read_files(path) for path in paths])
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Common lines and entries of a folder of Markdown files, or of one such file."""
+    """Return common lines and entries of a folder of Markdown files, or of one such file."""
     return _parsed(read_files(path), own)
 
 
@@ -260,7 +260,7 @@ def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, 
 
 
 def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> PackedKnowledge:
-    """Everything as plain lists; refuses conditions about signs that no line gives."""
+    """Pack lines and entries as plain lists; refuse conditions on signs that no line gives."""
     from qnnmem.doctor.kb import prefilter
     from qnnmem.doctor.kb.sections import root_cause
     from qnnmem.doctor.kb.template import parse
@@ -326,12 +326,12 @@ def _check_signs(entry: Entry, known: set[str]) -> None:
 
 
 def _for_judging(entry: Entry) -> Entry:
-    """An entry without what only people read."""
+    """Return an entry without the texts that only people read."""
     return msgspec.structs.replace(entry, lines=(), body="", sources=())
 
 
 def _facts(own: Sequence[KbFiles]) -> Iterator[bytes]:
-    """What a packed base depends on: every byte of a team's files, the state of our own.
+    """Yield the cache key's data: a team's files byte by byte, file states of the built-in base.
 
     Ours come with the package, and reading them takes longer than looking at them.
     """
@@ -347,7 +347,7 @@ def _facts(own: Sequence[KbFiles]) -> Iterator[bytes]:
 
 
 def _state_of(folder: Path) -> list[tuple[str, int, int, int, int]]:
-    """Names, sizes and times; the time of change is the one that nobody can set."""
+    """Return names, sizes and times of files; a program cannot set the ctime."""
     try:
         with os.scandir(folder) as found:
             states = [(item.name, item.stat()) for item in found]

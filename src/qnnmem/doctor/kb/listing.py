@@ -14,12 +14,12 @@ from qnnmem.results.kb import KbEntry, KbResult
 
 
 def list_entries(entries: Sequence[Entry], notes: Sequence[str] = ()) -> KbResult:
-    """A list of entries, and which files were left out."""
+    """Return a list of entries, and the files that were left out."""
     return KbResult(entries=tuple(map(_listed, entries)), notes=tuple(notes) or UNSET)
 
 
 def list_found(found: Sequence[FoundEntry]) -> KbResult:
-    """Entries that were searched for, each with its score and best line."""
+    """Return the entries that a search found, each with its score and best line."""
     rows = (replace(_listed(one.entry), score=one.score, best_line=one.line) for one in found)
     return KbResult(entries=tuple(rows))
 

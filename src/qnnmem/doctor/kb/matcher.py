@@ -1,4 +1,4 @@
-"""Match one template in time that grows with the length of the line only.
+"""Match one template in time linear in the length of the line.
 
 A template is cut at its holes for words and for any text, which are as short as can be:
 
@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 
 MOST_BLANKS = 40
 BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
-# Holes that a template is cut at; where one is the last piece, it takes what it can instead.
+# Holes that split a template into parts; a hole at the very end is greedy instead.
 _MOST_WORD, _MOST_TEXT = 200, 120
 ANY_WORD = rf"[^\s]{{0,{_MOST_WORD}}}"
 WORD = rf"[^\s]{{1,{_MOST_WORD}}}"
@@ -77,12 +77,12 @@ class _Part:
 
     @cached_property
     def search(self) -> Callable[..., _Found | None]:
-        """Finds it; made when first needed, because lines often lack what stands before."""
+        """Function that finds the part; it is compiled at first use, if ever."""
         steps = _steps(self._regex)
         return partial(_find, *steps) if steps else _compiled(self._regex)
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
-        """Its first place at or after `at`; of use is only one that ends at `need` or later."""
+        """Return its first place at or after `at`; callers need an end at `need` or later."""
         if self._empty and need > at:
             at = self._back(low, at, need)
         if at > len(low):  # which the engine takes for the end
@@ -94,7 +94,7 @@ class _Part:
         return (self._back(low, 0, start) if self._lead else start), spans, start, end
 
     def _back(self, low: bytes, least: int, at: int) -> int:
-        """Where the blanks before a place begin."""
+        """Return the start of the blanks before a place, if they belong to the part."""
         if not self._lead:
             return at
         least = max(least, at - MOST_BLANKS)
@@ -102,17 +102,17 @@ class _Part:
 
 
 class Matcher:
-    """A template ready for matching."""
+    """A compiled template."""
 
     def __init__(self, regex: str) -> None:
         pieces = _HOLE.split(regex)
         self.parts = [_Part(piece) for piece in pieces[::2]]
         self._holes = [_hole(piece) for piece in pieces[1::2]]
-        # The last line and its answer: a line that matched is asked for once more, to be known by.
+        # The last line and its result: a matching line is queried again to learn its message.
         self._last: tuple[bytes, tuple[int, Sequence[tuple[int, int]]] | None] = (b"", None)
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
-        """Where a line matches and what the named holes catch; given as it is and in small."""
+        """Return the start of a match and the captured texts; `low` is the line in lower case."""
         found = self.spans(low)
         self._last = low, found
         if found is None:
@@ -121,7 +121,7 @@ class Matcher:
         return first, tuple([text[start:end] for start, end in spans])
 
     def spans(self, low: bytes) -> tuple[int, Sequence[tuple[int, int]]] | None:
-        """Where a line in small letters matches, and where what named holes catch is."""
+        """Return the start of a match in a lower-case line and the spans of its captures."""
         last, answer = self._last
         if low and low == last:
             return answer
@@ -141,7 +141,7 @@ class Matcher:
         return first, spans
 
     def _places(self, low: bytes) -> list[_Place] | None:
-        """Moves parts on until every hole fits."""
+        """Move the parts on until every hole fits; return their places, None without a match."""
         parts, holes = self.parts, self._holes
         place = parts[0].place(low, 0)
         if place is None:
@@ -180,7 +180,7 @@ def _compiled(regex: str) -> Callable[..., _Found | None]:
 
 
 def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
-    """The text that a part begins with and what follows; None when it is not as plain as that.
+    """Split a part into its leading text and simple steps; None if it needs a full regex.
 
     Compiling an expression takes longer than looking at a hundred lines like this.
     """
@@ -209,7 +209,7 @@ def _matching(regex: str) -> Callable[..., re.Match[bytes] | None]:
 
 
 def _find(first: bytes, rest: Sequence[_Step], low: bytes, at: int = 0) -> _Found | None:
-    """The first place of a part: a text, and from there on one step after the other."""
+    """Find the first place of a part: its leading text, followed by every step."""
     at = low.find(first, at)
     while at >= 0:
         end, spans = at + len(first), []
@@ -239,7 +239,7 @@ def _hole(regex: str) -> _Hole:
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:
-    """Where a hole that ends at `stop` can begin at the earliest, if not at `start`."""
+    """Return the earliest possible start of a hole that ends at `stop`; `start` at best."""
     earliest = max(start, stop - hole.most)
     last = _LAST_SPACE.match(low, earliest, stop) if hole.word else None
     if last is None:

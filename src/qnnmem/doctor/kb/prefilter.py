@@ -1,4 +1,4 @@
-"""The prefilter: short texts by which most lines of a log are skipped without a closer look.
+"""The prefilter: short texts that rule out most lines of a log cheaply.
 
 Engines that search for many texts at once slow down when those texts end like ordinary words, as
 messages do. So lines are first searched for a few hundred prefilter texts: words of failure, one of
@@ -15,7 +15,7 @@ from heapq import heapify, heapreplace
 from qnnmem.doctor.kb.stored import healthy
 from qnnmem.doctor.kb.template import Template
 
-# Rare in healthy logs; each saves many texts.
+# Words that are rare in healthy logs; each replaces many texts.
 _WORDS = (
     *("fail", "could not", "cannot", "can't", "unsupp", "exceed", "kill", "crash", "invalid"),
     *("mismatch", "too ", "imed out", ") ["),
@@ -26,7 +26,7 @@ _SEARCH = 0.03  # a search through a text costs as much as hits in this share of
 
 
 def choose(templates: Sequence[Template]) -> list[str]:
-    """For each template a text that every line it matches holds, in small letters."""
+    """Return a lower-case text for each template that every matching line contains."""
     ordinary = _ordinary()
     grams = Counter(ordinary[k : k + 3] for k in range(len(ordinary) - 2))
     return [_prefilter(template, ordinary, grams) for template in templates]
@@ -38,7 +38,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
             return word
     text = template.anchors[0]
     ends = range(min(_LEAST, len(text)), len(text) + 1)
-    # Once a start is not in there, no longer one is.
+    # If the healthy logs lack a prefix, no longer prefix can occur in them.
     rare = next((end for end in ends if text[:end] not in ordinary), len(text) + 1)
 
     def cost(end: int) -> tuple[bool, int, int]:
@@ -52,7 +52,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
 def keys(
     templates: Sequence[Template], prefilters: Sequence[str], anchors: Sequence[str]
 ) -> dict[str, list[int]]:
-    """Fewer texts for searching one by one, each with the anchors to look for where it stands."""
+    """Return a few short search texts, each with the anchors to look for in lines that hold it."""
     number = {anchor: index for index, anchor in enumerate(anchors)}
     behind: dict[str, set[int]] = {}
     for template, text in zip(templates, prefilters, strict=True):
@@ -70,7 +70,7 @@ def keys(
     def gain(key: str) -> tuple[float, str]:
         return -len(holders[key]) / (_SEARCH + common[key] / len(lines)), key
 
-    # What a key gains only shrinks, so the best one is known without looking at the others again.
+    # The gain of a key only shrinks, so the top of the heap needs no comparison with the rest.
     ranked = [gain(key) for key in holders]
     heapify(ranked)
     while behind:
@@ -87,5 +87,5 @@ def keys(
 
 
 def _ordinary() -> str:
-    """What logs of healthy runs look like."""
+    """Return the stored logs of healthy runs, in lower case."""
     return "\n".join(line for log in healthy() for line in log.lines).lower()

@@ -1,4 +1,4 @@
-"""Entries from their files: Markdown with TOML front matter, or notes without it."""
+"""Read entries from files: Markdown with TOML front matter, or plain notes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _WHEN_KEYS = {"sign", "where", "needs", "after", "unless", "confidence"}
 def read_file(
     data: bytes, name: str, own: bool = False
 ) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Lines or entries of one file, whatever it holds; every wrong shape is refused here."""
+    """Read the lines or entries of one file; refuse every malformed shape."""
     return _read_file(data, name, own) if own else _kept_file(data, name)
 
 
@@ -71,7 +71,7 @@ def _read_file(data: bytes, name: str, own: bool) -> tuple[tuple[Line, ...], tup
 
 
 def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
-    """The entries of one file: one with front matter, any number without."""
+    """Return the entries of one file: one if it has front matter, else any number."""
     text = text.replace("\r\n", "\n")
     if text.startswith(_FENCE + "\n"):
         return (_formal(text, name, own),)
@@ -85,7 +85,7 @@ def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
 
 
 def read_lines(text: str, name: str) -> tuple[Line, ...]:
-    """Lines that belong to no diagnosis, from a TOML file with `[[line]]` tables."""
+    """Return lines without a diagnosis, from a TOML file with `[[line]]` tables."""
     table = _toml(text, name)
     _known(table, {"line"}, name)
     return _lines(_tables(table, "line", name), name)
@@ -193,7 +193,7 @@ def _test(text: str, name: str) -> Condition:
 
 
 def _value(text: str, scale: int) -> int:
-    # Of infinity, round raises OverflowError too.
+    # round(inf) raises OverflowError.
     hexadecimal = text.startswith("0x")
     value = int(text, 16) if hexadecimal else round(float(text.replace("_", "")) * scale)
     if value >= _MAX_VALUE:
@@ -219,7 +219,7 @@ def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
 
 
 def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
-    """Notes: `## title`, then what the logs look like, why it happens, what to do."""
+    """Yield entries from notes: `## title`, then typical lines, cause and solution."""
     for number, part in enumerate(re.split(r"^## +", text, flags=re.MULTILINE)[1:], 1):
         title, _, rest = part.partition("\n")
         sections = dict(_sections(rest))
@@ -252,7 +252,7 @@ def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
 
 
 def _literal_start(line: str) -> str:
-    """The template of a line, or of its start; not cut between a backslash and what it escapes."""
+    """Return the template of a line, cut to the maximal length but never inside an escape."""
     text = template.literal(line)[:_MAX_PLAIN]
     odd = (len(text) - len(text.rstrip("\\"))) % 2
     return text[:-1] if odd else text
@@ -265,7 +265,7 @@ def _sections(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _items(text: str) -> Iterable[str]:
-    """The lines of a list or a code block, without their marks."""
+    """Return the lines of a list or a code block, without their markers."""
     for line in text.splitlines():
         bare = re.sub(r"^\s*(?:[-*+]|[0-9]+[.)])\s+", "", line).strip().strip("`").strip()
         if len(bare) >= 6:

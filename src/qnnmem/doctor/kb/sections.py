@@ -11,7 +11,7 @@ _MARK = re.compile(r"^\s*(?:[-*+]|[0-9]+[.)])\s+")
 
 
 def section(entry: Entry, heading: str) -> str:
-    """The text below a heading, up to the next one; empty when there is none."""
+    """Return the text below a heading, up to the next heading; empty without that heading."""
     found = re.search(
         rf"^#+ *{re.escape(heading)} *$(.*?)(?=^#+ |\Z)",
         entry.body,
@@ -21,12 +21,12 @@ def section(entry: Entry, heading: str) -> str:
 
 
 def typical_lines(entry: Entry) -> tuple[str, ...]:
-    """The log lines that an entry shows: those of devices and of the SDK's tools."""
+    """Return the typical log lines of an entry: those of devices and of the SDK's tools."""
     return _lines_below(entry, "Typical Logs")
 
 
 def own_lines(entry: Entry) -> tuple[str, ...]:
-    """What this tool prints where a device gives no more than a code."""
+    """Return the lines that qnnmem prints where a device prints only a code."""
     return _lines_below(entry, "Printed by qnnmem")
 
 
@@ -36,7 +36,7 @@ def _lines_below(entry: Entry, heading: str) -> tuple[str, ...]:
 
 
 def root_cause(entry: Entry, sentences: int = 2) -> str:
-    """Why it happens, in the first sentences of what the entry says; a list becomes one of them."""
+    """Return the first sentences of an entry's root cause; a list becomes one sentence."""
     lines = section(entry, "Root Cause").strip().splitlines()
     items = [_MARK.sub("", line).strip() for line in lines if _MARK.match(line)]
     if items and len(items) == len([line for line in lines if line.strip()]):

@@ -1,4 +1,4 @@
-"""Which entries a line is like, when no entry knows it (BM25 over words).
+"""Entries that resemble a line which no entry knows (BM25 over words).
 
 words of a line:  identifiers split at case and underscore, other spellings put right,
                   numbers dropped, codes and hexadecimal kept
@@ -37,7 +37,7 @@ _CODES = range(1000, 31_000)
 
 
 class SimilarEntry(msgspec.Struct, frozen=True):
-    """An entry that a line resembles; nothing about it is confirmed."""
+    """An entry that resembles a line; the resemblance is no diagnosis."""
 
     entry: Entry
     score: float  # 0 to 1: the share of the line's words that the entry has, weighed by rarity
@@ -45,7 +45,7 @@ class SimilarEntry(msgspec.Struct, frozen=True):
 
 
 class FoundEntry(msgspec.Struct, frozen=True):
-    """An entry that somebody searched for, and the line of it that has most of the words."""
+    """An entry found by a search, and its line that contains most of the words."""
 
     entry: Entry
     score: float
@@ -53,7 +53,7 @@ class FoundEntry(msgspec.Struct, frozen=True):
 
 
 def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
-    """The entries in which the words stand, in whatever part of them, best first."""
+    """Return the entries that contain the words in any part, best first."""
     searched = Ranker(tuple(entries), _everything)
     found = {one.entry.id: one for one in searched.rank(text, len(entries), 0.0, least=1)}
     least = _NEAR_BEST * max((one.score for one in found.values()), default=0.0)
@@ -71,7 +71,7 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 
 
 def _place(asked: str, entry: Entry) -> int:
-    """Where an entry has the words as they are asked: the lower, the more it is about them."""
+    """Return a rank for the exact words: 0 in the id, 1 in the title, 2 in the root cause."""
     if "-".join(asked.split()) == entry.id:
         return 0
     if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
@@ -87,12 +87,12 @@ def _place(asked: str, entry: Entry) -> int:
 def rank(
     text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
 ) -> tuple[SimilarEntry, ...]:
-    """The entries that a line is most like; none if it is no more like them than any line is."""
+    """Return the entries most like a line; none if the likeness is no more than chance."""
     return ranker(tuple(entries)).rank(text, limit, threshold)
 
 
 def words(text: str) -> list[str]:
-    """What is compared of a text."""
+    """Return the words of a text that are compared."""
     found = []
     for word in _WORD.findall(text):
         if word[0].isdigit():
@@ -108,27 +108,27 @@ def words(text: str) -> list[str]:
 
 
 class _Index(msgspec.Struct, frozen=True):
-    """Entries by word; the value of a word for an entry is worked out once."""
+    """Entries by word, with the weight of each word in an entry."""
 
     words: tuple[frozenset[str], ...]
     holders: Mapping[str, Sequence[tuple[int, float]]]
     counts: Mapping[str, int]  # of entries that have the word
 
     def weight(self, word: str) -> float:
-        """How rare a word is among the entries."""
+        """Return the inverse document frequency of a word among the entries."""
         have = self.counts.get(word, 0)
         return math.log(1 + (len(self.words) - have + 0.5) / (have + 0.5))
 
 
 class Ranker:
-    """Ranks entries for many lines; lines with the same known words are ranked once."""
+    """Ranks entries for many lines; lines with the same known words share one result."""
 
     def __init__(
         self,
         entries: tuple[Entry, ...],
         texts: Callable[[Entry], Iterable[str]] | None = None,
     ) -> None:
-        """`texts` gives what an entry is found by; its lines and what they mean if left out."""
+        """`texts` yields the searchable texts of an entry: by default lines and their meaning."""
         self._entries, self._index = entries, _index(entries, texts or _texts)
         self._scores: dict[tuple[str, ...], list[tuple[int, float]]] = {}
 
@@ -140,7 +140,7 @@ class Ranker:
         *,
         least: int = _LEAST_WORDS,
     ) -> tuple[SimilarEntry, ...]:
-        """The entries that a line is most like, best first; at least so many words are shared."""
+        """Return the entries most like a line, best first; they share at least `least` words."""
         index = self._index
         asked = tuple(dict.fromkeys(words(text)))
         best = sum(index.weight(word) for word in asked) * (_K1 + 1)
@@ -156,7 +156,7 @@ class Ranker:
         return tuple(found)
 
     def best_line(self, text: str, found: SimilarEntry) -> str:
-        """The typical line or template of an entry that has most of the words."""
+        """Return the typical line or template of an entry that contains most of the words."""
         asked = set(words(text))
         lines = [*typical_lines(found.entry), *(line.text for line in found.entry.lines)]
         points = [sum(map(self._index.weight, asked.intersection(words(line)))) for line in lines]
@@ -179,7 +179,7 @@ class Ranker:
 
 @lru_cache(maxsize=4)
 def ranker(entries: tuple[Entry, ...]) -> Ranker:
-    """The ranker of these entries; asking for it takes as long as looking at all of them."""
+    """Return the cached ranker of these entries."""
     return Ranker(entries)
 
 
@@ -198,14 +198,14 @@ def _index(entries: Sequence[Entry], parts: Callable[[Entry], Iterable[str]]) ->
 
 
 def _texts(entry: Entry) -> Iterable[str]:
-    """The text an entry is found by: title, log lines and their meaning."""
+    """Yield the texts that unknown lines are compared with: title, log lines, their meaning."""
     yield entry.title
     yield from (line.text for line in entry.lines)
     yield entry.body.partition("## Solutions")[0]
 
 
 def _everything(entry: Entry) -> Iterable[str]:
-    """The text an entry is searched by; its title counts twice."""
+    """Yield the texts that a search covers; the title is included twice."""
     yield from (entry.id, entry.cause, entry.title, entry.body)
     yield from (line.text for line in entry.lines)
     yield from (*entry.remedies, *_texts(entry))

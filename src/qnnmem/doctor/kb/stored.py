@@ -1,4 +1,4 @@
-"""Logs that come with the package: real failures with their answers, and healthy runs."""
+"""Logs shipped with the package: real failures with their diagnoses, and healthy runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DECIDABLE = ("cause", "memory_only", "no")
 
 
 class StoredLog(msgspec.Struct, frozen=True):
-    """Lines of one run, and where they come from."""
+    """The lines of one run, and their source."""
 
     id: str
     source: str
@@ -34,13 +34,13 @@ class StoredFailure(StoredLog, frozen=True, kw_only=True):
 
 @cache
 def cases() -> tuple[StoredFailure, ...]:
-    """Every stored failure."""
+    """Return every stored failure."""
     return tuple(msgspec.json.decode(row, type=StoredFailure) for row in _rows("cases.jsonl"))
 
 
 @cache
 def healthy() -> tuple[StoredLog, ...]:
-    """Every stored log of a run that ended well, with the lines that look bad."""
+    """Return every stored log of a healthy run, suspicious lines included."""
     return tuple(msgspec.json.decode(row, type=StoredLog) for row in _rows("healthy.jsonl"))
 
 

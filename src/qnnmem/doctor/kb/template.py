@@ -62,7 +62,7 @@ _SHAPES = {
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A template ready for matching."""
+    """A parsed template."""
 
     text: str
     regex: str  # of bytes written as ASCII, in small letters: what `matcher` is made from
@@ -105,7 +105,7 @@ def parse(text: str) -> Template:
 
 
 def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
-    """What a template is made of, in small letters; named holes are noted."""
+    """Split a template into lower-case pieces and collect its named holes."""
     pieces: list[_Piece] = []
     for hole, choice, escaped, plain, stray in _PIECE.findall(text):
         if stray:
@@ -122,17 +122,17 @@ def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
 
 
 def _small(text: str) -> str:
-    """The letters that logs are made small by: those of ASCII."""
+    """Lower-case the ASCII letters only, as is done for logs."""
     return text.encode("utf-8").lower().decode("utf-8")
 
 
 def literal(line: str) -> str:
-    """The template that matches this text and nothing else."""
+    """Return the template that matches exactly this text."""
     return re.sub(r"([{}()\\])", r"\\\1", line)
 
 
 def _literal(plain: str) -> str:
-    """Matches UTF-8 text byte by byte; escapes whatever means something to the engine."""
+    """Return a pattern for UTF-8 text as bytes, with special characters escaped."""
     return "".join(re.escape(chr(b)) if b < 128 else f"\\x{b:02x}" for b in plain.encode("utf-8"))
 
 
@@ -150,7 +150,7 @@ def _hole(hole: str, holes: list[tuple[str, str]], text: str) -> _Piece:
 
 
 def _regex(pieces: Sequence[_Piece]) -> str:
-    """The pieces one after the other; each stands by what it took once the next can follow."""
+    """Return the regex of all pieces; a piece never gives back text once the next can follow."""
     bare = [_bare(pieces, index) for index in range(len(pieces))]
     out = []
     for index, (piece, regex) in enumerate(zip(pieces, bare, strict=True)):
@@ -163,7 +163,7 @@ def _regex(pieces: Sequence[_Piece]) -> str:
 
 
 def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[str]) -> str:
-    """A number or a choice that takes the first form after which the next piece can follow."""
+    """Return the regex of a number or a choice: its first form after which the next piece fits."""
     if not after:
         return regex
     if piece.sort == "hole" and after[0].sort == "text":
@@ -175,7 +175,7 @@ def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[
 
 
 def _bare(pieces: Sequence[_Piece], index: int) -> str:
-    """One piece as it may look; blanks beside a hole or a choice may be missing or many."""
+    """Return the regex of one piece; blanks beside a hole or a choice are optional."""
     sort, text, _ = pieces[index]
     if sort == "hole":
         return text
@@ -196,7 +196,7 @@ def _bare(pieces: Sequence[_Piece], index: int) -> str:
 
 
 def _anchors(runs: list[str]) -> tuple[str, ...]:
-    """The two longest fixed texts: a line cut in two usually leaves one of them whole."""
+    """Return the two longest fixed texts: a line cut in two usually keeps one of them whole."""
     plain = [run.strip() for run in runs]
     plain = sorted((run for run in plain if len(run) >= _MIN_ANCHOR), key=len, reverse=True)
     first = [run[:64] for run in plain[:1]]

@@ -1,1 +1,1 @@
-"""Reading logs: where they come from, which of their lines are known, and which belong together."""
+"""Read logs: find them, match their lines, and group lines that belong together."""

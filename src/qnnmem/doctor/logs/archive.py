@@ -1,4 +1,4 @@
-"""Archives of logs: what is in a zip or tar file.
+"""Archives of logs: the members of a zip or tar file.
 
     bugreport.zip -> its members -> logs named "bugreport.zip: FS/data/a.log", opened like files
 
@@ -46,7 +46,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The files in an archive by name, and what is not read of it."""
+    """The files in an archive by name, and the members that are not read."""
 
     members: dict[str, Member]
     left_out: tuple[LeftOut, ...]  # by name in the archive, which is empty for the rest of it
@@ -55,7 +55,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def archive_kind(path: str) -> str:
-    """What kind of archive that may hold logs a file of this machine is; empty for others."""
+    """Return the kind of a local archive that may hold logs; empty for other files."""
     try:
         with opened(path) as file:
             head = file.read(_HEAD)
@@ -72,7 +72,7 @@ def archive_kind(path: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """The archive and the member that a name stands for; None for every other name."""
+    """Split a name into archive and member; None for the name of anything else."""
     at = name.find(_BETWEEN)
     if at < 0 or os.path.lexists(name):
         return None
@@ -84,18 +84,18 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def name_of(archive: str, member: str) -> str:
-    """How a member is named everywhere; the archive itself without one."""
+    """Return the displayed name of a member; that of the archive without a member."""
     return f"{archive}{_BETWEEN}{member}" if member else archive
 
 
 def absolute(name: str) -> str:
-    """The same log for a worker in another folder."""
+    """Return the absolute name of a log, for a worker in another folder."""
     archive, member = split_name(name) or (name, "")
     return name_of(os.path.abspath(archive), member)  # noqa: PTH100
 
 
 def contents(path: str) -> Contents:
-    """What is in an archive; the last ones are kept as long as their files do not change."""
+    """Return the contents of an archive, cached while its file does not change."""
     try:
         state = os.stat(path)  # noqa: PTH116
         return _contents(path, (state.st_ino, state.st_mtime_ns, state.st_size))
@@ -104,7 +104,7 @@ def contents(path: str) -> Contents:
 
 
 def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
-    """Refuses logs that were packed to waste time: members of a zip may share their bytes."""
+    """Refuse decompression bombs among logs: members of a zip may share their bytes."""
     logs = [archive.members[name] for name in names]
     if not logs or logs[0].checksum is None:
         return  # a tar holds its members one by one, and a packed one is watched when unpacked
@@ -116,7 +116,7 @@ def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
 
 
 def detour(archive: Contents, names: Sequence[str]) -> int:
-    """Bytes that are unpacked again when members are read in this order."""
+    """Return the bytes that are decompressed again when members are read in this order."""
     if not archive.packed:
         return 0
     again = at = 0
@@ -127,7 +127,7 @@ def detour(archive: Contents, names: Sequence[str]) -> int:
 
 
 def opened(path: str) -> IO[bytes]:
-    """The file of an archive."""
+    """Open the file of an archive."""
     return open(path, "rb", opener=lambda path, _: open_regular(path))
 
 
@@ -148,7 +148,7 @@ def _contents(path: str, _state: tuple[int, int, int]) -> Contents:
 
 
 def _gathered(path: str, found: Iterator[tuple[str, Member | LeftOut]], packed: str) -> Contents:
-    """Members by name; the last of a name counts, as it does when an archive is unpacked."""
+    """Collect members by name; of equal names the last one counts, as when unpacking."""
     members: dict[str, Member] = {}
     left_out: list[LeftOut] = []
     count = letters = last = 0
@@ -173,7 +173,7 @@ def _too_long() -> str:
 
 
 def _shown(name: str) -> str:
-    """The name of a member as it is shown: no control characters, and never a URL."""
+    """Return the displayable name of a member: no control characters, and never a URL."""
     name = printable(name).replace("://", f":/{_UNSHOWN}/")
     return name.removeprefix("./") or _UNSHOWN
 
@@ -223,7 +223,7 @@ def _in_zip(path: str, file: IO[bytes]) -> Iterator[tuple[str, Member | LeftOut]
 
 
 def _why_not(info: Any) -> tuple[str, bool]:
-    """Why a member of a zip is not read, and whether it may be a log."""
+    """Return why a member of a zip is not read, and whether it may be a log."""
     mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "a link" if stat.S_ISLNK(mode) else kind_of(mode), False
@@ -237,14 +237,14 @@ def _why_not(info: Any) -> tuple[str, bool]:
 
 
 class _BoundedFile:
-    """A file of which nobody takes much at once: a list of members is held whole."""
+    """A file that refuses large reads, because a member list is held in memory as a whole."""
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
         self._path, self._file = path, file
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """At most as much as a list may have."""
+        """Read at most as many bytes as a member list may have."""
         if size > MAX_LIST:
             raise LoadError(self._path, _too_long())
         return self._file.read(size if size >= 0 else MAX_LIST)

@@ -1,4 +1,4 @@
-"""Which process a session without one belongs to.
+"""Attribute sessions without a process id to a process.
 
 Kernel lines and program output carry no process id. Where exactly one process failed close by, they
 are about it: the kernel says why a mapping failed, the program only that it did. Nothing is decided
@@ -14,7 +14,7 @@ from qnnmem.doctor.logs.session import NEAR, LogSession
 
 
 class Attribution:
-    """Gives sessions without a process to the one process that failed close by.
+    """Assigns each session without a process to the only process that failed close by.
 
     Closed sessions are held back until their neighbours are known. What is held does not grow with
     the log: of two neighbours nothing depends but that there are two, and what is owed to a process
@@ -31,7 +31,7 @@ class Attribution:
     def put(
         self, closed: Iterable[LogSession], still_open: Iterable[LogSession]
     ) -> Iterator[LogSession]:
-        """Takes closed sessions; hands out those that are settled."""
+        """Take closed sessions and yield those that are settled."""
         for session in closed:
             if session.pid:
                 self._named.append((session.first, session.last, session))
@@ -52,7 +52,7 @@ class Attribution:
     def _near(
         self, session: LogSession, growing: Iterable[LogSession]
     ) -> tuple[list[LogSession], bool]:
-        """Up to two processes that failed close by, and whether one may still come close."""
+        """Return up to two processes that failed nearby, and whether a growing one may get near."""
         near = []
         for first, last, other in self._named:
             if first - session.last <= NEAR and session.first - last <= NEAR:
@@ -69,7 +69,7 @@ class Attribution:
         return near[:2], undecided
 
     def _settle_nameless(self, growing: list[LogSession]) -> Iterator[LogSession]:
-        """Joins each to its one neighbour; without one it stands for itself."""
+        """Join each nameless session to its only neighbour; yield it unless it has exactly one."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
             near, undecided = ([], False) if session.crowded else self._near(session, growing)
@@ -82,7 +82,7 @@ class Attribution:
         self._nameless = left
 
     def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
-        """Joins a session to its process; to one that still grows when it is over."""
+        """Join a session to its process; wait until a process that still grows is closed."""
         if not any(to is other for other in growing):
             to.join(session)
             return
@@ -91,7 +91,7 @@ class Attribution:
             owed.join(session)
 
     def _hand_out(self, earliest: int | None) -> Iterator[LogSession]:
-        """Named sessions that no nameless one can join any more."""
+        """Yield named sessions that no nameless session can join any more."""
         left = []
         for row in sorted(self._named, key=lambda row: row[0]):
             if earliest is not None and earliest <= row[1] + NEAR:

@@ -35,7 +35,7 @@ _PIECE = re.compile(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
 class CompiledEngine:
-    """Compiled code: all texts in one pass, and only lines of ours come out of it."""
+    """The engine in C: it searches all texts in one pass and reports only relevant lines."""
 
     name = "compiled"
 
@@ -65,7 +65,7 @@ class CompiledEngine:
     def lines(
         self, buffer: bytes | bytearray, low: int, high: int, memory: LineMemory
     ) -> list[PlaceOfLine]:
-        """Lines with a text of a message, or with one of failure and a word of ours."""
+        """Return lines with a message text, or with both a failure word and a QNN word."""
         if not isinstance(memory, CompiledMemory):
             raise TypeError("the memory of another engine")
         return self._looked(buffer, low, high).lines(memory, buffer, low, high)
@@ -77,19 +77,19 @@ class CompiledEngine:
         return self._looked_for
 
     def memory(self) -> CompiledMemory:
-        """Messages by their letters."""
+        """Return an empty memory of messages."""
         return CompiledMemory(self._library)
 
     def scan(self, buffer: bytes | bytearray, low: int, high: int) -> list[tuple[int, int]]:
-        """All anchors in one pass."""
+        """Return all anchors found in one pass."""
         return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
 
     def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
-        """All names in one pass, which ends at the first."""
+        """Return whether any name occurs; the pass ends at the first."""
         return self._of("names", buffer, low, high).any_in(buffer, low, high)
 
     def newlines(self, buffer: bytes | bytearray, low: int, high: int) -> int:
-        """How many lines end between two places."""
+        """Return the number of line ends between two places."""
         if high - low <= _FEW:
             return buffer.count(b"\n", low, high)
         return int(self._library.texts_newlines(_address(buffer, low), high - low))
@@ -103,7 +103,7 @@ class CompiledEngine:
 
 
 class CompiledMemory:
-    """Messages that were met before, in C."""
+    """Known messages, stored in C."""
 
     def __init__(self, library: Any) -> None:
         self.full = False
@@ -117,15 +117,15 @@ class CompiledMemory:
             self._library.memory_free(made)
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """A dull line."""
+        """Remember a line without findings."""
         self._keep(raw[body:], style, 0)
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Have such messages told by a number."""
+        """Remember messages like this one under a number."""
         return self._keep(message, style, number)
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Forget all messages."""
         self._library.memory_clear(self.made)
         self.full = False
 
@@ -139,7 +139,7 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Texts in small letters, by kind; looked for are bytes of each that a sample has least of."""
+    """Lower-case texts by kind; each is searched by the bytes that are rarest in a sample."""
 
     def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)
@@ -160,7 +160,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Ends and numbers of the texts; one that a line holds again within `apart` is left out."""
+        """Return end and number of each text; repeats in a line within `apart` are left out."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told
@@ -174,12 +174,12 @@ class FixedTexts:
         return out
 
     def any_in(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
-        """Whether one of the texts is there."""
+        """Return whether one of the texts occurs."""
         return bool(self._library.texts_any(self.made, _address(buffer, low), high - low))
 
 
 class LookedFor:
-    """Anchors and words of failure, the words that count beside them, and the messages."""
+    """The search set: anchors, failure words, the words required beside them, and messages."""
 
     def __init__(self, library: Any, texts: Sequence[FixedTexts], messages: _Messages) -> None:
         self._library, self._texts, self._messages = library, texts, messages
@@ -189,7 +189,7 @@ class LookedFor:
     def lines(
         self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int
     ) -> list[PlaceOfLine]:
-        """Lines that may hold something known or tell of a failure; one starts at `low`."""
+        """Return lines that may hold a known text or report a failure; a line starts at `low`."""
         out: list[PlaceOfLine] = []
         start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
         data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
@@ -207,7 +207,7 @@ _Numbers = ctypes.POINTER(_Number)
 
 
 class _Messages(ctypes.Structure):
-    """As in C."""
+    """Same layout as in C."""
 
     _fields_ = (
         *((name, _Numbers) for name in ("of_anchor", "messages", "of_message", "ends")),
@@ -216,13 +216,13 @@ class _Messages(ctypes.Structure):
 
 
 class _Looked(ctypes.Structure):
-    """As in C."""
+    """Same layout as in C."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in _FOR_LINES), ("messages", _Messages))
 
 
 def _messages(knowledge: Knowledge) -> _Messages:
-    """The fixed texts of all templates, and of which templates each anchor is."""
+    """Return the fixed texts of all templates, and the templates of each anchor."""
     of_anchor, messages, of_message, ends = [0], list[int](), [0], list[int]()
     joined = bytearray()
     for templates in knowledge.anchors.values():
@@ -238,7 +238,7 @@ def _messages(knowledge: Knowledge) -> _Messages:
 
 
 def _fixed(template: str) -> Iterator[bytes]:
-    """What stands between the holes of a template, choices with a NUL between their texts."""
+    """Yield the texts between the holes of a template; the texts of a choice are NUL-separated."""
     run = ""
     for escaped, choice, hole, plain in _PIECE.findall(template):
         if not (choice or hole):
@@ -251,14 +251,14 @@ def _fixed(template: str) -> Iterator[bytes]:
 
 
 def _bare(texts: Sequence[str]) -> Iterator[bytes]:
-    """Texts without the blanks beside them, if one of them must be there."""
+    """Yield the texts stripped of blanks and joined by NUL, unless one of them is empty."""
     bare = [text.strip(" \t") for text in texts]
     if all(bare):
         yield "\0".join(bare).encode().lower()
 
 
 def _address(buffer: bytes | bytearray, low: int) -> Any:
-    """What C takes for the bytes from a place on, as long as the caller holds the buffer."""
+    """Return a C pointer to the bytes from an offset on; the caller must hold the buffer."""
     if isinstance(buffer, bytearray):
         return ctypes.byref(ctypes.c_char.from_buffer(buffer, low)) if low < len(buffer) else b""
     return buffer[low:] if low else buffer
@@ -266,7 +266,7 @@ def _address(buffer: bytes | bytearray, low: int) -> Any:
 
 @cache
 def _load() -> Any:
-    """The compiled code; ImportError where there is none."""
+    """Load the compiled code; raise ImportError if there is none."""
     library = load_library(TEXTS, _OBJECT)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     library.texts_new.restype = pointer

@@ -1,4 +1,4 @@
-"""Logs inside of something else: escaped, in JSON, in markup, pasted through a chat.
+"""Logs wrapped in another format: escaped, in JSON, in markup, pasted from a chat.
 
 What a log is wrapped into is decided once, by its first bytes; a log that is not is read as it is.
 Else its lines are taken out in pieces of bounded size, each byte a fixed number of times:
@@ -58,7 +58,7 @@ _SEQUENCE = re.compile(
 
 
 def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
-    """What takes a log that begins so out of its wrapping; nothing for most."""
+    """Return the steps that unwrap a log with these first bytes; none for most logs."""
     head = head[:LOOKED_AT]
     steps: list[Step] = []
     if b"\n" not in head and head.rstrip(b"\r").count(b"\r") > 1:
@@ -89,7 +89,7 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
 
 
 def steps_of_growing(head: bytes) -> tuple[Step, ...] | None:
-    """The same for a log of which only this is written yet; None where its first line must end.
+    """Return the same steps for a log still being written; None until its first line is complete.
 
     A collector writes lines of JSON, which the first of them tells. Every other wrapping is one of
     a whole text, which is told by more.
@@ -105,7 +105,7 @@ def _ends_of_lines(data: bytes) -> bytes:
 
 
 def wide_name(head: bytes) -> str:
-    """Which UTF-16 without a mark it is: half of the bytes of most letters are NUL."""
+    """Return the UTF-16 variant of text without a byte order mark; empty if it is not UTF-16."""
     for odd, name in ((1, "utf-16-le"), (0, "utf-16-be")):
         if (
             len(head) > 8
@@ -117,7 +117,7 @@ def wide_name(head: bytes) -> str:
 
 
 def _is_json(head: bytes) -> bool:
-    """Whether the first line is an object or a list, and says something as one."""
+    """Return whether the first line is a JSON object or list that holds a message."""
     first, end, _ = head.lstrip().partition(b"\n")
     if not _begins_as_json(first):
         return False
@@ -130,7 +130,7 @@ def _begins_as_json(first: bytes) -> bool:
 
 
 def _is_escaped(head: bytes) -> bool:
-    """Whether ends of lines are written out, and hardly one is there."""
+    """Return whether most line ends are written as escape sequences."""
     written = head.count(b"\\n")
     return written > 0 and written >= 2 * head.rstrip(b"\n").count(b"\n")
 
@@ -146,7 +146,7 @@ def _escape(found: re.Match[bytes]) -> bytes:
 
 
 def _unmarked(data: bytes) -> bytes:
-    """Text of markup; what is in angle brackets of one letter is a level of QNN."""
+    """Remove markup tags and entities; a single letter in angle brackets is a QNN level."""
     if b"<" in data:
         data = _TAG.sub(b"", _BREAK.sub(b"\n", data))
     if b"&" not in data:
@@ -159,7 +159,7 @@ def _unmarked(data: bytes) -> bytes:
 
 
 class Unwrapping:
-    """Bytes of a wrapped log, handed out as lines of the log inside."""
+    """A reader of a wrapped log that yields the lines of the log inside."""
 
     def __init__(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
         self._read, self._steps = read, steps
@@ -171,7 +171,7 @@ class Unwrapping:
         self._places: list[tuple[int, int]] = [(1, 1)]
 
     def readinto(self, view: memoryview) -> int:
-        """Fills the view as far as it can; 0 at the end."""
+        """Fill the view as far as possible; return 0 at the end."""
         while not self._left and not self._ended:
             data = self._read(_CHUNK)
             self._ended = not data
@@ -182,13 +182,13 @@ class Unwrapping:
         return got
 
     def shift(self, number: int) -> int:
-        """What to add to the number of a line of the log for that of its line in the file."""
+        """Return the difference between a line's number in the file and in the log."""
         at = max(bisect_right(self._starts, number) - 1, 0)
         line, pace = self._places[at]
         return line + pace * max(number - self._starts[at], 0) - number
 
     def _taken(self) -> bytes:
-        """Lines of the log in what was read; what is cut off waits for the rest."""
+        """Return the unwrapped lines of the data read so far; an incomplete line waits."""
         data = self._carry
         stop = len(data) if self._ended else data.rfind(b"\n") + 1
         if not stop and len(data) >= _LONGEST:
@@ -217,7 +217,7 @@ class Unwrapping:
         return data
 
     def _go(self, line: int, pace: int) -> None:
-        """Notes that the next line of the log is of this line of the file."""
+        """Record the line of the file that the next line of the log comes from."""
         if self._inside + self.shift(self._inside) == line and self._places[-1][1] == pace:
             return
         self._starts.append(self._inside)
@@ -227,7 +227,7 @@ class Unwrapping:
 
 
 def _safe(data: bytes) -> int:
-    """Where a long line can be cut: in no escape, tag, entity or letter, and near its end."""
+    """Return where a long line can be cut: outside escapes, tags and characters, near its end."""
     tail = data[-_TAIL:]
     open_end = _OPEN_END.search(tail)
     # What began before the tail is none of them.

@@ -1,4 +1,4 @@
-"""What stands before the message of a line: who wrote it, when, and how serious it is.
+"""The head of a line before its message: process, time and level.
 
 Every line is looked at for itself: a bug report holds logcat, kernel and program output in one
 file.
@@ -16,7 +16,7 @@ from qnnmem.doctor.logs import outer
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The head of one line; what it does not say is None or empty."""
+    """The head of one line; missing fields are None or empty."""
 
     style: str
     time: float | None = None  # seconds, good for differences only
@@ -83,7 +83,7 @@ _SPDLOG = (
     rb"\[(trace|debug|info|warning|error|critical)\][ \t]*"
 )
 
-# What logcat writes, up to the level.
+# The head of a logcat line, up to the level.
 LOGCAT = re.compile(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
@@ -97,7 +97,7 @@ _HEAD = 512
 
 @cache
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Compiled when first needed: a log has few of these styles, and a small one is read soon."""
+    """Compile a pattern at first use: a log has few of these styles."""
     return re.compile(pattern)
 
 
@@ -106,7 +106,7 @@ def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
 
 
 def process_of(line: bytes) -> tuple[int | None, float | None]:
-    """Process and time of a line; the same as `parse` says, sooner for what logcat writes."""
+    """Return process and time of a line like `parse`, but faster for logcat lines."""
     if match := LOGCAT.match(line):
         return process_in(match)
     head = parse(line)
@@ -114,13 +114,13 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 
 
 def process_in(match: re.Match[bytes]) -> tuple[int, float]:
-    """Process and time of a line in which `LOGCAT` was found."""
+    """Return process and time from a match of `LOGCAT`."""
     second, part, pid = match.groups()
     return int(pid), second_of(second) + int(part) / 1000
 
 
 def parse(line: bytes) -> Header:
-    """The head of a line, as far as it has one.
+    """Parse the head of a line; fields that it lacks stay None or empty.
 
     A glance at the first bytes saves trying, and compiling, patterns that cannot match. No head is
     longer than a few hundred bytes, and what follows costs nothing.
@@ -135,7 +135,7 @@ def _parsed(line: bytes) -> Header:
 
 
 def _strict(line: bytes) -> Header:
-    """The head that a line begins with."""
+    """Return the head at the very start of a line; style "plain" without one."""
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)
@@ -159,7 +159,7 @@ def _strict(line: bytes) -> Header:
 
 
 def _relayed(head: Header, line: bytes) -> Header:
-    """The head of the message, if that is a line of another program with one of its own."""
+    """Return the inner head if the message is a relayed line of another program."""
     said = _strict(line[head.body :])
     if head.style == "kernel" and said.style == "journal":
         # Programs write to the log of the kernel, too; a journal names the machine before them.
@@ -180,7 +180,7 @@ _MARKS = 12  # before a message
 
 
 def _behind(line: bytes, timed: bool = False) -> Header:
-    """The head of a line behind marks of others, or what these tell; `timed` ones behind a time."""
+    """Return the head after marks of other programs, or the fields of those marks alone."""
     at, time, level, pid = 0, None, "", None
     for _ in range(_MARKS):
         found = outer.step(line, at, timed or bool(level))
@@ -200,7 +200,7 @@ def _behind(line: bytes, timed: bool = False) -> Header:
 
 
 def _placed(said: Header, at: int, time: float | None, pid: int | None, level: str) -> Header:
-    """A head behind others; its own time and process count first."""
+    """Return a head found after other marks; its own time and process take precedence."""
     return msgspec.structs.replace(
         said,
         body=at + said.body,
@@ -304,7 +304,7 @@ def _when(match: re.Match[bytes]) -> float:
 
 @lru_cache(maxsize=64)
 def second_of(text: bytes) -> int:
-    """Seconds of `MM-DD HH:MM:SS`; many lines share one."""
+    """Return the seconds of `MM-DD HH:MM:SS`, cached because many lines share them."""
     month, day, hour, minute, second = map(
         int, (text[:2], text[3:5], text[6:8], text[9:11], text[12:])
     )
@@ -335,7 +335,7 @@ _LOOKS = {
 
 
 def look(start: bytes) -> str:
-    """What a log looks like by its first lines, whatever it says."""
+    """Return the apparent format of a log from its first lines."""
     if b"Traceback (most recent call last)" in start:
         return "a Python traceback"
     styles = Counter(parse(line).style for line in start.splitlines() if line.strip())
@@ -345,7 +345,7 @@ def look(start: bytes) -> str:
 
 _MARKED = 200  # bytes of a line that are looked at
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
-# Words by which a line gives away the program behind it, most telling first; no digit but 0.
+# Words that identify the program that wrote a line, most specific first; no digit but 0.
 _PRODUCERS = (
     ("kernel", (b"qcom,fastrpc", b"remoteproc", b"arm-smmu", b"kernel:", b"adsprpc: comm")),
     (
@@ -367,7 +367,7 @@ _PRODUCERS = (
 
 
 def producer(line: bytes) -> str:
-    """The program that wrote a line, by its words; `other` when they do not tell."""
+    """Return the program that wrote a line, judged by its words; `other` if unknown."""
     line = line[:_MARKED]
     head = LOGCAT.match(line)  # in which there are no words
     text = line[head.end() if head else 0 :].translate(_ONES).replace(b"10", b"1")

@@ -1,4 +1,4 @@
-"""A line of a log that holds something known."""
+"""A line of a log that matches a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of JSON as lines of a log: the message of each, with its time, level and process.
+"""Convert lines of JSON to log lines: each message with its time, level and process.
 
 Every logger has names of its own for these. An object without a message is left as it is, and so is
 what is no JSON; an object that holds others, as services export them, is looked through.
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def lines_of_json(data: bytes) -> bytes:
-    """The same lines with messages in place of objects; no end of a line is lost."""
+    """Return the lines with JSON objects replaced by messages; every line end is kept."""
     return b"\n".join(map(_line, data.split(b"\n")))
 
 
@@ -69,7 +69,7 @@ def _line(line: bytes) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """Names in an object that count, best first."""
+    """The relevant names in an object, best first."""
 
     messages: tuple[str, ...]
     more: tuple[str, ...]
@@ -90,7 +90,7 @@ _kept_shape = lru_cache(maxsize=256)(_shape)
 
 
 def _usual(value: dict[str, Any]) -> str | None:
-    """What an object says that has one message, which is text; None for every other."""
+    """Return the line of an object with one plain text message; None for other objects."""
     shape = _kept_shape(tuple(value))
     if not shape.messages or type(text := value[shape.messages[0]]) is not str:
         return None
@@ -100,7 +100,7 @@ def _usual(value: dict[str, Any]) -> str | None:
 
 
 def _records(value: Any, depth: int) -> Iterator[str]:
-    """The messages in a value, in its order."""
+    """Yield the messages in a value, in their order."""
     if depth > _DEPTH:
         return
     if isinstance(value, list):
@@ -122,7 +122,7 @@ def _records(value: Any, depth: int) -> Iterator[str]:
 
 
 def _said(value: dict[str, Any], text: str, depth: int) -> Iterator[str]:
-    """A message behind a head that tells what the object does; or what is in it, if it is JSON."""
+    """Yield a message with a head made of the object's fields; nested JSON is unpacked instead."""
     if text[:2] in _INSIDE:
         try:
             inside = list(_records(_decode(text), depth + 1))
@@ -176,7 +176,7 @@ def _kept_level(text: str) -> str:
 def _is_text(value: Any) -> bool:
     if isinstance(value, str):
         return True
-    # A journal writes a message with other bytes than letters as a list of numbers.
+    # A journal writes a message as a list of numbers if it holds other bytes than text.
     return isinstance(value, list) and bool(value) and all(_is_byte(one) for one in value[:64])
 
 

@@ -1,4 +1,4 @@
-"""Engines and shapes of a knowledge base, made once: that takes longer than to read a small log."""
+"""Cached engines and shapes of a knowledge base; making them takes longer than a small log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.doctor.logs.shapes import ShapesByEngine
 
 
 class KeptEngines:
-    """A knowledge base with the engines that it was searched with and the shapes of lines seen."""
+    """A knowledge base with its search engines and the line shapes seen so far."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.knowledge = knowledge
@@ -18,14 +18,14 @@ class KeptEngines:
         self._engines: dict[str | None, Engines] = {}
 
     def engines(self, asked: str | None) -> Engines:
-        """Those of this name, or the best ones at hand."""
+        """Return the engines with this name, or the best available ones."""
         if asked not in self._engines:
             self._engines[asked] = Engines(self.knowledge, asked)
         return self._engines[asked]
 
 
 class _Last(threading.local):
-    """One for each thread: an engine has memory of its own while it scans."""
+    """The last cache of each thread: an engine has scratch memory of its own while it scans."""
 
     kept: KeptEngines | None = None
 
@@ -34,7 +34,7 @@ _LAST = _Last()
 
 
 def kept_engines(knowledge: Knowledge) -> KeptEngines:
-    """What this thread has for a knowledge base; the last one is kept."""
+    """Return this thread's cache for a knowledge base; only the last one is kept."""
     kept = _LAST.kept
     if kept is None or kept.knowledge is not knowledge:
         kept = _LAST.kept = KeptEngines(knowledge)

@@ -1,4 +1,4 @@
-"""Whether a file that was named is a log at all, by its first bytes, unpacked."""
+"""Check by its first unpacked bytes that a named file is a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TELLING = 64  # bytes: a writer may begin with less than a line
 
 
 def without_other_kinds(found: FoundLogs) -> FoundLogs:
-    """The logs that are text; the first other file is refused where nothing else was named."""
+    """Return the logs that are text; refuse the first other file if no text was named."""
     kept: list[Stream] = []
     refused: list[LoadError] = []
     for stream in found.streams:
@@ -32,7 +32,7 @@ def without_other_kinds(found: FoundLogs) -> FoundLogs:
 
 
 def _refusal(name: str) -> LoadError | None:
-    """Why a file is no log; what is no ordinary file of this machine is left to its reader."""
+    """Return why a file is no log; URLs and special files are left to their reader."""
     if name == "-":
         return _piped()
     if not os.path.isfile(name):  # noqa: PTH113 - a name that may be a URL
@@ -54,7 +54,7 @@ def _refusal(name: str) -> LoadError | None:
 
 
 def _piped() -> LoadError | None:
-    """The same for standard input, of which nothing is taken; what came so far must tell."""
+    """Check standard input without consuming it; only the bytes that have arrived count."""
     try:
         file = standard_input()
         head = file.peek(_LOOKED_AT) if hasattr(file, "peek") else None

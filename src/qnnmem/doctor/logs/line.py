@@ -1,4 +1,4 @@
-"""One line of a log against the templates whose fixed text it holds."""
+"""Match one line of a log against the templates whose fixed text it holds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB"
 
 WORDY = ("word", "text")  # types of holes that catch no number
 
-# The number of a line template, and what its holes caught.
+# The number of a line template, and the values of its holes.
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
 _LEVELLED = ("tool", "level")  # styles of heads that hold a level and nothing else
@@ -25,7 +25,7 @@ _COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 def bare_line(line: bytes) -> bytes:
-    """A line without colours, NUL bytes and its end."""
+    """Return a line without colours, NUL bytes and its line end."""
     if b"\x1b" in line:
         line = _COLOUR.sub(b"", line)
     if b"\0" in line:
@@ -34,7 +34,7 @@ def bare_line(line: bytes) -> bytes:
 
 
 def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
-    """Which of these templates the text matches, with what their holes caught."""
+    """Return the templates that the text matches, with the captured values."""
     found: list[Found] = []
     plains, low = knowledge.plain, text.lower()
     for index in lines:
@@ -54,7 +54,7 @@ def read_failure(
     alone: bool = False,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
 ) -> list[Found]:
-    """What a line that no template matches as it is written tells of a failure.
+    """Return the failure that a line reports which matches no template as it is written.
 
     `wrapped` gives the line together with others that it may be a piece of.
     """
@@ -81,13 +81,13 @@ def read_failure(
 
 
 def _said(text: bytes) -> bytes:
-    """A line without its level: `[ERROR] mem alloc failed` is not the name of a code."""
+    """Return a line without its level: `[ERROR] mem alloc failed` is not the name of a code."""
     head = header.parse(text)
     return text[head.body :] if head.style in _LEVELLED else text
 
 
 def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
-    """What was read of a line, as the lines of the base that stand for it."""
+    """Map a failure read from a line to the entries of the base that represent it."""
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
     found: list[Found] = [] if stage is None else [(stage, caught)]
@@ -97,7 +97,7 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
-    """What a line says of LPAI, with the sizes that it states."""
+    """Map the LPAI topic of a line, with the sizes it states, to its entry of the base."""
     sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
     name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
     number = knowledge.reads.get(name)
@@ -107,7 +107,7 @@ def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
 def said_beside(
     knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
 ) -> list[Found]:
-    """The code in the line of a failed call of which templates know only the call; LPAI's words."""
+    """Return the code and the LPAI words in the line of a known call, which templates ignore."""
     code = _code(knowledge, found, text)
     about = _lpai_beside(knowledge, found, text) if failing else []
     return [*about, *([code] if code else ())]
@@ -132,7 +132,7 @@ def _lpai_beside(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> l
 
 
 def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:
-    """The code of a failed call, where the line below that of the call is nothing but a code."""
+    """Return the code of a failed call if the next line is nothing but a code."""
     asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
     if asked is None or any(index in knowledge.excused for index, _ in found):
         return []
@@ -141,7 +141,7 @@ def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> li
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
-    """Where a template that a text matches begins in it."""
+    """Return where a template begins in a text that it matches."""
     if plain := knowledge.plain[index]:
         return low.find(plain)
     hit = knowledge.matcher(index).search(text, low)
@@ -149,7 +149,7 @@ def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
 
 
 def number(text: bytes, kind: str) -> int:
-    """A captured number; sizes become bytes."""
+    """Return a captured number; sizes are converted to bytes."""
     if text.isdigit():  # as most are
         return int(text) * SCALES.get(kind, 1)
     if kind in ("KB", "MB", "GB"):

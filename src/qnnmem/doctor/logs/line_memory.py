@@ -1,4 +1,4 @@
-"""What engines should know of lines that they named before: dull ones, and messages with a number.
+"""Lines that engines reported before: dull lines, and messages with a number.
 
 Logs say the same things over and over. A dull line need not be named again, and of a message that
 was looked at once the engine tells its number, so that nobody looks at it a second time.
@@ -26,25 +26,25 @@ _ONE_DIGIT = bytes.maketrans(_DIGITS, b"1" * 10)
 
 
 class LineMemory(Protocol):
-    """What an engine should know of lines that it named before."""
+    """A memory of lines, which lets an engine skip or recognise them."""
 
     full: bool  # whether nothing more can be kept
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """A dull line: so are all with other numbers but for zero, or with any `by_letters`."""
+        """Remember a dull line; `by_letters` ignores all digits, else only nonzero numbers."""
         ...
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Have messages that differ in digits only told by a number, if that can be."""
+        """Remember messages equal up to digits under a number; return whether that was possible."""
         ...
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Forget all lines."""
         ...
 
 
 class LettersMemory:
-    """The memory of engines that have none of their own."""
+    """The memory of engines that have no memory of their own."""
 
     def __init__(self) -> None:
         self.full = False
@@ -52,12 +52,12 @@ class LettersMemory:
         self._numbers: dict[tuple[bytes, int], int] = {}
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Only by its letters."""
+        """Remember a dull line by its letters alone."""
         if by_letters and len(self._dull) < _MOST and len(raw) <= _LONGEST:
             self._dull.add(without_digits(raw))
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Have such messages told by a number."""
+        """Remember messages like this one under a number."""
         self.full = self.full or len(self._numbers) >= _MOST
         if self.full or len(message) > _LONGEST:
             return False
@@ -65,17 +65,17 @@ class LettersMemory:
         return True
 
     def clear(self) -> None:
-        """Forget all of it."""
+        """Forget all lines."""
         self._dull.clear()
         self._numbers.clear()
         self.full = False
 
     def is_dull(self, letters: bytes) -> bool:
-        """Whether lines with these letters are."""
+        """Return whether lines with these letters are dull."""
         return letters in self._dull
 
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
-        """A line with what is known of it."""
+        """Return a line with everything remembered about it."""
         head = LOGCAT.match(raw)
         if head is None:
             return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0
@@ -85,12 +85,12 @@ class LettersMemory:
 
 
 def without_digits(line: bytes) -> bytes:
-    """A line without most of what differs in its head."""
+    """Return a line without digits, which are most of the differences between heads."""
     return line.translate(None, _DIGITS)
 
 
 def digits_alike(message: bytes) -> bytes:
-    """What messages have in common that differ in their digits; the 0 of 0x is none."""
+    """Return a message with every digit replaced, except the 0 of 0x."""
     if b"0x" in message:
         message = message.replace(b"0x", b"\nx")  # no line holds an end of line
     if b"0X" in message:

@@ -1,4 +1,4 @@
-"""What a failing line of LPAI is about, and which sizes it states.
+"""The topic of a failing line of LPAI, and the sizes that it states.
 
 LPAI allocates nothing, so most of its failures are about the client's buffers: where they start,
 how large they are, whether TCM has room for them. The words are rules in `kb/words.toml`.
@@ -36,7 +36,7 @@ class LpaiWords(msgspec.Struct, frozen=True):
 
 
 def lpai_words(low: bytes) -> LpaiWords | None:
-    """What a failing line in small letters says of LPAI; None when it is not about LPAI."""
+    """Return the topic and sizes of a failing lower-case line; None if it is not about LPAI."""
     if not words.rule("lpai").search(low):
         return None
     topics = (one.name for one in words.rules("lpai ") if one.search(low))
@@ -50,7 +50,7 @@ def lpai_words(low: bytes) -> LpaiWords | None:
 
 
 def _other(low: bytes, wanted: re.Match[bytes] | None) -> int | None:
-    """The size that a line states beside the one that is needed, where there are just these two."""
+    """Return the only other size that a line states beside the needed size, else None."""
     if wanted is None:
         return None
     others = [one for one in _SIZES.finditer(low) if one.start(1) != wanted.start(1)]

@@ -22,7 +22,7 @@ _LOCAL, _LOCAL_SIZE = b"PK\x03\x04", 30  # what stands before the data of a memb
 
 
 def open_member(name: str, path: str, member: str) -> MemberFile:
-    """A file of an archive; `name` is what notes and errors call it."""
+    """Open a file of an archive; `name` is used in notes and errors."""
     archive = contents(path)
     found = archive.members.get(member)
     if found is None:
@@ -38,7 +38,7 @@ def open_member(name: str, path: str, member: str) -> MemberFile:
 
 
 class _MemberBytes(io.RawIOBase):
-    """The bytes of a member; where they break off, a note says so."""
+    """The bytes of a member; a note reports where they break off."""
 
     def __init__(self, name: str, member: Member, read: ReadInto) -> None:
         self.name, self.member = name, member
@@ -47,7 +47,7 @@ class _MemberBytes(io.RawIOBase):
 
     @property
     def taken(self) -> int:
-        """Bytes of the archive that were needed so far."""
+        """Bytes of the archive read so far."""
         raise NotImplementedError
 
     def readable(self) -> bool:
@@ -83,7 +83,7 @@ class _MemberBytes(io.RawIOBase):
 
 
 class _Reached(_MemberBytes):
-    """A member of a zip, or of a tar that is not packed."""
+    """A member of a zip, or of an uncompressed tar."""
 
     def __init__(self, name: str, member: Member, file: IO[bytes]) -> None:
         self._file: Any = file
@@ -101,7 +101,7 @@ class _Reached(_MemberBytes):
         return self.member.packed - self._rest
 
     def read(self, size: int = -1, /) -> bytes:
-        """Packed bytes, and none of the next member."""
+        """Read packed bytes, never beyond this member."""
         data: bytes = self._file.read(min(size, self._rest))
         self._rest -= len(data)
         return data
@@ -118,7 +118,7 @@ class _Reached(_MemberBytes):
 
 
 class _Unrolled(_MemberBytes):
-    """A member of a packed tar."""
+    """A member of a compressed tar."""
 
     def __init__(self, name: str, member: Member, path: str, archive: Contents) -> None:
         reader = _tar_before(path, archive, member)
@@ -141,7 +141,7 @@ class _Unrolled(_MemberBytes):
 
 
 class MemberFile(io.BufferedReader):
-    """A member, open like a file; `notes` says what was wrong with it."""
+    """A member, open like a file; `notes` lists its defects."""
 
     def __init__(self, raw: _MemberBytes) -> None:
         super().__init__(raw, _STEP)
@@ -149,16 +149,16 @@ class MemberFile(io.BufferedReader):
 
     @property
     def taken(self) -> int:
-        """Bytes of the archive that were needed so far."""
+        """Bytes of the archive read so far."""
         return self._bytes.taken
 
 
-# The packed tar of which a member was read last, for each thread.
+# For each thread, the compressed tar whose member was read last.
 _here = threading.local()
 
 
 def _tar_before(path: str, archive: Contents, member: Member) -> PackedTar:
-    """A packed tar at a place from which the member can be reached."""
+    """Return a compressed tar positioned at or before the member; the last reader is reused."""
     kept, _here.kept = getattr(_here, "kept", None), None
     if kept is not None and kept[0] == path and kept[1] is archive:
         reader: PackedTar = kept[2]
@@ -168,7 +168,7 @@ def _tar_before(path: str, archive: Contents, member: Member) -> PackedTar:
 
 
 def _data_of(file: IO[bytes], member: Member) -> int:
-    """Where the data of a member of a zip begins."""
+    """Return where the data of a member of a zip begins."""
     file.seek(member.offset)
     header = file.read(_LOCAL_SIZE)
     if len(header) < _LOCAL_SIZE or not header.startswith(_LOCAL):

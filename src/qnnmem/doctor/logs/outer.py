@@ -1,4 +1,4 @@
-"""What other programs put before the lines of a log: collectors, loggers, editors, people.
+"""Prefixes that other programs put before log lines: collectors, loggers, editors, people.
 
     > app-1  | 2025-01-02T03:04:05.123Z  01-02 03:04:05.678  123  456 E QnnDsp: text
     > 2025-01-02 03:04:05.678 | ERROR    | run:42 - text
@@ -17,7 +17,7 @@ import msgspec
 
 
 class OuterHead(msgspec.Struct, frozen=True):
-    """What was found before a message."""
+    """The fields of a prefix."""
 
     start: int
     end: int
@@ -133,12 +133,12 @@ _STEPS = (
     ("blank", rb"(?:>[> ]{0,8}|[-*+][ \t]+|\+(?=[\w\[ ])|[`|]{1,3}[ \t]?|b?[\"'](?=[\w\[ \t<]))"),
     ("time", _TIME),
     ("blank", rb"[\[(<](?P<pri>[0-9]{1,3})>(?:1[ ])?"),
-    # What a progress bar has written over.
+    # Text that a progress bar has overwritten.
     ("blank", rb"[^\r\n]{1,200}\r(?=[^\r\n])"),
-    # Numbers of lines, alone or with the name of a file.
+    # Line numbers, alone or with the name of a file.
     ("blank", _FILE + rb":(?:[0-9]{1,9}:)?(?=[^\s/\\])"),
     ("blank", rb"[0-9]{1,9}(?:[\t|>]|:(?![0-9])|:(?=" + _NUM + rb"-" + _NUM + rb"))"),
-    # Levels, and what stands before them in a logcat.
+    # Levels, and the texts before them in a logcat.
     ("threads", rb"(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG),
     ("level", rb"[\[(|][ \t]{0,4}" + _WORD + rb"[ \t]{0,5}[\])|][ \t:|-]{0,4}"),
     ("word", _WORD + rb"(?:[ \t]{0,5}[|:\]][ \t]?|[ \t]{1,5}(?:-{1,2}[ \t])?)"),
@@ -179,7 +179,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def letter(word: bytes) -> str:
-    """The level that a word stands for."""
+    """Return the level that a word names."""
     word = word.upper()
     return _LETTERS.get(word[:3]) or word[:1].decode("ascii")
 
@@ -201,21 +201,21 @@ def _made(match: re.Match[bytes]) -> OuterHead:
 
 
 def inner(line: bytes, at: int) -> OuterHead | None:
-    """The first known head of a line that begins not far behind a place."""
+    """Return the first known head of a line that begins shortly after a place."""
     first: re.Match[bytes] | None = None
     stop = at + _REACH
     for pattern in _INNER:
         found = _compiled(pattern).search(line, at, stop + 120)
         if found and found.start() < stop and (first is None or found.start() < first.start()):
             first = found
-    # What tells of a failure itself is a message that names another one, and no mark before it.
+    # A failure word before the head means a message that quotes another line, not a mark.
     if first is None or _TELLS.search(line, at, first.start()):
         return None
     return _made(first)
 
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
-    """One more mark at a place; words are levels only behind what is `known` as part of a head."""
+    """Return the next mark at a place; level words count only if a head precedes them (`known`)."""
     for kind, pattern in _STEPS:
         if kind in _ONLY_BEHIND and not known:
             continue

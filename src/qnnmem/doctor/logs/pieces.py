@@ -1,4 +1,4 @@
-"""Pieces of one message in several lines: which go together, and what stood between them."""
+"""Messages split over several lines: which pieces belong together, and how to join them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _WRAPPED = 40  # and nobody wraps them
 
 
 def are_strangers(one: bytes, other: bytes) -> bool:
-    """Whether two dated lines are of different processes, at a glance: most neighbours are."""
+    """Return whether two dated lines differ in their process field; cheap, as most lines do."""
     if not (_is_dated(one) and _is_dated(other)):
         return False
     return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
 
 
 def _is_dated(line: bytes) -> bool:
-    """Whether a line begins with a date or a time, at a glance: a code is a number, too."""
+    """Return whether a line seems to begin with a date or time, as opposed to a code."""
     return line[:1].isdigit() and (line[2:3] in (b"-", b":") or line[4:5] == b"-")
 
 
 def goes_on(one: Header, text: bytes, other: Header) -> bool:
-    """Whether a line may be the next piece of the one before.
+    """Return whether a line may be the next piece of the line before.
 
     Loggers that split long messages repeat the whole head; a message with line ends of its own goes
     on without one, and so does a long line without a head that somebody wrapped. Where heads name
@@ -42,7 +42,7 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
 
 
 def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[bytes]:
-    """What a line may be a piece of: alone with what follows, then with lines before it as well.
+    """Yield messages that a line may be part of: with later lines first, then earlier lines too.
 
     `before` has the nearest lines, the last one next to the text; `forward` begins with the text.
     """
@@ -61,19 +61,19 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
 
 
 def glue(piece: Header) -> bytes:
-    """What stood between a message and its next piece: loggers cut anywhere, people at blanks."""
+    """Return the separator before a piece: loggers cut anywhere, people at blanks."""
     return b" " if piece.style == "plain" else b""
 
 
 def line_below(buffer: bytearray, fill: int, high: int) -> bytes:
-    """The next line, if it is so short that it may be nothing but a code."""
+    """Return the next line if it is short enough to be nothing but a code."""
     stop = buffer.find(b"\n", high + 1, min(high + _CODE_LINE, fill))
     stop = fill if stop < 0 and fill < high + _CODE_LINE else stop
     return bare_line(bytes(buffer[high + 1 : stop])) if stop > high + 1 else b""
 
 
 def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | None:
-    """Where the line before starts, and its text; None when it is long or not at hand."""
+    """Return start and text of the previous line; None if it is long or not in the buffer."""
     if low < 2:
         return None
     start = buffer.rfind(b"\n", max(0, low - 1 - SHORT), low - 1) + 1
@@ -83,7 +83,7 @@ def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | N
 
 
 def forward(buffer: bytearray, fill: int, text: bytes, high: int) -> bytes:
-    """A line with those that it goes on in; empty when it does not."""
+    """Return a line joined with the lines that continue it; empty if none does."""
     whole, at = text, high + 1
     for _ in range(_PIECES - 1):
         stop = buffer.find(b"\n", at, fill)

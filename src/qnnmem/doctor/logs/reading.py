@@ -1,4 +1,4 @@
-"""What a line says of a failure: whether it is one, of which call, with which code.
+"""Read one line: whether it reports a failure, of which call, with which code.
 
     head      time, process, tag and level, taken off (`header`)
     level     of the logger, or of the program whose line the logger relays; a line at info or
@@ -48,7 +48,7 @@ _SYMBOL = re.compile(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
     rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
 )
-# Where a program prints from: a file, and the function as compilers of C++ write it.
+# The source position of a print: a file, and the function as C++ compilers write it.
 _PRINTS_FROM = re.compile(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
     rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
@@ -66,7 +66,7 @@ _WARNED = re.compile(rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(
 _HEADS = 48  # bytes of a message: a logger may relay what another has already given a head
 _SHARE = re.compile(rb"(?<![0-9/.])([0-9]+)/([0-9]+)(?= (?:\w+ )?passed)")
 _EMPTY = (b"", b"<e>")
-# Android numbers the reasons why it ends a process; those are no codes.
+# Android numbers the reasons why it ends a process; such a number is no code.
 _EXIT_REASON = re.compile(rb"\b(?:exit[ _-]?|sub[ _-]?)reason ?[:=]? ?\d+")
 
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
@@ -79,7 +79,7 @@ _REMEMBERED = 4096
 
 
 class FailingLine(msgspec.Struct, frozen=True):
-    """A line that tells of a failure: the stage of the call it names, and the code."""
+    """A line that reports a failure: the stage of the call it names, and the code."""
 
     stage: str  # "" when nothing in it tells
     code: int | None
@@ -87,7 +87,7 @@ class FailingLine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """What a line tells whatever its numbers are, but for whether they are zero."""
+    """The meaning of a line apart from its numbers, except whether they are zero."""
 
     stage: str
     failing: bool  # else its code must be one that is known
@@ -95,7 +95,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 def read(text: bytes, alone: bool = False) -> FailingLine | None:
-    """What a line tells of a failure; None when it tells of none.
+    """Return the failure that a line reports; None if it reports none.
 
     `alone` is a line of a short log of QNN: it needs no word of ours.
     """
@@ -114,12 +114,12 @@ def read(text: bytes, alone: bool = False) -> FailingLine | None:
 
 
 def may_fail(text: bytes) -> bool:
-    """Whether a line tells of a failure, or does so with other numbers than its own but zero."""
+    """Return whether a line reports a failure, or would with other nonzero numbers."""
     return _shape_of(text, alone=False)[0] is not None
 
 
 def is_calm(text: bytes) -> bool:
-    """Whether a line is at info or debug level, so that it opens no incident by itself."""
+    """Return whether a line is at info or debug level, so that it opens no incident by itself."""
     return _level_of(text) == "calm" and not words.rule("relayed").search(text.lower())
 
 
@@ -130,7 +130,7 @@ def _level_of(text: bytes) -> str:
 
 
 def says_well(text: bytes) -> bool:
-    """Whether a line says that something went well, or was put right."""
+    """Return whether a line reports a success or a recovery."""
     body = _plain(text[header.parse(text).body :].lower())
     if words.rule("mended").search(body):
         return True
@@ -142,17 +142,17 @@ def says_well(text: bytes) -> bool:
 
 
 def names_qnn(low: bytes) -> bool:
-    """Whether a text of small letters holds a word, a tag or a library of QNN, or a code of it."""
+    """Return whether a lower-case text holds a word, tag, library or code of QNN."""
     return bool(words.rule("qnn").search(low)) or any(map(_is_coded, low.split(b"\n")))
 
 
 def shares_words(low: bytes) -> bool:
-    """Whether a text of small letters speaks of what QNN shares with others."""
+    """Return whether a lower-case text holds words that QNN shares with other programs."""
     return bool(words.rule("shared").search(low))
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Of a long line its head and what is around words of failure: far apart they say nothing."""
+    """Yield parts of a long line: its head with the text around each failure word."""
     low, body = text.lower(), header.parse(text).body
     at = body
     for _ in range(_PIECES):
@@ -165,7 +165,7 @@ def failing_pieces(text: bytes) -> Iterator[bytes]:
 
 
 def code_at_end(text: bytes) -> int | None:
-    """The code that a line ends with; None when it ends with nothing that is known as one."""
+    """Return the code at the end of a line; None if it ends with no known code."""
     low = _PRINTS_FROM.sub(b" ", text[-_END:].lower())
     for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
         for found in reversed(pattern.findall(low)):
@@ -176,7 +176,7 @@ def code_at_end(text: bytes) -> int | None:
 
 
 def code_alone(text: bytes) -> int | None:
-    """The code that is all that a line says."""
+    """Return the code of a line that is nothing but a code."""
     body = text[header.parse(text).body :].lower()
     found = _ALONE.match(body) if len(body) <= _END else None
     code = _number(found[1]) if found else 0
@@ -184,13 +184,13 @@ def code_alone(text: bytes) -> int | None:
 
 
 def _is_coded(low: bytes) -> bool:
-    """Whether a line holds a code of QNN where codes stand."""
+    """Return whether a line holds a code of QNN at a usual position for codes."""
     codes = map(_number, _CODE.findall(low))
     return any(abs(code) >= _OUR_CODES and is_known(code) for code in codes)
 
 
 def _shape_of(text: bytes, alone: bool) -> tuple[_Shape | None, bytes]:
-    """What a line tells whatever its numbers are, and its message in small letters."""
+    """Return the meaning of a line apart from its numbers, and its message in lower case."""
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
@@ -221,7 +221,7 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
 
 
 def _plain(body: bytes) -> bytes:
-    """A message without folders and the place that it is printed from."""
+    """Return a message without folders and without the source position that printed it."""
     return _without_folders(_PRINTS_FROM.sub(b" ", body))
 
 
@@ -230,14 +230,14 @@ def _without_folders(low: bytes) -> bytes:
 
 
 def _is_ours(low: bytes) -> bool:
-    """Whether a word of ours is one: `dsp` is in `windspeed`, too."""
+    """Return whether a QNN word stands alone: `dsp` also occurs in `windspeed`."""
     return any(word in low for word in OURS) and (
         bool(words.rule("qnn").search(low)) or bool(words.rule("shared").search(low))
     )
 
 
 def _level(level: str, before: bytes, body: bytes) -> str:
-    """What is relayed counts more than the level at which it is relayed."""
+    """Return the level of a line; the level of a relayed line takes precedence."""
     start = before + body[:_HEADS]
     if b"<e>" in before + body or _RELAYED_ERROR.search(body[:80]):
         return "error"
@@ -271,7 +271,7 @@ def _number(text: bytes) -> int:
         from qnnmem.qnn.codes import code_of
 
         return code_of(value)
-    # A code of QNN that went through a signed number on the way.
+    # A code of QNN that was converted to a signed number.
     return -value if value <= -1000 else value
 
 

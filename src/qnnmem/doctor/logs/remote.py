@@ -1,4 +1,4 @@
-"""Logs behind URLs, whatever package opens them; what any of them raises is one sentence."""
+"""Logs at URLs; every error of the packages that open them becomes one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUFFER = 1 << 16
 
 
 def open_url(url: str) -> io.BufferedReader:
-    """The file behind a URL."""
+    """Open the file at a URL."""
     fsspec = _fsspec(url)
     try:
         return io.BufferedReader(_RemoteBytes(fsspec.open(url, "rb").open()), _BUFFER)
@@ -22,7 +22,7 @@ def open_url(url: str) -> io.BufferedReader:
 
 
 def list_urls(url: str) -> list[str]:
-    """The files below a URL, in order."""
+    """Return the files below a URL, in order."""
     fsspec = _fsspec(url)
     try:
         system, path = fsspec.core.url_to_fs(url)
@@ -32,7 +32,7 @@ def list_urls(url: str) -> list[str]:
 
 
 class _RemoteBytes(io.RawIOBase):
-    """A file of a store, whose every error is an OSError."""
+    """A remote file whose every error is an OSError."""
 
     def __init__(self, file: Any) -> None:
         self._remote = file

@@ -1,4 +1,4 @@
-"""Lines that differ in their digits only: what one holds, the next holds at the same places.
+"""Reuse of matches between messages that differ only in their digits.
 
 Programs print the same messages with other numbers. A template whose fixed texts hold no digit
 takes any digit where it takes one, so whether it matches, and where its holes begin and end, is
@@ -35,19 +35,19 @@ _MOST_ANSWERS = 4096
 _HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
-# Where a hole begins and ends in the message, its type, and by how much its number counts.
+# Start and end of a hole in the message, its type, and the factor of its number.
 _Field = tuple[int, int, str, int]
 
 
 class Repeat(msgspec.Struct, frozen=True, gc=False):
-    """What lines with these letters hold."""
+    """The matches of all lines with these letters."""
 
     found: tuple[tuple[int, tuple[_Field, ...]], ...]  # templates with their holes
     opens: bool  # whether one of them makes an incident
     asks_code: bool  # whether a code may stand beside the call, or in the line below
 
     def of(self, message: bytes) -> list[Found]:
-        """The templates of a message and what their holes catch in it."""
+        """Return the templates of a message and the values of their holes in it."""
         out: list[Found] = []
         for index, fields in self.found:
             values: list[int | str] = []
@@ -64,7 +64,7 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptMessage(msgspec.Struct, frozen=True, gc=False):
-    """What a message of its own holds, to the last digit."""
+    """The matches of one exact message, digits included."""
 
     asked: Sequence[int]  # templates
     found: list[Found]
@@ -73,7 +73,7 @@ class KeptMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class RepeatedLines:
-    """The messages that were seen, by their letters, and the last ones as they are."""
+    """The messages seen so far, by their letters, and the latest ones with their digits."""
 
     def __init__(self, knowledge: Knowledge, memory: LineMemory) -> None:
         self._knowledge, self._memory = knowledge, memory
@@ -84,11 +84,11 @@ class RepeatedLines:
         self._answers: dict[tuple[int, bytes], KeptMessage] = {}
 
     def numbered(self, number: int) -> Repeat:
-        """What a message holds that the memory knows by a number."""
+        """Return the matches of a message that the memory knows by number."""
         return self._numbered[number - 1]
 
     def begin(self) -> None:
-        """Before a region is searched: from now on its engine tells what was seen so far."""
+        """Prepare for searching a region; its engine then knows all messages seen so far."""
         self.fresh.clear()
         if self._memory.full:
             self._memory.clear()
@@ -96,7 +96,7 @@ class RepeatedLines:
             self._numbered.clear()
 
     def lately(self, raw: bytes, body: int, style: int) -> int:
-        """The number of a message if it is a fresh one, else zero."""
+        """Return the number of a recently added message, else zero."""
         return self.fresh.get((digits_alike(raw[body:].rstrip(b"\r\n")), style), 0)
 
     def note(
@@ -132,11 +132,11 @@ class RepeatedLines:
         self.fresh[key] = number
 
     def answer(self, raw: bytes, body: int, style: int) -> KeptMessage | None:
-        """What was found in the same message before."""
+        """Return the matches of the same message, if it was seen before."""
         return self._answers.get((style, raw[body:]))
 
     def keep(self, raw: bytes, head: PlaceOfLine, answer: KeptMessage) -> None:
-        """Keeps what is in a message of its own, if its head has no part in that."""
+        """Keep the matches of an exact message, if they do not depend on its head."""
         _, _, _, body, _, pid, style, _ = head
         if (
             len(raw) > _LONGEST
@@ -151,7 +151,7 @@ class RepeatedLines:
         self._answers[style, raw[body:]] = answer
 
     def _is_steady(self, index: int) -> bool:
-        """Whether a template matches whatever the digits of a line and its head are."""
+        """Return whether a template matches regardless of a line's digits and head."""
         known = self._steady.get(index)
         if known is None:
             text = self._knowledge.texts[index]
@@ -161,7 +161,7 @@ class RepeatedLines:
         return known
 
     def _fields(self, index: int, low: bytes, body: int) -> tuple[_Field, ...]:
-        """The holes of a template that a line in small letters matches."""
+        """Return the holes of a template that a lower-case line matches."""
         holes = self._knowledge.holes[index]
         found = self._knowledge.matcher(index).spans(low) if holes else None
         if found is None:
@@ -173,7 +173,7 @@ class RepeatedLines:
 
 
 def process_in(raw: bytes, body: int, style: int, pid: int) -> tuple[int | None, float | None]:
-    """Process and time of a line by its head alone, where the engine told what head it is."""
+    """Return process and time of a line whose head style the engine reported."""
     process = None if pid == NO_PROCESS else pid
     if style == BY_LOGCAT:
         return process, second_of(raw[:14]) + int(raw[15:18]) / 1000

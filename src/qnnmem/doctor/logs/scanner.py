@@ -1,4 +1,4 @@
-"""The lines of a log that hold something known, read through a buffer of fixed size.
+"""Find the known lines of a log through a buffer of fixed size.
 
     [ look back | region: whole lines, scanned once | look ahead ]
 
@@ -58,7 +58,7 @@ _READ = -1  # beside the numbers of templates: the beginning of a long line was 
 
 
 class LogScanner:
-    """Reads one range of a log; afterwards `lines`, `bytes` and `ours` say what that was."""
+    """Reads one range of a log; afterwards `lines`, `bytes` and `ours` describe it."""
 
     def __init__(
         self,
@@ -95,12 +95,12 @@ class LogScanner:
         self._counted = 0  # index up to which lines are counted
 
     def hits(self) -> Iterator[Hit]:
-        """Every line with something known, in order."""
+        """Yield every line with a match, in order."""
         for found in self._regions():
             yield from found
 
     def _regions(self) -> Iterator[list[Hit]]:
-        """Those of each region, which is at hand until the next is asked for."""
+        """Yield the hits of each region; its bytes are valid until the next region is requested."""
         ended = False
         while not ended:
             ended = self._ended = not self._read()
@@ -121,11 +121,11 @@ class LogScanner:
 
     @property
     def looks_like(self) -> str:
-        """What a log without a word of ours is instead; the range at its start can tell."""
+        """Return the apparent kind of a log without QNN words; the first range knows it."""
         return "" if self.ours or not self._head else header.look(self._head)
 
     def hits_of_log(self) -> Iterator[Hit]:
-        """As `hits`; of a short log what it says as a whole, of any other how it ends."""
+        """Yield hits like `hits`, plus those of a short log as a whole and of the end of a log."""
         waiting: list[Hit] = []
         for found in self._regions():
             waiting += found
@@ -149,12 +149,12 @@ class LogScanner:
         return any(index in own for index, _ in hit.found) or names_qnn(hit.text.lower())
 
     def _whole(self) -> bytes | None:
-        """A short log that is read from its start to its end."""
+        """Return the log if it is short and was read from its start to its end, else None."""
         cut = self._start or self._base or self._end is not None or not self._ended
         return None if cut or self._fill > SHORT_LOG else bytes(self._view[: self._fill])
 
     def _end_words(self, words: Callable[[bytes], Iterator[EndWord]]) -> Iterator[Hit]:
-        """What the end of a log says of a death, where no line of QNN has to."""
+        """Yield lines at the end of a log that report the death of a process without naming QNN."""
         size = self._base + self._fill
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
         if not last:
@@ -174,7 +174,7 @@ class LogScanner:
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
     def _read(self) -> bool:
-        """Fills the buffer; False at the end of the log."""
+        """Fill the buffer; return False at the end of the log."""
         while self._fill < len(self._buffer):
             got = self._readinto(self._view[self._fill :])
             if not got:
@@ -183,7 +183,7 @@ class LogScanner:
         return True
 
     def _skip(self, ended: bool) -> bool:
-        """Goes to the first line start of the range; False when that takes more bytes."""
+        """Go to the first line start of the range; return False when that takes more bytes."""
         at = max(self._start - 1 - self._base, 0)
         found = self._buffer.find(b"\n", at, self._fill) + 1
         if not found and not ended:
@@ -196,7 +196,7 @@ class LogScanner:
         return True
 
     def _region(self, ended: bool) -> tuple[int, bool]:
-        """Where the next region ends, and whether it is the last."""
+        """Return where the next region ends, and whether it is the last."""
         limit = self._fill if ended else max(self._fill - LOOK, self._at)
         if self._end is not None and self._base + limit >= self._end:
             # The last line of the range is the one that holds the byte before its end.
@@ -228,7 +228,7 @@ class LogScanner:
         return out
 
     def _lines(self, at: int, stop: int, out: list[Hit]) -> None:
-        """What whole lines hold."""
+        """Add the hits in whole lines to `out`."""
         view, base, first = self._view, self._base, self._number(at)
         repeats, shape_of = self._shapes.repeats, self._shapes.of
         for line in self._engine.lines(self._buffer, at, stop, self._shapes.memory):
@@ -268,7 +268,7 @@ class LogScanner:
     def _put(
         self, hit: Hit, matched: Sequence[tuple[int, Values]], high: int, out: list[Hit]
     ) -> None:
-        """A line, and the one below where that is nothing but the code of a failed call in it."""
+        """Add a hit to `out`, with the code of a failed call in the line below it."""
         out.append(hit)
         below = line_below(self._buffer, self._fill, high) if matched else b""
         if below and (code := code_below(self._knowledge, matched, below)):
@@ -276,7 +276,7 @@ class LogScanner:
             out.append(Hit(offset, number, hit.pid, hit.time, below, code, hit.opens))
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
-        """What a long line holds, block by block, and what its beginning says in words."""
+        """Add the hits of a long line, block by block, and the failure that its start reports."""
         if low >= 0 and _READ not in self._done:
             self._long_failure(low, out)
         templates = self._shapes.templates
@@ -300,7 +300,7 @@ class LogScanner:
     def _short(
         self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]
     ) -> KeptMessage | None:
-        """What a line holds; also told, for whoever meets its message again."""
+        """Add the hit of a line to `out`; return its matches for repeats of its message."""
         low, high, *_ = line
         whole: Sequence[int] = shape.whole
         failing = shape.reads
@@ -343,7 +343,7 @@ class LogScanner:
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
-        """Templates whose message goes on in the next lines, or began in the one before."""
+        """Match templates whose message spans this line and the lines after or before it."""
         onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)
@@ -355,7 +355,7 @@ class LogScanner:
         head, other = header.parse(text), header.parse(before)
         if not goes_on(other, before, head):
             return None, found
-        # What the line before holds an anchor of is that line's to find.
+        # A template whose anchor is in the previous line is found from that line.
         raw = bytes(self._view[start : low - 1]).lower()
         done = {index for index, _ in found}
         left = [i for i in missing if i not in done and not self._shapes.holds(raw, i)]
@@ -368,7 +368,7 @@ class LogScanner:
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
-        """A line with those that it may go on in, and one without a head with the one before."""
+        """Yield a line joined with its continuation lines, or with the line that it continues."""
         head = header.parse(text)
         before: list[bytes] = []
         at = low
@@ -382,7 +382,7 @@ class LogScanner:
         return wholes(before, text, forward(self._buffer, self._fill, text, high))
 
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
-        """What a block of a long line holds; of each template the first place in the line."""
+        """Add the matches in a block of a long line; of each template its first place."""
         left = [index for index in wanted if index not in self._done]
         if not left:
             return
@@ -394,7 +394,7 @@ class LogScanner:
         raw = bytes(self._view[start:stop])
         text = bare_line(raw)
         low_case, prefilters = raw.lower(), self._prefilters
-        # Engines need not find the templates whose prefilter text is not there.
+        # Engines need not report templates whose prefilter text is missing.
         passed = [index for index in left if index >= 0 and prefilters[index] in low_case]
         found = match(self._knowledge, text, passed)
         if not found:
@@ -413,14 +413,14 @@ class LogScanner:
             out.append(Hit(self._base + low, number, *self._long_head, shown, here, opens))
 
     def _long_failure(self, low: int, out: list[Hit]) -> None:
-        """A failure that the beginning of a long line tells of, in words close to each other."""
+        """Add the failure that the start of a long line reports in words close to each other."""
         self._done.add(_READ)
         stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
         # Where a region ends, no more of a line than that may be at hand.
         text = bare_line(bytes(self._view[low : stop if stop >= 0 else low + SHORT]))
         if not is_failing(text.lower()):
             return
-        # Templates of such a line are found block by block; here it is only read.
+        # Templates of such a line are matched block by block; this only reads its words.
         for piece in failing_pieces(text):
             failure = read(piece)
             if failure and (found := told(self._knowledge, failure)):
@@ -437,7 +437,7 @@ class LogScanner:
         return False
 
     def _number(self, index: int) -> int:
-        """Number of the line that starts at an index of the buffer."""
+        """Return the number of the line that starts at an index of the buffer."""
         if index > self._counted:
             self.lines += self._engine.newlines(self._buffer, self._counted, index)
             self._counted = index
@@ -457,7 +457,7 @@ class LogScanner:
         self._drop(stop - LOOK)
 
     def _drop(self, index: int) -> None:
-        """Forgets what lies before an index of the buffer."""
+        """Discard the buffer before an index."""
         if index <= 0:
             return
         left = self._fill - index

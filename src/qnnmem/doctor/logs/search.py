@@ -1,4 +1,4 @@
-"""Where in a piece of log the fixed texts of the templates stand.
+"""Find the fixed texts of the templates in a piece of log.
 
 Four engines give the same answer: code of ours in C (`compiled_search`), Vectorscan (package
 `hyperscan`), RE2 (package `google-re2`) and the standard library alone. Small logs are read with
@@ -26,7 +26,7 @@ LogBytes = bytes | bytearray
 
 
 class SearchEngine(Protocol):
-    """An engine with the texts it looks for."""
+    """An engine with the texts it searches for."""
 
     name: str
     anchors: list[bytes]
@@ -34,7 +34,7 @@ class SearchEngine(Protocol):
     def lines(
         self, buffer: LogBytes, low: int, high: int, memory: LineMemory
     ) -> Sequence[PlaceOfLine]:
-        """Lines that may hold something known or tell of a failure.
+        """Return lines that may hold a known text or report a failure.
 
         Each once and in order. Engines may name more lines than others do: what is in a line is
         found by looking at it (`shapes`). Those may be left out which are dull by the memory.
@@ -42,22 +42,22 @@ class SearchEngine(Protocol):
         ...
 
     def memory(self) -> LineMemory:
-        """What this engine can make use of, with nothing in it."""
+        """Return an empty memory of the type that this engine can use."""
         ...
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """End and number of the anchors found between two places, in order of the ends.
+        """Return end and number of the anchors between two places, in order of the ends.
 
         An anchor that a line holds again less than `APART` bytes on is left out there.
         """
         ...
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Whether one of `NAMES` stands between two places."""
+        """Return whether one of `NAMES` occurs between two places."""
         ...
 
     def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """How many lines end between two places."""
+        """Return the number of line ends between two places."""
         ...
 
 
@@ -79,7 +79,7 @@ ENGINES = ("compiled", "hyperscan", "re2", "plain")
 
 
 def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) -> SearchEngine:
-    """The best engine at hand for this many bytes, or the one asked for."""
+    """Return the best available engine for this many bytes, or the requested one."""
     if engine is None and size < SMALL:
         engine = "plain"
     if engine in (None, "compiled"):
@@ -106,14 +106,14 @@ def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) ->
 
 
 class Engines:
-    """The engines for small and for large logs, each made when first needed."""
+    """The engines for small and for large logs, each made at first use."""
 
     def __init__(self, knowledge: Knowledge, asked: str | None = None) -> None:
         self._knowledge, self._asked = knowledge, asked
         self._made: dict[bool, SearchEngine] = {}
 
     def of(self, size: int | None) -> SearchEngine:
-        """The engine for a log of this many bytes; None when only reading will tell."""
+        """Return the engine for a log of this many bytes; None if the size is not yet known."""
         small = size is not None and size < SMALL
         if small not in self._made:
             self._made[small] = choose_engine(self._knowledge, 0 if small else SMALL, self._asked)
@@ -121,11 +121,11 @@ class Engines:
 
 
 class _AnchorIndex:
-    """Anchors by four characters that few others have: most lines hold hardly any of them."""
+    """Anchors indexed by their rarest four characters: most lines hold few of them."""
 
     def __init__(self, anchors: list[bytes], numbers: Iterable[int]) -> None:
         self._every, self._numbers = anchors, numbers
-        # Lines that were looked at: for a few, making the index takes longer than it saves.
+        # Lines searched so far: for a few, making the index takes longer than it saves.
         self._lines = 0
 
     @cached_property
@@ -142,7 +142,7 @@ class _AnchorIndex:
         return by_gram
 
     def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
-        """End and number of every anchor in a line of small letters."""
+        """Return end and number of every anchor in a lower-case line."""
         asked: Iterable[tuple[int, bytes]] = self._anchors
         self._lines += 1
         if self._lines > _FIRST and len(self._anchors) >= _FEW and len(line) <= _LINE:
@@ -157,14 +157,14 @@ class _AnchorIndex:
 
 
 class _TextsOnly:
-    """What engines share that only find texts: the rest is done by the standard library."""
+    """The common part of engines that only find texts; Python does the rest."""
 
     def memory(self) -> LettersMemory:
-        """The one for all engines without their own."""
+        """Return the memory of engines without a memory of their own."""
         return LettersMemory()
 
     def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """As the standard library counts."""
+        """Count line ends with the standard library."""
         return buffer.count(b"\n", low, high)
 
 
@@ -181,7 +181,7 @@ class PlainEngine(_TextsOnly):
         ]
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Lines that hold a key, or a word of ours and one of failure."""
+        """Return lines that hold a prefilter key, or both a QNN word and a failure word."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = {span for key, _ in self._keys for span in _lines_with(text, key)}
         for word in FAILING_TEXTS:
@@ -193,7 +193,7 @@ class PlainEngine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Lines that hold a key are searched for its anchors."""
+        """Search lines that hold a key for the anchors of that key."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
@@ -202,7 +202,7 @@ class PlainEngine(_TextsOnly):
         return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """One name after the other."""
+        """Search for one name after the other."""
         return _has_name(buffer, low, high)
 
 
@@ -223,13 +223,13 @@ class Re2Engine(_TextsOnly):
         self._index = _AnchorIndex(self.anchors, range(len(self.anchors)))
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Lines in which an alternation matches."""
+        """Return lines in which an alternation matches."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = _lines_matching(text, self._first)
         return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Lines in which an alternation matches are searched for every anchor."""
+        """Search lines in which an alternation matches for every anchor."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
         for start, stop in _lines_matching(text, self._any):
@@ -237,7 +237,7 @@ class Re2Engine(_TextsOnly):
         return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """One name after the other."""
+        """Search for one name after the other."""
         return _has_name(buffer, low, high)
 
 
@@ -254,7 +254,7 @@ class VectorscanEngine(_TextsOnly):
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """All texts in one pass, which tells of each line once, at its end."""
+        """Find all texts in one pass, which reports each line once, at its end."""
         own = _of_letters(memory)
         data = bytes(memoryview(buffer)[low:high])
         told: list[int] = []
@@ -275,12 +275,12 @@ class VectorscanEngine(_TextsOnly):
         ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """All anchors in one pass."""
+        """Find all anchors in one pass."""
         found = _hits(self._anchors, buffer, low, high)
         return sorted((low + end, number) for end, number in found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """All names in one pass, which ends at the first."""
+        """Find any name in one pass, which ends at the first."""
         return bool(_hits(self._names, buffer, low, high))
 
     @cached_property
@@ -307,7 +307,7 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
 
 
 def first_texts(knowledge: Knowledge) -> list[bytes]:
-    """Expressions of which a line holds one if anything in it is known or tells of a failure."""
+    """Return expressions such that every known or failing line matches at least one of them."""
     texts = {text.encode() for text in knowledge.prefilters}
     # What holds a word of failure is found by that word, if it is one wherever it stands.
     words = [word for word in FAILING_TEXTS if word not in BOUND]
@@ -317,7 +317,7 @@ def first_texts(knowledge: Knowledge) -> list[bytes]:
 
 
 def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
-    """Where the lines start and stop that hold a text."""
+    """Yield start and end of the lines that hold a text."""
     at = text.find(key)
     while at >= 0:
         start = text.rfind(b"\n", 0, at) + 1
@@ -328,7 +328,7 @@ def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
-    """Where the lines start and stop in which a pattern matches."""
+    """Yield start and end of the lines in which a pattern matches."""
     at = 0
     while (hit := pattern.search(text, at)) is not None:
         start = text.rfind(b"\n", 0, hit.end()) + 1
@@ -338,7 +338,7 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """End, counted from `low`, and number of the texts found; in a line `APART` or more."""
+    """Return end (relative to `low`) and number of texts; repeats within `APART` are left out."""
     hits: list[tuple[int, int]] = []
     last: dict[int, int] = {}  # in the line at hand, where each text was found
     first, stop = 0, -1  # of its ends: those of hits come in order, or some are noted twice
@@ -358,7 +358,7 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
 
 
 def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[bytes]]) -> Any:
-    """The compiled texts, from the cache when they are there: compiling takes a while."""
+    """Return the compiled texts, from the cache if possible: compiling is slow."""
     import hyperscan
 
     from qnnmem.doctor import cache
@@ -384,7 +384,7 @@ def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[byte
 
 
 def _up_to_end(text: bytes) -> bytes:
-    """An expression with all that follows in the line."""
+    """Return an expression extended to the end of the line."""
     return b"(?:" + text + rb")[^\n]*$"
 
 

@@ -1,4 +1,4 @@
-"""Lines of one process that belong together.
+"""Lines of one process that belong to one session.
 
 Two hits of a process are of one session when at most `NEAR` bytes lie between them, or at most
 `REACH` bytes and `GAP` seconds: clocks jump, and quiet logs are short. Joining neighbours gives the
@@ -39,7 +39,7 @@ class Sighting(msgspec.Struct, gc=False):
 
 
 class LogSession(msgspec.Struct):
-    """What was seen of one process, while it is still growing."""
+    """The matches of one process, while its session is still growing."""
 
     pid: int | None
     first: int  # offset of the first line
@@ -54,11 +54,11 @@ class LogSession(msgspec.Struct):
 
     @property
     def reach(self) -> int:
-        """How many bytes after its last line the next one may be."""
+        """Greatest distance in bytes from its last line to the next."""
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Takes all that one more session of the same process has."""
+        """Merge another session of the same process into this one."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
@@ -78,7 +78,7 @@ class LogSession(msgspec.Struct):
             self.first, self.first_time = other.first, other.first_time
 
     def shift(self, offset: int, number: int, part: int) -> None:
-        """Moves a session to where its range lies in the whole log."""
+        """Shift a session to the position of its range in the whole log."""
         self.first += offset
         self.last += offset
         opens, at, _, last = self.until
@@ -97,7 +97,7 @@ def _together(gap: int, before: float | None, after: float | None) -> bool:
 
 
 class SessionGrouper:
-    """Groups what comes in order of offset; hands out what can no longer grow."""
+    """Groups hits, which arrive in order of offset, into sessions, and returns closed sessions."""
 
     def __init__(self, counting: Container[int] = ()) -> None:
         self._counting = counting  # templates whose numbers are added up
@@ -106,7 +106,7 @@ class SessionGrouper:
         self.sweep = _SWEEP  # the offset from which on it is of use to ask what is over
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
-        """Takes a hit, later than all before; `offset` counts from the start of all parts."""
+        """Add a hit later than all before; `offset` counts from the start of all parts."""
         pid = hit.pid or None  # lines of the kernel stand among those without a process
         time, opens, number, counting = hit.time, hit.opens, base + hit.number, self._counting
         session = self._open.get(pid)
@@ -137,7 +137,7 @@ class SessionGrouper:
             session.last_time = time
 
     def put(self, session: LogSession) -> None:
-        """Takes a session of a range, later than those before of its process."""
+        """Add a session of a range, later than those before of its process."""
         mine = self._open.get(session.pid)
         if mine is not None and _together(
             session.first - mine.last, mine.last_time, session.first_time
@@ -154,7 +154,7 @@ class SessionGrouper:
         return self._open.values()
 
     def closed(self, offset: int) -> list[LogSession]:
-        """Sessions that nothing at or after this offset can join."""
+        """Return and remove sessions that no line at or after this offset can join."""
         if offset < self.sweep:
             return []
         self.sweep = offset + _SWEEP
@@ -166,7 +166,7 @@ class SessionGrouper:
         return over
 
     def finish(self, context: bytes = b"") -> list[LogSession]:
-        """All that is left; `context` is the whole log, if it is short."""
+        """Return all remaining sessions; `context` is the whole log, if it is short."""
         over = [*self._open.values(), *self._closed]
         for session in over:
             session.context = session.context or context

@@ -1,4 +1,4 @@
-"""What lines of one shape may hold: the same words with other numbers are looked at once.
+"""Shapes of lines: lines with the same words and other numbers are examined once.
 
 Logs say the same things over and over. The shape of a line is the line without the time and the
 process in its head, and with a 1 for every number but zero, which may mean that nothing failed.
@@ -31,7 +31,7 @@ _STAMP = (
 )
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*[0-9]{1,9}\.[0-9]{6}\]()"
 _HEAD = re.compile(_STAMP + b"|" + _KERNEL)
-# Fixed texts that may begin in such a head.
+# Fixed texts that may begin inside such a head.
 _OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
@@ -44,7 +44,7 @@ _FIRST_READ, _BYTES_FOR_READ = 100, 8192
 
 
 class LineShape(msgspec.Struct, frozen=True, gc=False):
-    """What a line of this shape may hold."""
+    """The possible matches of all lines of one shape."""
 
     whole: tuple[int, ...]  # templates with all anchors and the prefilter text in it
     part: tuple[int, ...]  # with one anchor of two: the line may be a piece of their message
@@ -54,7 +54,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
     numbered: bool  # whether only a number in it may be such a word
 
     def tells(self, low: bytes) -> bool:
-        """Whether a line of this shape, in small letters, may tell of a failure in words."""
+        """Return whether a lower-case line of this shape may report a failure in words."""
         return self.reads and (not self.numbered or is_failing(low))
 
 
@@ -63,7 +63,7 @@ _FOREIGN = LineShape((), (), (), False, False, True)  # the same, as its letters
 
 
 class ReadingBudget:
-    """How many shapes of one log may be read by their words, which takes about 10 ms each.
+    """A limit on the shapes of a log that are read by their words, at about 10 ms each.
 
     Logs of programs have a few dozen. A log of shuffled words has one in every line.
     """
@@ -72,7 +72,7 @@ class ReadingBudget:
         self._read = self.unread = 0
 
     def may_read(self, offset: int) -> bool:
-        """Whether the words of one more shape, first seen at an offset, may be read."""
+        """Return whether the words of a new shape, first seen at an offset, may be read."""
         if self._read < _FIRST_READ + offset // _BYTES_FOR_READ:
             self._read += 1
             return True
@@ -81,7 +81,7 @@ class ReadingBudget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out, in a sentence."""
+        """Describe in a sentence which lines were left out."""
         if not self.unread:
             return ()
         lines = counted(self.unread, "line")
@@ -115,7 +115,7 @@ class LineShapes:
         budget: ReadingBudget | None = None,
         offset: int = 0,
     ) -> LineShape | None:
-        """What a line may hold; None when nothing. `body` is where a head of this style ends.
+        """Return the possible matches of a line; None if there are none. `body` is the head's end.
 
         The budget is that of the log, `offset` where the line is in it.
         """
@@ -143,23 +143,23 @@ class LineShapes:
 
     @cached_property
     def _ours(self) -> tuple[bytes, ...]:
-        """Words of which a line of QNN holds one."""
+        """QNN words; every line about QNN holds at least one."""
         return _shortest(OURS)
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
-        """What lines hold that may be of QNN, without digits."""
+        """Texts of lines about QNN, without digits."""
         return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
 
     def _is_foreign(self, low: bytes) -> bool:
-        """Whether the letters alone of a line without a word of ours tell that it has none."""
+        """Return whether a line cannot be about QNN, judged by its letters alone."""
         bare = without_digits(low)
         if b"0x" in low or any(text in bare for text in self._letters):
             return False  # addresses have letters, which differ
         return not self._engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
-        """Whether a line of small letters holds the prefilter text and an anchor of a template."""
+        """Return whether a lower-case line holds prefilter text and an anchor of a template."""
         if self._knowledge.prefilter_bytes[template] not in low:
             return False
         return any(anchor in low for anchor in self._anchors[template])
@@ -191,14 +191,14 @@ class LineShapes:
 
 
 class ShapesByEngine:
-    """The shapes of all logs that are read with one knowledge base, by engine."""
+    """The shapes of all logs read with one knowledge base, by engine."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
         self._made: list[tuple[SearchEngine, LineShapes]] = []
 
     def of(self, engine: SearchEngine) -> LineShapes:
-        """Those that were seen with this engine."""
+        """Return the shapes seen with this engine."""
         for known, shapes in self._made:
             if known is engine:
                 return shapes
@@ -208,7 +208,7 @@ class ShapesByEngine:
 
 
 class _NumberedTemplates:
-    """Templates with numbers in their fixed texts: the prefilter text and the anchors."""
+    """Templates with digits in their fixed texts, with prefilter text and anchors."""
 
     def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
         self._of_head: list[int] = []  # that may begin in the head of a line
@@ -234,7 +234,7 @@ class _NumberedTemplates:
         return index in self._every
 
     def in_line(self, alike: bytes) -> tuple[int, ...]:
-        """Those whose texts a line in which all digits are alike holds with some number."""
+        """Return templates that may match a line of this form with some digits."""
         found = {*self._of_head}
         for anchor in [one for one in self._by_anchor if one in alike]:
             found.update(index for index, text in self._by_anchor[anchor] if text in alike)
@@ -242,19 +242,19 @@ class _NumberedTemplates:
 
 
 def _shape(text: bytes) -> bytes:
-    """A text with a 1 for every number but zero; for most long ones, with few."""
+    """Return a text with 1 for nonzero numbers; a long number may leave a few digits."""
     ones = text.translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
     ones = ones.replace(b"1111", b"1").replace(b"11", b"1").replace(b"11", b"1")
     return _HEX.sub(b"0x1", ones) if b"0x" in ones else ones
 
 
 def _alike(text: bytes) -> bytes:
-    """A text in small letters with one digit for every number."""
+    """Return a text in lower case with one digit for every number."""
     return _RUN.sub(b"1", _shape(text))
 
 
 def _shortest(texts: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Texts of which a line holds one if it holds any: what holds another one is left out."""
+    """Return the texts that contain no other text of the set."""
     found: list[bytes] = []
     for text in sorted({*texts}, key=lambda one: (len(one), one)):
         if not any(one in text for one in found):

@@ -1,4 +1,4 @@
-"""What a short log says as a whole, and how any log ends.
+"""The meaning of a short log as a whole, and of the end of any log.
 
 Somebody chose the few lines of a short log for the doctor. So where something of QNN is in it, each
 line may tell of a failure without a word of QNN; and where nothing is, no line does:
@@ -55,7 +55,7 @@ class ShortLog(msgspec.Struct, frozen=True):
 
 
 class EndWord(msgspec.Struct, frozen=True):
-    """A line at the end of a log that says how it ended."""
+    """A line at the end of a log that reports how it ended."""
 
     start: int  # of the line, in the piece that was looked at
     text: bytes
@@ -69,7 +69,7 @@ def read_short(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> ShortLog:
-    """All that a short log says, of which some lines are known already."""
+    """Return the reading of a short log, of which some lines are matched already."""
     if not _is_ours(knowledge, log, known):
         return ShortLog((), ours=False)
     lines = log.split(b"\n")
@@ -104,7 +104,7 @@ def _failing_lines(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> Iterator[Hit]:
-    """Lines that tell of a failure without a word of QNN."""
+    """Yield lines that report a failure without a QNN word."""
     hints = knowledge.hints
     seen = {hit.number for hit in known if any(one not in hints for one, _ in hit.found)}
     low = 0
@@ -121,7 +121,7 @@ def _failing_lines(
 def _by_model(
     knowledge: Knowledge, log: bytes, lines: Sequence[bytes], known: Container[int]
 ) -> Hit | None:
-    """The line that stands for a failure which no line tells in words; None where there is none."""
+    """Return a line to represent a failure that only the cause model detects; else None."""
     from qnnmem.doctor.cause_model import guess, threshold, words_of
 
     number = knowledge.reads.get("other")
@@ -140,7 +140,7 @@ def _by_model(
 
 
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
-    """Whether a later line says that all went well, and the model takes it for a good run, too."""
+    """Return whether a later line reports success and the model agrees that the run was good."""
     last = max(hit.number for hit in hits if hit.opens)
     if not any(says_well(line) for line in lines[last:] if line.strip()):
         return False
@@ -150,7 +150,7 @@ def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
 
 
 def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
-    """Whether lines of which none says that something failed say that all went well."""
+    """Return whether lines without a failure show that the run succeeded."""
     if _stops_midway(lines):
         return False
     said = [(place, line) for place, line in enumerate(lines, 1) if line.strip()]
@@ -158,7 +158,7 @@ def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
 
 
 def _stops_midway(lines: Sequence[bytes]) -> bool:
-    """Whether the last news is of work that was begun, and no line behind it says how it ended."""
+    """Return whether the last news is of work that was begun and whose end is not reported."""
     for line in reversed(lines):
         low = line.lower()
         if words.rule("begun").search(low):
@@ -169,7 +169,7 @@ def _stops_midway(lines: Sequence[bytes]) -> bool:
 
 
 def ends_well(log: bytes) -> bool:
-    """Whether a log ends with the news that all tests or runs passed, or with good news behind."""
+    """Return whether one of the last two lines reports that all tests or runs passed."""
     lines = [line for _, line in _lines(log)][-2:]
     passed = [bool(words.rule("passed").search(line.lower())) for line in lines]
     if any(passed[-1:]):
@@ -178,7 +178,7 @@ def ends_well(log: bytes) -> bool:
 
 
 def end_words(tail: bytes) -> Iterator[EndWord]:
-    """The lines of the end of a log that tell of a death; none where nothing there is of QNN."""
+    """Yield final lines that report the death of a process; none if the end is not about QNN."""
     if not any(name in tail.lower() for name in NAMES):
         return
     lines = _lines(tail)
@@ -202,7 +202,7 @@ def end_words(tail: bytes) -> Iterator[EndWord]:
 
 
 def at_the_limit(tail: bytes) -> Iterator[EndWord]:
-    """The last line of a log, where it is the last allocation that the TCM pool serves."""
+    """Yield the last line if it is the last allocation that the TCM pool can serve."""
     lines = _lines(tail)
     if not lines or not _TAKEN.search(lines[-1][1].lower()):
         return
@@ -212,7 +212,7 @@ def at_the_limit(tail: bytes) -> Iterator[EndWord]:
 
 
 def _lines(tail: bytes) -> list[tuple[int, bytes]]:
-    """Lines that are not empty, and where each begins."""
+    """Return lines that are not empty, each with its start."""
     found, at = [], 0
     for line in tail.split(b"\n"):
         if line.strip():

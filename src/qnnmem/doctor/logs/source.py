@@ -1,4 +1,4 @@
-"""Where logs come from: files, folders, archives, standard input and URLs; plain or compressed."""
+"""Sources of logs: files, folders, archives, standard input, URLs; plain or compressed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ARCHIVES = (
 )
 _NESTED = "an archive in an archive: unpack it"
 _NO_LOGS_IN = ("visible_windows.zip",)  # what a bug report of Android has of the screen
-# How much of a packed tar is unpacked again for the sake of rotated logs: bytes, and passes.
+# Limits on decompressing a tar again for rotated logs: bytes, and passes.
 _AGAIN_BYTES = 256 << 20
 _AGAIN_PASSES = 8
 _T = TypeVar("_T")
@@ -64,7 +64,7 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class FoundLogs(msgspec.Struct, frozen=True):
-    """The logs that are meant, and what their folders hold besides."""
+    """The logs that the names stand for, and the other content of their folders."""
 
     streams: tuple[Stream, ...]
     unread: tuple[LoadError, ...] = ()  # may be logs, but are not read
@@ -72,7 +72,7 @@ class FoundLogs(msgspec.Struct, frozen=True):
 
 
 class _Rest(NamedTuple):
-    """What is found besides logs."""
+    """The content of folders and archives that is not read as a log."""
 
     left_out: list[LeftOut]
     notes: list[str]
@@ -80,7 +80,7 @@ class _Rest(NamedTuple):
 
 
 class OpenPart:
-    """An open part: bytes come unpacked; `notes` says what was wrong with it."""
+    """An open part, decompressed as it is read; `notes` lists its defects."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed
@@ -90,7 +90,7 @@ class OpenPart:
         self._out = 0
         self._packed = CountedBytes(file)
         self._read: Callable[[memoryview], int]
-        # What to add to the number of a line for that in the file, where it is not the same.
+        # Returns the offset from a line number of the log to that of the file, where they differ.
         self.shift: Callable[[int], int] | None = None
         if packed == "plain":
             self._read = _reader(file)
@@ -107,7 +107,7 @@ class OpenPart:
                 raise LoadError(name, f"{packed} files need {command_for('fast')}") from exc
 
     def readinto(self, view: memoryview) -> int:
-        """Fills the view as far as it can; 0 at the end."""
+        """Fill the view as far as possible; return 0 at the end."""
         try:
             got = self._read(view)
         except (EOFError, OSError, ValueError) as exc:
@@ -124,12 +124,12 @@ class OpenPart:
         return got
 
     def _taken(self) -> int:
-        """Packed bytes so far; of a member of an archive, those in the archive."""
+        """Compressed bytes read so far; for a member of an archive, bytes of the archive."""
         return min(self._packed.bytes, getattr(self._file, "taken", self._packed.bytes))
 
     @property
     def size(self) -> int | None:
-        """Bytes of a plain file; None when only reading will tell."""
+        """Size of a plain file; None if it is known only after reading."""
         return _bytes_of(self._file) if self.packed == "plain" else None
 
     def _unwrap(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
@@ -137,7 +137,7 @@ class OpenPart:
         self._read, self.shift = unwrapping.readinto, unwrapping.shift
 
     def _looked_at(self, view: memoryview, got: int) -> int:
-        """Looks at the first bytes of what is unpacked: that may be wrapped in turn."""
+        """Unwrap decompressed data if its first bytes show another format around the log."""
         first = bytes(view[:got])
         _refuse_archive(self.name, first)
         if not (steps := steps_of(first, None)):
@@ -155,15 +155,15 @@ class OpenPart:
         return self._read(view)
 
     def seek(self, offset: int) -> None:
-        """Goes to an offset of a plain part."""
+        """Seek to an offset of a plain part."""
         self._file.seek(offset)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """A log may end in mid-frame because the phone died: what came before counts."""
+        """Treat a truncated compressed log as ended, since a crash may cut it; raise otherwise."""
         if self.packed in AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
@@ -172,7 +172,7 @@ class OpenPart:
 
 
 def open_part(name: str, named: bool = True) -> OpenPart:
-    """Opens a file, a URL or `-`, and finds out how it is packed by its first bytes."""
+    """Open a file, a URL or `-` and detect its compression from the first bytes."""
     try:
         file = _open(name, named)
         try:
@@ -193,13 +193,13 @@ def _close(file: IO[bytes]) -> None:
 
 
 def _refuse_archive(name: str, head: bytes) -> None:
-    """Refuses an archive that comes from where one cannot go back and forth."""
+    """Raise LoadError for an archive from a source without random access."""
     if (name == "-" or _local(name) is None) and kind_of_bytes(head).name in ("zip", "tar"):
         raise LoadError(name, _ONLY_FILES)
 
 
 def _packing(head: bytes, size: int | None) -> str:
-    """How a file that begins so is packed."""
+    """Return the compression of a file with these first bytes."""
     if packed := packing_of(head):
         return packed
     if head.startswith(_WIDE) or wide_name(head):
@@ -208,7 +208,7 @@ def _packing(head: bytes, size: int | None) -> str:
 
 
 def _peeked(file: Any) -> bytes:
-    """The first bytes of what is open, which stay there."""
+    """Return the first bytes of an open file without consuming them."""
     return bytes(file.peek(LOOKED_AT)[:LOOKED_AT]) if hasattr(file, "peek") else b""
 
 
@@ -220,7 +220,7 @@ def _bytes_of(file: Any) -> int | None:
 
 
 def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
-    """Bytes of a plain file or URL that can be read in ranges; None for everything else."""
+    """Return the size of a plain file or URL that can be read in ranges; else None."""
     if name == "-":
         return None
     try:
@@ -240,12 +240,12 @@ def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
 
 
 def find_streams(names: Sequence[str]) -> list[Stream]:
-    """The logs that are meant; the files of a folder that a logger rotated are one log."""
+    """Return the logs that the names stand for; files of a rotating logger form one log."""
     return list(find_logs(names).streams)
 
 
 def find_logs(names: Sequence[str]) -> FoundLogs:
-    """The logs that are meant, and what of their folders and archives is left out."""
+    """Return the logs that the names stand for, and what was left out of folders and archives."""
     streams: list[Stream] = []
     rest = _Rest([], [], [])
     for name in names:
@@ -261,7 +261,7 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
                 streams += _few(name, _logs_in(archive, rest))
         elif os.path.isfile(path) and (kind := archive_kind(path)):  # noqa: PTH113
             logs = _logs_in(name, rest)
-            # One of another kind that holds no logs is refused for what it is.
+            # A named file of another kind that holds no logs is refused with its kind.
             streams += logs if logs or kind in ("zip", "tar") else [Stream((name,))]
         else:
             streams.append(Stream((name,)))
@@ -269,7 +269,7 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
 
 
 def _found(names: Sequence[str], streams: list[Stream], rest: _Rest) -> FoundLogs:
-    # A folder may hold a hundred thousand pipes: the first ones are named, the rest is counted.
+    # A folder may hold a hundred thousand pipes: name the first, count the rest.
     rest.left_out.sort(key=lambda one: not one.unread)
     said, notes = rest.left_out[:_SAID], rest.notes
     if more := len(rest.left_out[_SAID:]):
@@ -284,7 +284,7 @@ def _found(names: Sequence[str], streams: list[Stream], rest: _Rest) -> FoundLog
 
 
 def _local(name: str) -> str | None:
-    """The path that a name stands for; None for a URL of a store."""
+    """Return the local path that a name stands for; None for a remote URL."""
     for scheme in ("file://", "local://"):
         if name.startswith(scheme):
             return name.removeprefix(scheme)
@@ -307,7 +307,7 @@ def _open(name: str, named: bool) -> Any:
 
 
 def standard_input() -> Any:
-    """Standard input as bytes, if it is open and ends some time."""
+    """Return standard input as bytes; raise an error if it is closed or an endless device."""
     if sys.stdin is None:
         raise OSError("standard input is closed")
     file = sys.stdin.buffer
@@ -322,7 +322,7 @@ def standard_input() -> Any:
 
 
 def _open_named(path: str) -> int:
-    """Opens what the user named; the other end of a pipe is waited for."""
+    """Open a file that the user named; opening a pipe waits for its writer."""
     _refuse_device(os.stat(path))  # noqa: PTH116 - pathlib is not needed otherwise
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -336,7 +336,7 @@ def _open_named(path: str) -> int:
 
 
 def _refuse_device(state: os.stat_result) -> None:
-    """A device may have no end; the one that is always empty is no danger."""
+    """Refuse a device, which may be endless; /dev/null is harmless."""
     device = stat.S_ISCHR(state.st_mode) or stat.S_ISBLK(state.st_mode)
     if device and state.st_rdev != os.stat(os.devnull).st_rdev:  # noqa: PTH116
         raise OSError("a device, not a log")
@@ -348,7 +348,7 @@ def _reader(file: Any) -> Callable[[memoryview], int]:
 
 
 class _Wide:
-    """UTF-16, as Windows shells write it, handed out as UTF-8."""
+    """UTF-16, as Windows shells write it, converted to UTF-8."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         import codecs
@@ -369,12 +369,12 @@ class _Wide:
 
 
 def _files_below(name: str, folder: str, archives: list[str], rest: _Rest) -> Iterator[str]:
-    """Names of the logs below a folder; what else is there goes to the lists."""
+    """Yield the names of logs below a folder; add other files to `archives` or `rest`."""
     url = name.removesuffix(folder)
     seen = others = 0
     for found in files_in(folder.rstrip("/") or "/", below=True):
         archive = isinstance(found, str) and _is_named_archive(found) and archive_kind(found)
-        # What is called a zip archive and holds no logs is a model, or nothing.
+        # A file named .zip that holds no logs is a model, or irrelevant.
         if not archive and (_is_no_log(found) or _path_of(found).lower().endswith(".zip")):
             others += 1
             continue
@@ -391,7 +391,7 @@ def _files_below(name: str, folder: str, archives: list[str], rest: _Rest) -> It
 
 
 def _logs_in(name: str, rest: _Rest) -> list[Stream]:
-    """The logs in an archive, as those of a folder; what else is there goes to the lists."""
+    """Return the logs in an archive, as in a folder; add other members to `rest`."""
     path = _local(name) or name
     try:
         archive = contents(path)
@@ -423,7 +423,7 @@ def _logs_in(name: str, rest: _Rest) -> list[Stream]:
 
 
 def _as_in_a_folder(member: str) -> list[tuple[bool, str]]:
-    """The order of `files_in`: subfolders last."""
+    """Return a sort key for the order of `files_in`: subfolders last."""
     *folders, name = member.split("/")
     return [*((True, folder) for folder in folders), (False, name)]
 
@@ -446,7 +446,7 @@ def _path_of(found: str | LeftOut) -> str:
 
 
 def _is_no_log(found: str | LeftOut) -> bool:
-    """Whether its name says so; a folder of any name may hold logs."""
+    """Return whether a name marks a file that is no log; a folder may always hold logs."""
     if isinstance(found, LeftOut) and found.folder:
         return False
     name = _path_of(found).rpartition("/")[2]
@@ -460,7 +460,7 @@ def _few(name: str, found: list[_T]) -> list[_T]:
 
 
 def _rotated(names: Iterable[str]) -> list[Stream]:
-    """Files whose names differ in a running number only are one log."""
+    """Group files whose names differ only in a running number."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         key, order = _place(name)

@@ -1,4 +1,4 @@
-"""The list of a tar archive, read from its start, header by header.
+"""List the members of a tar archive, header by header from its start.
 
     header of 512 bytes: name, size, kind -> data, filled up to 512 bytes -> next header
 
@@ -30,28 +30,28 @@ _WITHOUT_DATA = b"123456"
 
 
 class DamagedTar(ValueError):
-    """What should be a header is none, or the archive ends without its mark."""
+    """An invalid header, or an archive that ends without its end mark."""
 
     def __init__(self, why: str = "the archive is damaged or breaks off") -> None:
         super().__init__(why)
 
 
 class TarBytes(Protocol):
-    """An archive, unpacked, of which one goes forward."""
+    """A decompressed archive that is read forwards only."""
 
     at: int
 
     def take(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """Return the next bytes; fewer at the end."""
         ...
 
     def go(self, offset: int) -> None:
-        """Goes on to an offset."""
+        """Skip to an offset."""
         ...
 
 
 class TarMember(msgspec.Struct, frozen=True):
-    """A file in an archive, or something else: `why` says what."""
+    """A file in an archive, or another kind of member; `why` is the reason not to read it."""
 
     name: bytes
     offset: int
@@ -61,7 +61,7 @@ class TarMember(msgspec.Struct, frozen=True):
 
 
 class PackedTar:
-    """A compressed archive from its start on."""
+    """A compressed archive, read from its start."""
 
     def __init__(self, path: str, file: IO[bytes], packed: str) -> None:
         self._path, self._file, self.counted = path, file, CountedBytes(file)
@@ -69,7 +69,7 @@ class PackedTar:
         self.at = 0
 
     def readinto(self, view: memoryview) -> int:
-        """Fills the view as far as it can; 0 at the end."""
+        """Fill the view as far as possible; return 0 at the end."""
         try:
             got = self._unpacked(view)
         except BaseException:
@@ -83,24 +83,24 @@ class PackedTar:
         return got
 
     def take(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """Return the next bytes; fewer at the end."""
         room, fill = memoryview(bytearray(size)), 0
         while fill < size and (got := self.readinto(room[fill:])):
             fill += got
         return bytes(room[:fill])
 
     def go(self, offset: int) -> None:
-        """Goes on to an offset, or to the end."""
+        """Skip to an offset, or to the end."""
         room = memoryview(bytearray(_STEP))
         while self.at < offset and self.readinto(room[: offset - self.at]):
             pass
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         self._file.close()
 
     def __del__(self) -> None:
-        """So does what is kept for members that nobody asks for."""
+        """Close the file of a reader that is kept for members but no longer used."""
         self.close()
 
 
@@ -111,23 +111,23 @@ class PlainTar:
         self._file, self.at = file, 0
 
     def take(self, size: int) -> bytes:
-        """The next bytes, fewer at the end."""
+        """Return the next bytes; fewer at the end."""
         data = self._file.read(size)
         self.at += len(data)
         return data
 
     def go(self, offset: int) -> None:
-        """Goes on to an offset, which may be behind the end."""
+        """Seek to an offset, which may be beyond the end."""
         self.at = self._file.seek(offset)
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether a file that begins so is a tar archive."""
+    """Return whether a file with these first bytes is a tar archive."""
     return head[257:262] == _MAGIC and _is_header(head[:BLOCK])
 
 
 def members(tar: TarBytes) -> Iterator[TarMember]:
-    """What is in an archive, folders left out; raises `DamagedTar` where the list breaks off."""
+    """Yield the members of an archive except folders; raise `DamagedTar` where the list breaks."""
     said: dict[bytes, bytes] = {}
     while any(block := tar.take(BLOCK)):
         if len(block) < BLOCK or not _is_header(block):
@@ -144,7 +144,7 @@ def members(tar: TarBytes) -> Iterator[TarMember]:
                 why, unread = _why(kind, said)
                 yield TarMember(_name(block, said), start, size, why, unread)
             said = {}
-        # A link has no data, though some writers give it the size of its file.
+        # A link has no data, though some writers record the size of its target.
         tar.go(start + (0 if kind in _WITHOUT_DATA else -(-size // BLOCK) * BLOCK))
     if not block:
         raise DamagedTar
@@ -157,7 +157,7 @@ def _header(tar: TarBytes, size: int) -> bytes:
 
 
 def _pass_map(tar: TarBytes, block: bytes) -> None:
-    """Goes over the rest of the list of holes, which stands before the data."""
+    """Skip the extension headers of a sparse file, which precede its data."""
     more = block[482:483]
     while more.strip(b"\0"):
         more = tar.take(BLOCK)[504:505]
@@ -170,7 +170,7 @@ def _said(kind: bytes, data: bytes) -> dict[bytes, bytes]:
 
 
 def _records(data: bytes) -> dict[bytes, bytes]:
-    """Records `length key=value`, of which few are of interest."""
+    """Parse pax records `length key=value`; keep the few relevant keys."""
     found = {}
     at = 0
     while at < len(data):
@@ -187,7 +187,7 @@ def _records(data: bytes) -> dict[bytes, bytes]:
 
 
 def _why(kind: bytes, said: dict[bytes, bytes]) -> tuple[str, bool]:
-    """Why a member is not read, and whether it may be a log."""
+    """Return why a member is not read, and whether it may be a log."""
     if kind == b"S" or any(key.startswith(b"GNU.sparse") for key in said):
         return "a file with holes, which is not read", True
     if kind in _FILES:
@@ -199,12 +199,12 @@ def _name(block: bytes, said: dict[bytes, bytes]) -> bytes:
     if long := said.get(b"GNU.sparse.name") or said.get(b"path"):
         return long
     name, prefix = (field.partition(b"\0")[0] for field in (block[:100], block[345:500]))
-    # GNU tar has times where others have the start of a long name, and another magic.
+    # GNU tar stores times where other formats store a name prefix, and another magic.
     return prefix + b"/" + name if prefix and block[257:263] == _MAGIC + b"\0" else name
 
 
 def _is_header(block: bytes) -> bool:
-    """Whether the checksum is right, which counts its own bytes as blanks."""
+    """Return whether the checksum is right; it counts its own bytes as blanks."""
     try:
         written = _number(block[148:156])
     except DamagedTar:

@@ -1,4 +1,4 @@
-"""Compressed bytes as they were before: gzip, zstd, xz, bzip2, and the members of zip archives.
+"""Decompression of gzip, zstd, xz, bzip2, and members of zip archives.
 
 Handed out in steps of bounded size and in bounded memory; an error at the end takes nothing with it
 that came before.
@@ -35,36 +35,36 @@ class _Bytes(Protocol):
 
 
 class CountedBytes:
-    """A packed file that counts what is read of it: pipes cannot tell."""
+    """A compressed file that counts the bytes read: pipes have no position."""
 
     def __init__(self, file: _Bytes) -> None:
         self._file = file
         self.bytes = 0
 
     def read(self) -> bytes:
-        """The next piece; nothing at the end."""
+        """Return the next piece; empty at the end."""
         data = self._file.read(_CHUNK)
         self.bytes += len(data)
         return data
 
 
 def packing_of(head: bytes) -> str:
-    """How a file that begins so is compressed; nothing where it is not."""
+    """Return the compression of a file with these first bytes; empty for none."""
     return next((packed for magic, packed in _MAGIC.items() if head.startswith(magic)), "")
 
 
 def is_bomb(unpacked: int, packed: int) -> bool:
-    """Whether so few bytes became so many that they are no log."""
+    """Return whether the compression ratio is too high for a log."""
     return unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * max(packed, 1)
 
 
 def bomb_words(unpacked: int, packed: int) -> str:
-    """Why such a file is refused."""
+    """Return the reason for refusing such a file."""
     return f"unpacks to over {unpacked:,} bytes from {packed:,}: a log does not"
 
 
 def unpacking(packed: str, file: CountedBytes) -> ReadInto:
-    """What fills a view with unpacked bytes, 0 at the end; ImportError where a package lacks."""
+    """Return a function that fills a view with decompressed bytes and returns 0 at the end."""
     if packed == "gzip":
         return _Inflate(file, _GZIP).readinto
     if packed == "deflate":
@@ -73,7 +73,7 @@ def unpacking(packed: str, file: CountedBytes) -> ReadInto:
 
 
 def _unpacker(packed: str) -> Callable[[], Any]:
-    """Makes what unpacks one stream or frame, in bounded memory."""
+    """Return a factory of decompressors for one stream or frame, in bounded memory."""
     if packed == "xz":
         import lzma
 
@@ -91,7 +91,7 @@ def _unpacker(packed: str) -> Callable[[], Any]:
 
 
 class _Unpack:
-    """Streams one after the other, handed out in steps.
+    """A decompressor of consecutive streams that works in steps of bounded size.
 
     An error at the end then takes nothing with it that came before.
     """
@@ -129,7 +129,7 @@ def _zlib() -> Any:
 
 
 class _Inflate:
-    """Gzip or bare deflate, handed out as far as it goes.
+    """A decompressor of gzip or raw deflate that returns all data before a break.
 
     The file objects of both modules keep back what they have unpacked when the data breaks off, and
     that is where a log ends in a failure.
@@ -143,7 +143,7 @@ class _Inflate:
     def readinto(self, view: memoryview) -> int:
         while True:
             out = self._member.decompress(self._packed, min(len(view), _STEP))
-            # At the end of a member the tail is stale: given back, it would be unpacked twice.
+            # At the end of a member the tail is stale: returned again, it would be unpacked twice.
             self._packed = b"" if self._member.eof else self._member.unconsumed_tail
             if out:
                 view[: len(out)] = out

@@ -14,7 +14,7 @@ FILE = "words.toml"
 
 
 class WordRule(msgspec.Struct, frozen=True):
-    """One rule: expressions of which a line in small letters holds one, and its examples."""
+    """One rule: expressions that match a lower-case line if any of them occurs, with examples."""
 
     name: str
     any: tuple[str, ...]
@@ -22,11 +22,11 @@ class WordRule(msgspec.Struct, frozen=True):
     nomatch: tuple[str, ...]
 
     def search(self, low: bytes) -> re.Match[bytes] | None:
-        """Where the rule holds in a line of small letters."""
+        """Find the rule's first match in a lower-case line."""
         return _compiled(self.any).search(low)
 
     def removed(self, low: bytes) -> bytes:
-        """The line without what the rule matches."""
+        """Return the line without the matches of the rule."""
         return _compiled(self.any).sub(b" ", low)
 
 
@@ -49,17 +49,17 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[bytes]:
 
 
 def texts(name: str) -> tuple[bytes, ...]:
-    """Fixed texts that engines look for."""
+    """Return the fixed texts that engines search for."""
     return tuple(text.encode() for text in _words().texts[name])
 
 
 @cache
 def rules(start: str) -> tuple[WordRule, ...]:
-    """Rules whose name begins so, in the order of the file; all of them for an empty text."""
+    """Return the rules whose name has this prefix, in the order of the file."""
     return tuple(one for one in _words().rule if one.name.startswith(start))
 
 
 @cache
 def rule(name: str) -> WordRule:
-    """The rule of this name."""
+    """Return the rule with this name."""
     return next(one for one in _words().rule if one.name == name)

@@ -1,6 +1,6 @@
 """Remedy that fuses and folds nodes; models are rewritten in a child process.
 
-onnxruntime's optimiser does it at its first level, which adds no ops outside the standard. Two
+onnxruntime's optimiser does this at its first level, which adds no ops outside the standard. Two
 steps, the milder first:
 
     exact      changes no rounding: padding into convolutions, copies, casts and transposes that
@@ -138,11 +138,11 @@ class Reworker(ChildProcess):
         return made
 
 
-ROUNDING = "rounding"  # name to allow if last bits change
+ROUNDING = "rounding"  # the user must allow this name if last bits change
 # Relative to the largest value of an output; a larger difference is more than rounding.
 MOST_ROUNDING = 1e-4
-# Rules of onnxruntime's optimiser that compute other weights, sum up in another order, or drop what
-# seems to do nothing: adding zero turns a zero below zero into one above.
+# Rules of onnxruntime's optimiser that compute other weights, sum in another order, or drop ops
+# that seem to do nothing: adding zero turns -0.0 into +0.0.
 _ROUND_OTHERWISE = (
     "NoopElimination",
     *("ConvBNFusion", "ConvMulFusion", "ConvAddFusion", "DivMulFusion", "GemmSumFusion"),

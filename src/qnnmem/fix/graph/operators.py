@@ -1,4 +1,4 @@
-"""Operators that a backend does not support, replaced by equivalent ones.
+"""Replace operators that a backend does not support by equivalent operators.
 
 The ONNX standard defines many operators by simpler ones; onnx's inliner substitutes those. Einsum
 becomes Transpose, Reshape, MatMul and ReduceSum where it has one or two operands:
@@ -179,7 +179,7 @@ def _parts(node: onnx.NodeProto) -> list[str] | None:
     return parts
 
 
-OPERATORS = "operators"  # what must be allowed
+OPERATORS = "operators"  # the name that must be allowed
 _NAMED = 4
 _MOST_KINDS = 20
 

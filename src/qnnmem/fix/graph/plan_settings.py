@@ -1,6 +1,6 @@
 """Mildest remedy: plan the unchanged model in place, or run its ops in another order.
 
-Another order is written into the model, so that everyone who reads the file runs it.
+Another order is written into the model, so that every reader of the file runs it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ _MOST_SETS = 16
 
 
 def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ...]:
-    """Return the input shapes of each graph; a shape given once holds for all graphs."""
+    """Return the input shapes of each graph; a shape given once applies to all graphs."""
     found: dict[str, list[Shape]] = {}
     for name, shape in given:
         found.setdefault(name, []).append(shape)

@@ -1,7 +1,7 @@
 """Judge and bench for HTP: the real library compiles and loads a change; every limit is checked.
 
-With other contexts beside it, the change must also find room in the process domains of one
-process: first-fit in load order, as the library places them.
+With resident contexts, the change must also fit in the process domains of one process, placed
+first-fit in load order as the library does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from qnnmem.text import counted
 MODEL = "model"  # name of an undivided model's context in rounds
 TOGETHER = "all process domains"
 IN_TURN = Arrangement.IN_TURN
-# What bytes are of.
+# Names of the bytes that are counted.
 NOUNS = {
     "compile": "graph",
     "pd": "process domain",
@@ -47,13 +47,13 @@ NOUNS = {
 
 
 class CompileJudge:
-    """Return the need of every change in the pool that decided about the original model."""
+    """Judge that returns the need of a change in the pool that decided about the original model."""
 
     def __init__(
         self, case: FixCase, trials: LibraryTrials, others: Sequence[Resident] = ()
     ) -> None:
         self.case, self.trials, self.others = case, trials, tuple(others)
-        self._pool = ""  # that decides
+        self._pool = ""  # the deciding pool
 
     def __call__(self, change: Change) -> Need:
         """Return the memory that the change needs."""
@@ -163,7 +163,7 @@ class CompileJudge:
             size = (check.need.low if check.fits is False else check.need.high).value
         what = "bytes" if check is None else NOUNS[check.pool]
         if check is not None and check.pool == "vtcm" and check.refused:
-            what = "one op in VTCM"  # which is not what a graph takes of it
+            what = "one op in VTCM"  # not the VTCM that a graph uses
         return Need(
             size,
             fit.fits,
@@ -182,7 +182,7 @@ class CompileJudge:
         return mine or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Check that the contexts of each round find room together."""
+        """Check that the contexts of each round fit together."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
         worst = max(needs, key=lambda need: need.rank)

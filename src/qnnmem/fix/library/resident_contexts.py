@@ -1,4 +1,4 @@
-"""Contexts that stay loaded beside a model: their bytes, and the remedy that frees some of them."""
+"""Contexts that stay loaded beside a model: their sizes, and the remedy that frees some of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Trials with the real HTP library: models compiled and loaded once, and parts that it accepts.
 
-A result is found by content: the model, the SoC, settings, the library and our version. Limits are
-checked each time. So a search that was killed goes on; only binaries that are wanted in the end are
-made again. A kept file is untrusted: one that holds something else counts as missing.
+Results are cached by content: the model, the SoC, settings, the library and our version. Limits are
+checked each time. So a killed search resumes, and only the final binaries are made again. A cached
+file is untrusted: an invalid file counts as missing.
 
 Every part is compiled and loaded in a child process, and its bill is checked against each limit.
 Parts that do not fit into one process domain together are loaded and freed in turn.
@@ -69,7 +69,7 @@ class LibraryTrial:
     measured: tuple[FitCheck, ...] = ()  # of every pool, whether or not it has a limit
 
     def resident(self, name: str) -> Resident | None:
-        """Return its resident size for placement; None without a binary."""
+        """Return the context's resident size for placement; None without a binary."""
         return None if self.pd is None else Resident(name, self.pd, self.spill_fill)
 
     @property
@@ -214,7 +214,7 @@ def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
 
 
 _OF_SIZE = ("compile", "pd", "ram", "weights")  # pools that weights and IO fill
-_MARGIN = 1.25  # of what is guessed from the whole
+_MARGIN = 1.25  # of the estimate from the whole model
 PLACES = 48  # for cuts, where the compiler is the judge
 MOST_TRIALS = 60
 
@@ -229,7 +229,7 @@ class HtpParts:
     fits: tuple[Fit, ...]
     binaries: tuple[Path, ...]
     together: bool  # whether the library admits all to one process domain
-    refused: int | None  # part, from 1, that found no room beside those before it
+    refused: int | None  # part, from 1, that did not fit beside the earlier parts
     residency: PlaceResult  # in the process domains of a device
 
     @property
@@ -251,7 +251,7 @@ class _Guess:
     counts_io: bool
 
     def may_fit(self, weights: int, io: int) -> bool:
-        """True if it is worth a compile."""
+        """True if the stretch is worth a compile."""
         filled = weights // 2 + (io if self.counts_io else 0)
         return self.base + self.rate * filled <= _MARGIN * self.limit
 
@@ -263,7 +263,7 @@ _RUNNING = ("vtcm", "compile", "host-ram")
 def library_need(sequence: OpSequence, stretch: Stretch, trial: LibraryTrial) -> PartNeed:
     """Return bytes of one part; there is one VTCM, which the part that runs has.
 
-    A pool of which the library said nothing is left out.
+    A pool that the library did not report is left out.
     """
     known = trial.needs
     loaded = {pool: known[pool] for pool in _LOADED if pool in known}
@@ -362,7 +362,7 @@ def _source(sequence: OpSequence, stretch: Stretch) -> HtpSource:
 
 def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
     """True if a limit is broken without inputs and outputs, so that more ops cannot mend it."""
-    if broken.pool == "vtcm":  # of one op that is in everything around it
+    if broken.pool == "vtcm":  # memory of one op, which every larger stretch contains
         return True
     if broken.pool in ("io", "host-ram") or broken.need is None or broken.limit is None:
         return False
@@ -392,7 +392,7 @@ def partition_htp(
     """
     if judge.options.precision is not HtpPrecision.FP16:
         raise UsageError("a model is quantized as a whole before it is cut")
-    judge(sequence, sequence.stretch(0, len(sequence)))  # what it needs tells where to look
+    judge(sequence, sequence.stretch(0, len(sequence)))  # its need tells where to look
     places = narrow_places(sequence.crossing, sequence.work, PLACES)
     found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)
     if isinstance(found, NoPartition) and len(sequence) > len(places) + 1:
@@ -409,7 +409,7 @@ def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
     trials.progress(f"loading {counted(len(binaries), 'part')} together")
     codes = load_binaries(trials.worker, binaries, soc.model_id).codes
     refused = next((n for n, code in enumerate(codes, start=1) if code), None)
-    if refused is None and len(codes) < len(binaries):  # the library died at the next one
+    if refused is None and len(codes) < len(binaries):  # the library died at the next part
         refused = len(codes) + 1
     parts = [judge.trial(found.sequence, part) for part in found.parts]
     known = (part.resident(f"part{n}") for n, part in enumerate(parts, start=1))

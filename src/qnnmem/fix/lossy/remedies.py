@@ -1,8 +1,8 @@
-"""Remedies that change results: which there are, and how those that do not come on top of them.
+"""The remedies that change results, and the lossless remedies tried on top of them.
 
-for each change that loses and is not enough:
-    for each remedy that loses nothing, on the best so far:
-        compare its changes bit by bit with the change that loses
+for each lossy change that is not enough:
+    for each lossless remedy, on the best so far:
+        compare its changes bit by bit with the lossy change
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FollowedRemedy(_WrappedRemedy):
     then: tuple[ModelRemedy, ...] = ()
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield each lossy change, then lossless changes on top; making it takes no search time."""
+        """Yield each lossy change, then lossless changes on top; only these use search time."""
         failure: ChildFailed | None = None
         left = whole = bench.case.seconds_left
         for made in self.first.changes(bench, base):

@@ -282,7 +282,7 @@ def prove_partition(
 def whole_model(sequence: OpSequence) -> onnx.ModelProto:
     """Return the model of the file with input shapes fixed and its data embedded.
 
-    Inputs with a given value are constants in it.
+    Inputs with a given value become constants.
     """
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.tensor import embed, tensors

@@ -4,7 +4,7 @@
     one spill/fill    the same, with one spill/fill buffer for all contexts (HTP)
     loaded in turn    each part is loaded, run and freed before the next
 
-The chain as deployed must meet a budget, never its neediest part alone.
+The whole deployed chain must meet a budget, not only its largest part.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def _make_stretch(sequence: OpSequence, first: int, last: int) -> Stretch:
         if name in wanted or sequence.readers.get(name, (-1,))[-1] >= last
     )
     if last == len(model.ops):
-        # What the whole only passes through is given by the last part, as every other output.
+        # Tensors that the whole only passes through are outputs of the last part.
         through = tuple(name for name in model.outputs if sequence.maker[name] < 0)
         inputs = tuple(dict.fromkeys((*inputs, *through)))
         outputs = (*outputs, *through)

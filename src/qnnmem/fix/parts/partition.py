@@ -19,7 +19,7 @@ A judge may have to run a compiler, so the search asks it as seldom as possible:
 A stretch that contains one that does not fit is presumed not to fit either. Inputs and outputs can
 break that presumption: a cut at a wide place makes a part larger than the two around it. So a judge
 may have a rule that needs no trial (`rows`), and if presuming leaves no way to cut, the search goes
-on without it. Every part of an answer was asked about.
+on without it. The judge was asked about every part of an answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Cuts:
 
     parts: tuple[tuple[int, int], ...]
     crossing_bytes: int
-    trials: int  # parts that were asked about
+    trials: int  # parts that the judge tested
     is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
 
 
@@ -92,7 +92,7 @@ def least_cuts(
 
     `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
     for the ends of the sequence. `places` are those where a cut is allowed, by default all. `rows`
-    tells without asking what cannot fit: `rows(first)[last]`. No more is asked when it `is_over`.
+    excludes parts without a trial: `rows(first)[last]`. The search ends when `is_over` is true.
     """
     last = len(crossing) - 1
     allowed = sorted({0, last, *(range(last) if places is None else places)})
@@ -138,7 +138,7 @@ class _CutSearch:
     most_trials: int | None
     is_over: Callable[[], bool] | None = None
     presumes: bool = True
-    presumed: bool = False  # whether anything was ruled out that was not asked about
+    presumed: bool = False  # whether any part was ruled out without a trial
     answers: dict[tuple[int, int], PartFit] = field(default_factory=dict)
     starts: list[set[int]] = field(default_factory=list)  # that are open, for each end
     longest: list[list[tuple[int, int]]] = field(default_factory=list)  # ways that fit
@@ -420,7 +420,7 @@ class PlannedParts:
             return PartVerdict(PartFit.YES, need_bytes=need.in_turn("scratch"))
         pool, size, most = broken
         why = f"{pool} needs {size:,} bytes and may have {most:,}"
-        # Inputs and outputs may be fewer for more ops; what is inside never is.
+        # More ops may have fewer inputs and outputs, but never fewer bytes inside.
         inner = {"scratch": plan.scratch_bytes, "constants": size, "persistent": size}
         never = inner.get(pool, 0) > most
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)

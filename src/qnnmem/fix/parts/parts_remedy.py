@@ -28,7 +28,7 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.text import counted, quote
 
 NAME = "partition"
-KEEP = "one-file"  # what a user says who wants no parts
+KEEP = "one-file"  # the option of users who want no parts
 _MOST_PARTS = 1000
 
 
@@ -56,7 +56,7 @@ class PlannedPartsRemedy:
             return
         made = cut(start, found, counted(len(found.parts), "part"), ())
         need = bench.judge(made)
-        if need.missing or need.deployment is None:  # it is no answer as it would be deployed
+        if need.missing or need.deployment is None:  # as deployed it would not fit
             return
         words = f"{made.what}, {need.deployment.arrangement.value}"
         judged = bench.judged(replace(made, what=words))
@@ -139,7 +139,7 @@ class HtpPartsRemedy:
             return
         if found.is_whole:
             return
-        if base.need.what != TOGETHER:  # else it was held against what others leave
+        if base.need.what != TOGETHER:  # otherwise it was checked against the room left by others
             own.loaded[id(found.partition)] = found
         for words, rounds in _residences(own, found):
             made = cut(start, found.partition, words, rounds)
@@ -190,7 +190,7 @@ def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]
 
 
 def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
-    """Return the judge with the room that other contexts leave in a process domain."""
+    """Return the judge limited to the room that other contexts leave in a process domain."""
     library = bench.library
     sizes = [one.size for one in library.others]
     placed = best_order(sizes, library.domain_bytes)

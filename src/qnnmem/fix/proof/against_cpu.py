@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 _MOST_TENSORS = 400  # that become outputs, so that the first that differs is found
-_EXACT = 1e-5  # of saved outputs: what another order of float32 sums explains
+_EXACT = 1e-5  # of saved outputs: differences that another order of float32 sums explains
 
 
 def beside_htp(
@@ -95,7 +95,7 @@ def _write_epcontext(epcontext: bytes, name: str, binary: Path, target: Path) ->
 def _refused(
     file: str, other: str, model: onnx.ModelProto, failure: CompileFailure
 ) -> ValidateResult:
-    """The compiler refuses the model; whether the CPU runs it is tried."""
+    """Return the result for a model that the compiler refuses, after a try on the CPU."""
     from qnnmem.fix.proof.prove import prove
     from qnnmem.htp.compile.compiled import TOLERANCE
 

@@ -144,11 +144,11 @@ _KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's names that a
 _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
 _EDGES: list[tuple[Tensors, Tensors]] = []  # the same for numbers that samples seldom hold
 _WHOLE: list[tuple[list[int], bytes]] = []  # the model as it was
-# Zero below zero, numbers too small for full precision, large ones: what a rewrite may forget.
+# -0.0, denormals and large numbers: cases that a rewrite may get wrong.
 _ODD = (-0.0, 0.0, 1e-41, -1e-41, 1e4, -1e4)
 _ODD_SHARE = 0.25
 _MOST_FINDINGS = 20
-_LEAST = 5e-324  # for bits that differ without a difference
+_LEAST = 5e-324  # for bits that differ although the numbers are equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class OutputGap:
     name: str
     largest: float
     relative: float  # the same as part of the largest value
-    decibels: float | None = None  # signal to noise; None where it cannot be said
+    decibels: float | None = None  # signal to noise; None if undefined
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Proof:
     each: tuple[OutputGap, ...] = ()  # of outputs that differ
     unmeasured: tuple[str, ...] = ()  # outputs that have another shape
     digest: str = ""  # of all that the changed model gave
-    levels: tuple[LevelGap, ...] = ()  # beside none, where they were compared
+    levels: tuple[LevelGap, ...] = ()  # optimisation levels other than "disabled", if compared
 
     @property
     def identical(self) -> bool:
@@ -308,7 +308,7 @@ def keep(request: Keep, payload: bytes) -> Done:
     for feed in feeds(request.data):
         _KEPT.append((feed, run_parts(sessions, feed)))
     edges = edge_feed(request.data.inputs, request.data.seed)
-    with suppress(Exception):  # a model that does not take such numbers computes nothing of them
+    with suppress(Exception):  # a model that refuses such numbers gives no results for them
         _EDGES.append((edges, run_parts(sessions, edges)))
     return Done()
 

@@ -141,7 +141,7 @@ def inputs_of(model: onnx.ModelProto, *, outputs: bool = False) -> list[Input]:
 
 
 _TIME_LIMIT_S = 3600.0
-_OTHER_BORDER = ("batch", "precision", "resolution")  # remedies after which inputs are others
+_OTHER_BORDER = ("batch", "precision", "resolution")  # remedies that change the inputs
 
 
 def validate(case: FixCase, change: Change) -> Validation:

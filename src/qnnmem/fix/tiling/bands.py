@@ -164,7 +164,7 @@ class Bander:
         return (need[name] for name in self.graph.nodes[at].output if name in need)
 
 
-WHOLE = -1  # the band of what is not in bands
+WHOLE = -1  # band number of tensors that are not in bands
 
 
 class Part(NamedTuple):

@@ -390,7 +390,7 @@ def _piece(length: int, pixels: int) -> int:
 
 # Work on each element, or on all elements of one row, whatever the other rows hold.
 _ALIKE = frozenset({*ELEMENTWISE, "Cast", "CastLike", "Identity", "Dropout", "LRN"})
-_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all axes behind were one
+_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all later axes were flattened
 
 
 def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
@@ -400,7 +400,7 @@ def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
         return _quantize(facts, need)
     rule = _RULES.get(node.op_type)
     if rule is None or not is_op(node, node.op_type):
-        return f"{node.op_type} may not work row by row"
+        return f"{node.op_type} is not known to work row by row"
     if len(facts.result) < -facts.axis:
         return f"{node.op_type} has a result without rows"
     return rule(facts, need)

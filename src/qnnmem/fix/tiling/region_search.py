@@ -1,10 +1,10 @@
-"""Which regions of a model to compute in how many bands, so that the fewest bytes are alive.
+"""Choose regions of a model and numbers of bands, so that the fewest bytes are alive.
 
     find a cover for a limit T     every step with more bytes than T lies in a region that needs
                                    at most T in bands; regions share no node
         walk from the first node   where a step is too large, try the regions around it,
                                    the shortest first, with as few bands as will do
-    halve the range of T           between what surely cannot be and the best that was found
+    halve the range of T           between a proven lower bound and the best peak found
 
 Regions begin and end where few bytes are alive. The same model and limits give the same answer,
 unless the clock ends the search.
@@ -32,8 +32,8 @@ _RECORDS, _VALLEYS = 12, 8
 _FARTHEST = 160  # nodes from the step that is too large
 _CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
 _MOST_REGIONS = 200
-_LOWER, _LOWER_LIMITS = 0.9, 3  # limits below the one that is asked for
-_PATIENCE = 2  # numbers of bands in a row that bring nothing
+_LOWER, _LOWER_LIMITS = 0.9, 3  # limits below the requested one
+_PATIENCE = 2  # band counts in a row without a gain
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.loader.onnx.tensor import OnnxType
 
-_MOST_NUMBERS = 64  # of what sets shapes: pads, scales, starts
+_MOST_NUMBERS = 64  # of tensors that set shapes: pads, scales, starts
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Remedy that computes regions in bands: search, rewrite, plan, compare.
 
-Covers of a model by regions are kept, so that a search that was killed goes on.
+Covers of a model by regions are cached, so that a killed search resumes.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def rewrite(graph: TiledGraph, regions: Sequence[BandedRegion]) -> ShapedModel:
 
 
 _ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps
-_TIGHTER = 0.98  # of the limit, where a plan cannot be as small as what is alive
+_TIGHTER = 0.98  # of the limit, if a plan cannot be as small as the live bytes
 _AXES = {"rows": -2, "columns": -1}
 
 

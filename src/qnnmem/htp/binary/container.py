@@ -1,4 +1,4 @@
-"""The container of a context binary: where metadata and blob lie; only the head is ever read."""
+"""The container of a context binary: offsets of metadata and blob. Only its head is read."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _FIRST_LOOK = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Container(ContainerFacts):
-    """A context binary taken apart; the blob itself stays in the file."""
+    """The parts of a context binary; the blob itself stays in the file."""
 
     metadata: bytes
     blob_offset: int
 
 
 class BinarySource:
-    """A context binary, or the range of a file that holds one: its size, and pieces of it."""
+    """Random access to a context binary, or to the range of a file that holds one."""
 
     def __init__(self, file: BinaryIO, size: int, start: int = 0) -> None:
         self._file, self.size, self._start = file, size, start
 
     def read(self, offset: int, count: int, what: str) -> bytes:
-        """`count` bytes at an offset; a file that has fewer is damaged."""
+        """Return `count` bytes at an offset; raise Damaged if the file has fewer."""
         self._file.seek(self._start + offset)
         data = self._file.read(min(count, max(self.size - offset, 0)))
         if len(data) < count:
@@ -48,12 +48,12 @@ class BinarySource:
 
 
 def is_context_binary(head: bytes) -> bool:
-    """Return whether these first bytes are those of a context binary that can be read here."""
+    """Return whether these first bytes start a context binary of a known version."""
     return len(head) >= _VERSION.size and _VERSION.unpack_from(head) in _FORMATS
 
 
 def open_container(source: BinarySource, path: Path) -> Container:
-    """The parts of a context binary."""
+    """Return the parts of a context binary."""
     head = source.read(0, min(_START_2_2, source.size), "the header")
     if not is_context_binary(head):
         raise LoadError(path, _what_else(head))
@@ -76,7 +76,7 @@ def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:
 
 
 def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
-    """The blob is a 64-bit vector of the root table, so that table is read first."""
+    """Read version 2.2, whose root table states the offset of the blob."""
     count = min(_FIRST_LOOK, source.size - _START_2_2)
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")

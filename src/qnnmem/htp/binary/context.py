@@ -1,6 +1,6 @@
 """The content of a QNN context binary of the HTP backend.
 
-`describe_context` nests it as qnn-context-binary-utility does, with ours inside.
+`describe_context` nests it as qnn-context-binary-utility does, with our own fields inside.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from qnnmem.results.context import (
 )
 
 Version = tuple[int, int, int]
-HTP_BACKEND: Final = 6  # readers refuse others
-LPAI_BACKEND: Final = 12  # of which only the description is public
+HTP_BACKEND: Final = 6  # readers refuse other versions
+LPAI_BACKEND: Final = 12  # only its description is public
 _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphRam:
-    """What the compiler says one graph needs, in its log and in the binary.
+    """Memory needs of one graph, as the compiler logs them and stores them in the binary.
 
-    Sizes are bytes, None where the file does not say: files of SDK 2.25 and before hold only
-    spill/fill, those up to 2.34 nothing else here.
+    Sizes are bytes, None if the file does not state them. Files of SDK 2.25 and earlier state only
+    spill/fill, and files up to 2.34 have nothing more here.
     """
 
     spill_fill: int | None = None
@@ -50,7 +50,7 @@ class GraphRam:
     op_data: int | None = None
     const: int | None = None
     ddr_tensors: int | None = None
-    shared_weights: int | None = None  # of the whole context, the same in each of its graphs
+    shared_weights: int | None = None  # of the whole context, equal in all its graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class HtpGraph(GraphRam):
     name: str
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    vtcm: int | None = None  # bytes as stored: 4 MiB also when nothing was set
+    vtcm: int | None = None  # bytes as stored; 4 MiB is also the value of an unset option
     optimization_level: int | None = None
     dlbc: bool | None = None
     hvx_threads: int | None = None
@@ -72,7 +72,7 @@ class HtpGraph(GraphRam):
 
     @property
     def io_exact(self) -> int | None:
-        """Bytes of inputs and outputs as they are; None where a data type is not known."""
+        """Bytes of inputs and outputs without rounding; None if a data type is unknown."""
         if any(tensor.data_type is DataType.UNDEFINED for tensor in self.tensors):
             return None
         return sum(tensor.nbytes for tensor in self.tensors)
@@ -80,7 +80,7 @@ class HtpGraph(GraphRam):
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """What the container of a context binary says."""
+    """The facts stored in the container of a context binary."""
 
     format_version: tuple[int, int]
     blob_version: Version
@@ -92,7 +92,7 @@ class ContainerFacts:
 class HtpContext(ContainerFacts):
     """A whole context binary except the compiled code and the weights."""
 
-    info_version: int  # of the metadata
+    info_version: int  # version of the metadata
     build_id: str
     core_api: Version
     backend_api: Version
@@ -108,7 +108,7 @@ class HtpContext(ContainerFacts):
 
 
 def describe_context(context: HtpContext) -> ContextDocument:
-    """Everything about a context except compiled code and weights."""
+    """Return a description of a context without compiled code and weights."""
     arch = context.dsp_arch
     info = VendorBinaryInfo(
         backend_id=context.backend_id,

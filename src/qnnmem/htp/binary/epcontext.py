@@ -32,27 +32,27 @@ class FileRange:
 
 @dataclass(slots=True)
 class _EpContextNode:
-    """What matters of one EPContext node."""
+    """The relevant attributes of one EPContext node."""
 
     texts: dict[str, FileRange] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
 
     @property
     def holds_context(self) -> bool:
-        """Return whether it is a main node; others refer to the context of one."""
+        """Return whether this is a main node; other nodes refer to a main node's context."""
         cache = self.texts.get("ep_cache_context")
         return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
 
 
 def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
-    """Where the context binary is: a range of this file, or another file beside it."""
+    """Return where the context binary is: a range of this file, or another file beside it."""
     found = find_contexts(file, FileRange(0, size), path)
     if len(found) > 1:
-        # A bill of one of them would look like the bill of the model.
+        # The bill of one context would look like the bill of the whole model.
         raise LoadError(path, f"holds {len(found)} context binaries; one at a time can be read")
     if isinstance(found[0], FileRange):
         return found[0]
-    # Only a file below the model's own folder is taken.
+    # Only files below the model's own folder are accepted.
     try:
         return file_below(path.parent, found[0])
     except Damaged as exc:
@@ -60,7 +60,7 @@ def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
 
 
 def find_contexts(file: BinaryIO, model: FileRange, path: Path) -> tuple[FileRange | str, ...]:
-    """The context binaries of a model: ranges of this file, or names of files beside it."""
+    """Return the context binaries of a model: ranges of this file, or names of other files."""
     try:
         found = [node for node in _Walker(file).nodes(model) if node.holds_context]
     except Damaged as exc:
@@ -79,7 +79,7 @@ def _name(file: BinaryIO, cache: FileRange, path: Path) -> str:
         raise LoadError(path, "the name of its context file is longer than a name can be")
     file.seek(cache.start)
     name = file.read(cache.size).decode("utf-8", "replace")
-    # Either system may have written the name.
+    # The name may use the separators of Windows or of Linux.
     return PureWindowsPath(name).as_posix() if name else name
 
 
@@ -90,7 +90,7 @@ class _Walker:
         self._file, self._left = file, _MAX_FIELDS
 
     def nodes(self, model: FileRange) -> Iterator[_EpContextNode]:
-        """The EPContext nodes of the main graph."""
+        """Yield the EPContext nodes of the main graph."""
         for graph in self._messages(model, _GRAPH):
             for node in self._messages(graph, _NODE):
                 if any(self._text(p) == "EPContext" for p in self._messages(node, _OP_TYPE)):

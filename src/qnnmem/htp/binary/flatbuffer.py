@@ -1,9 +1,9 @@
 """A FlatBuffer walked by hand: tables, vectors and texts, every offset checked before use.
 
-The walker trusts nothing. Each position is compared with the end of the buffer, a field must lie
-inside its table, and everything handed out is charged to a budget, so that a file whose offsets
-all lead to one large text cannot ask for more memory than a few times its own size. Nothing here
-follows an offset by itself: a cycle is walked only as deep as the caller's own code is nested.
+The input is not trusted. Each position is compared with the end of the buffer, and a field must
+lie inside its table. All bytes returned are charged to a budget, so a file whose offsets all lead
+to one large text cannot take more memory than a few times its own size. Only the caller follows
+offsets to tables, so a cycle is walked only as deep as the caller's own code is nested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _U64, _F32 = struct.Struct("<Q"), struct.Struct("<f")
 
 
 class Octets(Protocol):
-    """Bytes in memory, or of a file that is read as they are asked for."""
+    """Bytes in memory, or a file that is read on demand."""
 
     def __len__(self) -> int: ...
 
@@ -32,12 +32,12 @@ class Octets(Protocol):
 
 
 class FlatBuffer:
-    """Bytes with a root table at the offset that stands first."""
+    """Bytes that start with the offset of the root table."""
 
     def __init__(self, data: Octets, most: int | None = None, *, sizes: bool = True) -> None:
-        """`most` bounds what is walked, for buffers that hold far more than tables.
+        """`most` limits the bytes walked, for buffers of mostly other data.
 
-        Without `sizes` a field may lie outside the stated size of its table, as ExecuTorch's do.
+        Without `sizes` a field may lie outside its table's stated size, as in ExecuTorch files.
         """
         self._data, self._has_sizes = data, sizes
         self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE
@@ -45,11 +45,11 @@ class FlatBuffer:
             self._left = min(self._left, most)
 
     def root(self, where: str) -> Table:
-        """The outermost table."""
+        """Return the root table."""
         return self.table(self._target(0, where), where)
 
     def table(self, position: int, where: str) -> Table:
-        """The table at a position, its vtable checked."""
+        """Return the table at a position after checking its vtable."""
         vtable = position - self._number(_I32, position, where)
         vtable_size = self._number(_U16, vtable, where)
         size = self._number(_U16, vtable + 2, where)
@@ -61,9 +61,9 @@ class FlatBuffer:
         return Table(self, position, size, vtable, vtable_size, where)
 
     def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
-        """Where the elements begin of the vector that an offset leads to, and how many there are.
+        """Return where the elements of a vector start, and their count, from its offset.
 
-        There are at most `most`, they lie inside the buffer and are charged to the budget.
+        The elements are at most `most`, lie inside the buffer and are charged to a budget.
         """
         start, count = self.extent(position, width, where)
         if count > most:
@@ -72,7 +72,7 @@ class FlatBuffer:
         return start, count
 
     def extent(self, position: int, width: int, where: str) -> tuple[int, int]:
-        """The same of a vector that is not read, however long: it lies inside the buffer."""
+        """Like `vector` without a limit or charge for the elements, which are not read."""
         start = self._target(position, where)
         count = self._number(_U32, start, where)
         if count * width > len(self._data) - start - 4:
@@ -81,22 +81,22 @@ class FlatBuffer:
         return start + 4, count
 
     def target_of(self, position: int, where: str) -> int:
-        """Where the offset at a position leads."""
+        """Return the position to which the offset at a position points."""
         return self._target(position, where)
 
     def unpack(self, layout: struct.Struct, position: int, where: str) -> tuple[Any, ...]:
-        """Numbers at a position."""
+        """Unpack numbers at a position."""
         if position < 0 or position + layout.size > len(self._data):
             raise Damaged(f"{where} lies outside the metadata")
         return layout.unpack(self._data[position : position + layout.size])
 
     def holds(self, table: Table, offset: int, width: int) -> bool:
-        """Whether a field at an offset of a table lies in it."""
+        """Return whether a field at an offset of a table lies inside the table."""
         end = table.size if self._has_sizes else len(self._data) - table.position
         return 4 <= offset <= end - width
 
     def octets(self, start: int, count: int) -> bytes:
-        """Bytes that were checked before."""
+        """Return bytes whose range was checked before."""
         return self._data[start : start + count]
 
     def _number(self, layout: struct.Struct, position: int, where: str) -> int:
@@ -127,24 +127,24 @@ class Table:
     where: str
 
     def u8(self, slot: int, name: str, default: int = 0) -> int:
-        """An unsigned byte."""
+        """Return an unsigned byte."""
         at = self.field(slot, 1, name)
         return default if at is None else self.flat.octets(at, 1)[0]
 
     def u32(self, slot: int, name: str, default: int = 0) -> int:
-        """An unsigned 32-bit number."""
+        """Return an unsigned 32-bit number."""
         return self._scalar(_U32, slot, name, default)
 
     def i32(self, slot: int, name: str, default: int = 0) -> int:
-        """A signed 32-bit number."""
+        """Return a signed 32-bit number."""
         return self._scalar(_I32, slot, name, default)
 
     def u64(self, slot: int, name: str, default: int = 0) -> int:
-        """An unsigned 64-bit number."""
+        """Return an unsigned 64-bit number."""
         return self._scalar(_U64, slot, name, default)
 
     def f32(self, slot: int, name: str, default: float = 0.0) -> float:
-        """A single-precision number."""
+        """Return a single-precision number."""
         at = self.field(slot, 4, name)
         if at is None:
             return default
@@ -152,12 +152,12 @@ class Table:
         return number
 
     def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
-        """A struct of fixed size, stored in the table."""
+        """Return a struct of fixed size that is stored inside the table."""
         at = self.field(slot, layout.size, name)
         return None if at is None else self.flat.unpack(layout, at, self._at(name))
 
     def table(self, slot: int, name: str) -> Table | None:
-        """A table of its own; of a union, the value."""
+        """Return the table that a field refers to; for a union, its value."""
         at = self.field(slot, 4, name)
         if at is None:
             return None
@@ -165,7 +165,7 @@ class Table:
         return self.flat.table(self.flat.target_of(at, where), where)
 
     def tables(self, slot: int, name: str, most: int) -> tuple[Table, ...]:
-        """A vector of at most `most` tables."""
+        """Return a vector of at most `most` tables."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
@@ -174,12 +174,12 @@ class Table:
         return tuple(self._entry(start + 4 * n, f"{where}[{n}]") for n in range(count))
 
     def text(self, slot: int, name: str) -> str:
-        """A text; bytes that are not UTF-8 are escaped."""
+        """Return a text; bytes that are not UTF-8 are escaped."""
         octets = self.octets(slot, name, MAX_TEXT) or b""
         return octets.decode("utf-8", "backslashreplace")
 
     def octets(self, slot: int, name: str, most: int) -> bytes | None:
-        """A vector of at most `most` bytes."""
+        """Return a vector of at most `most` bytes."""
         at = self.field(slot, 4, name)
         if at is None:
             return None
@@ -187,12 +187,12 @@ class Table:
         return self.flat.octets(start, count)
 
     def extent(self, slot: int, name: str) -> tuple[int, int] | None:
-        """Where a vector of bytes lies and how long it is; None when it is absent."""
+        """Return offset and length of a vector of bytes; None if it is absent."""
         at = self.field(slot, 4, name)
         return None if at is None else self.flat.extent(at, 1, self._at(name))
 
     def numbers(self, slot: int, name: str, most: int, kind: str = "I") -> tuple[int, ...]:
-        """A vector of at most `most` numbers, by default unsigned ones of 32 bits."""
+        """Return a vector of at most `most` numbers, by default unsigned 32-bit."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
@@ -200,7 +200,7 @@ class Table:
         return self.flat.unpack(struct.Struct(f"<{count}{kind}"), start, self._at(name))
 
     def field(self, slot: int, width: int, name: str) -> int | None:
-        """Where a field of `width` bytes is; None when it is absent."""
+        """Return the position of a field of `width` bytes; None if it is absent."""
         entry = 4 + 2 * slot
         if entry + 2 > self.vtable_size:
             return None

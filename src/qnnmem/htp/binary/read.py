@@ -1,4 +1,4 @@
-"""A QNN context binary of the HTP backend, read without any library of the vendor."""
+"""Reads QNN context binaries of the HTP backend without the vendor's libraries."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "L
 _LPAI_REST = "; `qnnmem inspect` shows its inputs and outputs, the rest has no public format"
 _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
-_SCALE_OFFSET = 1  # kind of quantization, as the union numbers it
+_SCALE_OFFSET = 1  # kind of quantization, by its number in the union
 _DEFINED = 1
-# Kinds of files: models that may hold a context binary, and what is read to be refused in detail.
+# Models that may hold a context binary, and kinds that get a detailed error.
 _MODELS = frozenset({"onnx", "epcontext"})
 _NOT_TELLING = frozenset({"htp", "binary"})
 
@@ -42,20 +42,20 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def read_context(path: Path | str) -> HtpContext:
-    """What a context binary says about its graphs; of a large file only the head is read.
+    """Return the graphs that a context binary describes; of a large file only the head is read.
 
-    An ONNX model with an EPContext node stands for the context binary it embeds or points to.
+    For an ONNX model with an EPContext node, read the context binary that it embeds or names.
     """
     return _read_part(*binary_at(Path(path)))
 
 
 def describe_binary(path: Path | str) -> HtpContext:
-    """The same, also of a binary for LPAI, of whose graphs the description alone is public."""
+    """Describe a context binary; for LPAI only its public description is available."""
     return _read_part(*binary_at(Path(path)), backends=(HTP_BACKEND, LPAI_BACKEND))
 
 
 def content_digest(path: Path) -> str:
-    """SHA-256 of the context binary itself, wherever it lies."""
+    """Return the SHA-256 of the context binary itself, without the file around it."""
     file, piece = binary_at(path)
     total = hashlib.sha256()
     try:
@@ -71,7 +71,7 @@ def content_digest(path: Path) -> str:
 
 
 def binary_at(path: Path) -> tuple[Path, FileRange]:
-    """The file with the context binary, and where in it."""
+    """Return the file that holds the context binary, and its range in that file."""
     size, kind = regular_size(path), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is not compiled: it is a DLC")
@@ -104,12 +104,12 @@ def _read_part(
 
 
 def context_of_part(path: Path, start: int, size: int) -> HtpContext:
-    """The same for a context binary that is a range of a file."""
+    """Return the context of a binary that is a range of a file."""
     return _read_part(path, FileRange(start, size))
 
 
 def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:
-    """The same for a context binary in memory; `name` is what errors call it."""
+    """Return the context of a binary in memory; errors call it `name`."""
     return _read(BinarySource(BytesIO(data), len(data)), Path(name))
 
 
@@ -127,7 +127,7 @@ def _read(
 
 
 def _check_content(context: HtpContext) -> None:
-    """Refuse a context with nothing to run."""
+    """Raise Damaged for a context with no graph, or a graph without inputs and outputs."""
     if not context.graphs:
         raise Damaged("it holds no graphs")
     for graph in context.graphs:
@@ -136,14 +136,14 @@ def _check_content(context: HtpContext) -> None:
 
 
 class _ContextReader:
-    """Reads one container; counts tensors, so that their number is bounded for the whole file."""
+    """Reader of one container; it limits the number of tensors in the whole file."""
 
     def __init__(self, container: Container, backends: tuple[int, ...]) -> None:
         self._container, self._backends = container, backends
         self._tensors_left = MAX_TENSORS
 
     def context(self) -> HtpContext:
-        """The whole context."""
+        """Read the whole context."""
         root = FlatBuffer(self._container.metadata).root("")
         outer = _needed(root.table(0, "info"), "info")
         version = _version_of(outer, known=(1, 3))
@@ -239,7 +239,7 @@ def _tensor(table: Table) -> TensorInfo:
 
 
 def _quantization(table: Table) -> Quantization | None:
-    """Scale and offset of the whole tensor; other encodings than that are not read."""
+    """Return the scale and offset of a per-tensor encoding; other encodings are not read."""
     if table.u32(4, "quantizeParams") != _DEFINED or table.u8(14, "encoding") != _SCALE_OFFSET:
         return None
     params = table.table(15, "scaleOffset")
@@ -252,7 +252,7 @@ def _quantization(table: Table) -> Quantization | None:
 
 
 def _version_of(outer: Table, known: tuple[int, ...]) -> int:
-    """The version of a union, which its number and its type must agree on."""
+    """Return the version of a union; Damaged if its version number and type disagree."""
     version, kind = outer.u32(0, "version"), outer.u8(1, "type")
     if version not in known or kind != version:
         words = ", ".join(map(str, known))
@@ -261,7 +261,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
 
 
 def _first(table: Table) -> Table:
-    """The description of an earlier version that a later one is built upon."""
+    """Return the table of the earlier version, which later versions contain."""
     return _needed(table.table(0, "graph"), f"{table.where}.graph")
 
 
@@ -291,7 +291,7 @@ def _agree(stated: int, actual: int, where: str) -> None:
 
 
 def _member(kind: type[E], value: int) -> E:
-    """The member of a closed set; values of later SDKs are undefined here."""
+    """Return the enum member for a value; UNDEFINED for values of later SDKs."""
     try:
         return kind(value)
     except ValueError:
@@ -315,7 +315,7 @@ _SIZES_V2 = ("io", "op_data", "const", "ddr_tensors", "shared_weights")
 
 
 def read_record(data: bytes, where: str) -> Mapping[str, Any]:
-    """Fields of a graph by the names they have there; later records than the second are skipped."""
+    """Return the fields of a graph by name; parts after the second are not read."""
     if not data:
         return {}
     if len(data) < _V1.size:
@@ -348,7 +348,7 @@ def _second(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_hardware(data: bytes) -> Mapping[int, int]:
-    """Spill/fill by graph number, as files of SDK 2.25 and before store it."""
+    """Return spill/fill by graph number, as stored by SDK 2.25 and earlier."""
     if len(data) % _HARDWARE.size:
         raise Damaged(f"hwInfoBlob has {len(data)} bytes, not a multiple of {_HARDWARE.size}")
     records = (record for record in _HARDWARE.iter_unpack(data) if record[0] == 1)

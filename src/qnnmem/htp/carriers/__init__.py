@@ -1,15 +1,15 @@
-"""Deployment files: the context binaries in them, and their claims.
+"""Deployment files: the context binaries in them, and the numbers they state about them.
 
 pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place
-carrier    what every reader hands over
+carrier    the common output of all readers
 pte        ExecuTorch programs
 litert     LiteRT models for an NPU, and .litertlm
 folders    Genie bundles and folders of ONNX Runtime GenAI
 archive    apps and bundles that hold any of them
 judged     bills and claims: each distinct binary once
 
-`opened` finds the reader by the kind of the file.
+`opened` chooses the reader by the kind of the file.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _KINDS: dict[str, CarrierKind] = {
 
 
 def is_carrier(path: Path) -> bool:
-    """Whether a file or folder is of a kind that carries context binaries."""
+    """Return whether a file or folder is of a kind that holds context binaries."""
     return kind_of_file(path).name in CARRIERS
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Carrier]:
-    """Yield what a file or folder carries; its pieces can be read until the block ends.
+    """Yield the contents of a deployment file or folder; pieces are readable until the block ends.
 
-    Raise LoadError where it is damaged, or has nothing in it that belongs here.
+    Raise LoadError if it is damaged or holds no relevant content.
     """
     from qnnmem.errors import LoadError
     from qnnmem.htp.carriers.carrier import Gathered, faults_of

@@ -1,7 +1,7 @@
-"""Apps and bundles (.apk, .aab, .zip): members that are, or carry, context binaries.
+"""Apps and bundles (.apk, .aab, .zip): members that are context binaries or contain them.
 
-A member that is stored is read in place. A compressed one is unpacked into a scratch folder, which
-is bounded in bytes, in ratio and by the room on the disk; of others only the head is unpacked.
+A stored member is read in place. A compressed member is unpacked into a scratch folder, limited in
+bytes, compression ratio and free disk space; of irrelevant members only the head is unpacked.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from qnnmem.units import format_size
 _MOST_MEMBERS = 50_000
 _MOST_DIRECTORY = 16 << 20
 _MOST_UNPACKED = 8 << 30  # of all members together
-_RATIO, _RATIO_FROM = 100, 64 << 20  # more is no honest model
+_RATIO, _RATIO_FROM = 100, 64 << 20  # no real model compresses better
 _HEAD = 1 << 12
-_LONG_HEAD = 1 << 16  # for models, whose kind may show late
+_LONG_HEAD = 1 << 16  # for models, whose kind may only appear later
 _CHUNK = 1 << 20
 _END = b"PK\x05\x06"
 _END_RECORD = struct.Struct("<4s4H2IH")
@@ -59,7 +59,7 @@ class ArchiveTree:
     _left: int = _MOST_UNPACKED
 
     def piece(self, name: str) -> Piece:
-        """A whole member, in place if it is stored."""
+        """Return a whole member, in place if it is stored."""
         info = self.members.get(name)
         if info is None:
             raise LoadError(name, "no such member")
@@ -70,7 +70,7 @@ class ArchiveTree:
         return self._unpacked[name]
 
     def head(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, count: int) -> bytes:
-        """The first bytes of a member."""
+        """Return the first bytes of a member."""
         if info.compress_type == _STORED:
             start = _data_start(self.path, info)
             return read_range(self.path, start, min(count, info.file_size))
@@ -103,7 +103,7 @@ class ArchiveTree:
 
 
 def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
-    """Add what the members of an archive hold."""
+    """Add the findings from the members of an archive."""
     try:
         _check_directory(path)
         with zipfile.ZipFile(path) as archive:
@@ -123,7 +123,7 @@ class _Archive:
         self._taken: set[str] = set()  # members that a config or a model names
 
     def read(self) -> None:
-        """Configs first, as they name binaries in order; then models, then bare binaries."""
+        """Read configs first, as they list binaries in order; then models, then bare binaries."""
         kinds = dict(self._kinds())
         for name, kind in sorted(kinds.items(), key=lambda entry: _order(entry[1])):
             if name not in self._taken:
@@ -138,7 +138,7 @@ class _Archive:
                 self._found.leave(name, "it is compressed by an unsupported method", info.file_size)
                 continue
             kind = self._kind(info, _HEAD)
-            if kind == "json":  # a config, which may say late what it is for
+            if kind == "json":  # a config, whose identifying key may come late
                 kind = self._kind(info, _LONG_HEAD)
             if kind in _WANTED:
                 yield name, kind
@@ -170,7 +170,7 @@ class _Archive:
             inner.leave("", "it is an ONNX model that is not compiled")
         except LoadError as exc:
             inner.leave("", exc.reason)
-        except Damaged as exc:  # the others are read all the same
+        except Damaged as exc:  # the other members are still read
             inner = Gathered()
             inner.leave("", f"it is damaged: {exc}")
         self._found.take(inner, name, _group(name))
@@ -178,19 +178,19 @@ class _Archive:
 
 @dataclass(frozen=True, slots=True)
 class _Noted:
-    """The same members; those that were asked for are noted."""
+    """An archive tree that records which members were read."""
 
     tree: ArchiveTree
     taken: set[str]
 
     def piece(self, name: str) -> Piece:
-        """A member."""
+        """Return a member and record its name."""
         self.taken.add(name)
         return self.tree.piece(name)
 
 
 def _order(kind: str) -> int:
-    """Configs first, as they name binaries in order; then models, then bare binaries."""
+    """Sort key: configs first, as they list binaries in order; then models, then binaries."""
     return 0 if kind in _CONFIGS else 1 if kind in _MODELS else 2
 
 
@@ -200,7 +200,7 @@ def _group(name: str) -> str:
 
 
 def _check_directory(path: Path) -> None:
-    """Refuse a directory larger than any app has, before it is read into memory."""
+    """Refuse an archive directory larger than any app has before it is loaded."""
     size = regular_size(path)
     tail = read_range(path, max(0, size - (1 << 16) - _END_RECORD.size), 1 << 17)
     place = tail.rfind(_END)
@@ -239,7 +239,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 
 def _data_start(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of a stored member begin, by its own header."""
+    """Return where the bytes of a stored member begin, from its local header."""
     head = read_range(path, info.header_offset, _LOCAL.size)
     if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
         raise Damaged(f"the member {quote(info.filename)} has no header")

@@ -1,4 +1,4 @@
-"""The output of a deployment file's reader: pieces of the file and its claims."""
+"""The common output of all deployment-file readers: pieces of the file and its claims."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Claim:
 
     what: ClaimKind
     value: int
-    words: str  # as the file says it
-    binaries: tuple[int, ...] | None = None  # those it is about, by their place; None: all
+    words: str  # in the notation of the file
+    binaries: tuple[int, ...] | None = None  # indexes of the binaries it is about; None: all
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A context binary in a file, and its users."""
+    """A context binary in a file, and the names of the parts that use it."""
 
     piece: Piece
     used_by: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """A file that carries context binaries, each distinct one once."""
+    """A deployment file and its context binaries, each distinct binary once."""
 
     path: Path
     kind: CarrierKind
@@ -57,14 +57,14 @@ class Carrier:
 
 @dataclass(slots=True)
 class Gathered:
-    """What a reader has found so far; uses of one binary are put together at the end."""
+    """Intermediate results of a reader; uses of the same binary are merged at the end."""
 
     payloads: list[Payload] = field(default_factory=list)
     dlcs: list[Piece] = field(default_factory=list)
     unread: list[UnreadPart] = field(default_factory=list)
     host: list[HostPart] = field(default_factory=list)
     cpu_operators: list[str] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)  # which count payloads as found
+    claims: list[Claim] = field(default_factory=list)  # they number payloads in the order found
     notes: list[str] = field(default_factory=list)
     shares_spill_fill: bool = False
 
@@ -76,13 +76,13 @@ class Gathered:
         return len(self.payloads) - 1
 
     def leave(self, name: str, why: str, size: int = 0) -> None:
-        """Name a part whose memory is not known."""
+        """Record a part whose memory is unknown."""
         if len(self.unread) >= MAX_PARTS:
             raise Damaged(f"it has more than {MAX_PARTS:,} parts")
         self.unread.append(UnreadPart(name, why, size))
 
     def take(self, other: Gathered, name: str, group: str = "") -> None:
-        """Add the findings of a member of this name."""
+        """Add the findings from a member with this name."""
         first = len(self.payloads)
         for one in other.payloads:
             users = tuple(f"{name}: {user}" for user in one.used_by) or (name,)
@@ -102,7 +102,7 @@ class Gathered:
         self.shares_spill_fill |= other.shares_spill_fill
 
     def carrier(self, path: Path, kind: CarrierKind, title: str) -> Carrier:
-        """The whole, each distinct binary of a group once."""
+        """Return the final result, with each distinct binary of a group once."""
         numbers = distinct(one.piece for one in self.payloads)
         once: dict[tuple[int, str], Payload] = {}
         keys = [(numbers[one.piece.place], one.group) for one in self.payloads]
@@ -135,13 +135,13 @@ class Gathered:
 
 
 def is_binary(piece: Piece) -> bool:
-    """Whether a piece starts as a context binary of QNN does."""
+    """Return whether a piece starts like a QNN context binary."""
     return is_context_binary(piece.head(8))
 
 
 @contextmanager
 def faults_of(path: Path, what: str) -> Iterator[None]:
-    """Turn a fault inside a file into an error about that file."""
+    """Turn an error inside a file into an error that names the file."""
     try:
         yield
     except Damaged as exc:

@@ -1,4 +1,4 @@
-"""Folders with context binaries beside config files: Genie bundles and ONNX Runtime GenAI."""
+"""Folders of context binaries and config files: Genie bundles and ONNX Runtime GenAI."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _DEPTH = 16
 
 
 class Tree(Protocol):
-    """Files by name: a folder, or the members of an archive."""
+    """Files by relative name: in a folder, or in an archive."""
 
     def piece(self, name: str) -> Piece:
-        """The file of a name; Damaged for a name that leads out, LoadError for none."""
+        """Return a file; Damaged if the name leaves the tree, LoadError if it does not exist."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FolderTree:
-    """A folder; only files below it are taken, links followed."""
+    """A folder; it gives access only to files below it, after following links."""
 
     folder: Path
 
     def piece(self, name: str) -> Piece:
-        """The file of a name."""
+        """Return the file with this name."""
         path = file_below(self.folder, name)
         return Piece(path, 0, regular_size(path), name)
 
 
 def beside(name: str, other: str) -> str:
-    """A name that a file of the tree gives, as the tree gives it."""
+    """Resolve a file name relative to the file of the tree that mentions it."""
     parts = [*name.split("/")[:-1], *other.replace("\\", "/").split("/")]
     kept: list[str] = []
     for part in parts:
@@ -67,7 +67,7 @@ def read_genie(tree: Tree, name: str, found: Gathered) -> None:
 
 
 def _engines(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """Tables that have a model with ctx-bins, wherever a dialog or pipeline keeps them."""
+    """Yield the engine tables that list ctx-bins, at any depth of a dialog or pipeline."""
     if depth > _DEPTH:
         raise Damaged("the config nests too deep")
     if isinstance(value, dict):
@@ -116,7 +116,7 @@ def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
 
 
 def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathered) -> None:
-    """The SoC that the config file of the backend names."""
+    """Add the SoC and Hexagon that the backend's config file names as claims."""
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
@@ -170,7 +170,7 @@ def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, 
 
 
 def add_epcontext(tree: Tree, piece: Piece, name: str, used_by: str, found: Gathered) -> None:
-    """Add every context of a model with EPContext nodes; NotCompiled where it has none."""
+    """Add every context of a model with EPContext nodes; NotCompiled if it has none."""
     model = FileRange(piece.start, piece.size)
     try:
         with piece.file.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The bill of a whole deployment file: each distinct binary once, and what the file claims."""
+"""The bill of a whole deployment file: each distinct binary once, and the file's claims."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAMED = 4  # parts that a sentence names
 
 @dataclass(frozen=True, slots=True)
 class CarriedContext:
-    """A distinct binary of a carrier, read."""
+    """One distinct context binary of a deployment file, after reading."""
 
     payload: Payload
     context: HtpContext
@@ -42,16 +42,16 @@ class CarriedContext:
 
 @dataclass(frozen=True, slots=True)
 class ReadCarrier:
-    """A carrier whose binaries were read."""
+    """A deployment file whose context binaries have been read."""
 
     carrier: Carrier
     contexts: tuple[CarriedContext, ...]
-    unread: tuple[UnreadPart, ...]  # also those whose binary is for another backend
+    unread: tuple[UnreadPart, ...]  # also parts whose binary is for another backend
 
 
 @contextmanager
 def read_carrier(path: Path) -> Iterator[ReadCarrier]:
-    """Yield a carrier with its binaries read; their bytes stay in reach until the block ends."""
+    """Yield a carrier with its binaries read; their bytes stay accessible inside the block."""
     with opened(path) as carrier:
         contexts: list[CarriedContext] = []
         unread, kept = list(carrier.unread), {}
@@ -80,7 +80,7 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
 def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
     """Yield files that hold one context binary each, as the library loads them.
 
-    Of a carrier those that its bill counts are copied to a temporary folder.
+    The billed binaries of a carrier are copied to a temporary folder first.
     """
     if not is_carrier(path):
         yield (path,)
@@ -98,7 +98,7 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def need_contexts(read: ReadCarrier) -> None:
-    """Raise LoadError for a carrier without a binary that can be billed, with the reason."""
+    """Raise LoadError with the reason if a carrier has no binary that can be billed."""
     if read.contexts:
         return
     named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
@@ -107,7 +107,7 @@ def need_contexts(read: ReadCarrier) -> None:
 
 
 def context_of(path: Path) -> HtpContext:
-    """The context of a file; of a carrier the graphs of all binaries as if they were in one."""
+    """Return the context of a file; a carrier's graphs are merged into one context."""
     if not is_carrier(path):
         return read_context(path)
     with read_carrier(path) as read:
@@ -128,7 +128,7 @@ def context_of(path: Path) -> HtpContext:
 
 
 def common_soc(contexts: Sequence[HtpContext]) -> int | None:
-    """The SoC that all were made for; None where they differ or one names none."""
+    """Return the SoC that all contexts were made for; None if they differ or one has none."""
     models = {one.soc_model for one in contexts}
     return models.pop() if len(models) == 1 else None
 
@@ -139,9 +139,9 @@ def carried_bill(
     logs: Sequence[CompileLog] = (),
     kept: Callable[[CarriedContext], CompileLog | None] = lambda _: None,
 ) -> Bill:
-    """The bill of a carrier.
+    """Return the bill of a carrier.
 
-    `logs` is what the library said of each file of `binaries_of`, `kept` what it said earlier.
+    `logs` has the library's log for each file of `binaries_of`; `kept` returns an earlier log.
     """
     need_contexts(read)
     file = str(read.carrier.path)
@@ -156,7 +156,7 @@ def carried_bill(
 
 
 def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> tuple[int, ...]:
-    """The binaries that one device gets: those of its group, else of the largest one."""
+    """Choose the binaries for one device: the group made for its SoC, else the largest."""
     groups = dict.fromkeys(one.payload.group for one in read.contexts)
     named = [group for group in groups if group]
     everywhere = [n for n, one in enumerate(read.contexts) if not one.payload.group]
@@ -180,7 +180,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Several bills as one: sums over binaries, VTCM once, as graphs use it in turn."""
+    """Merge several bills: sums over binaries, but VTCM once, as graphs use it in turn."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -213,7 +213,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
 
 
 def _domain(bills: Sequence[Bill]) -> SizeRange | None:
-    """What all need together; where one domain is too small for that, what the largest needs."""
+    """Return the need of all contexts, or of the largest if one domain cannot hold all."""
     needs = [bill.process_domain for bill in bills]
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
@@ -244,7 +244,7 @@ def _traps(facts: CarrierFacts, read: ReadCarrier, chosen: Sequence[int]) -> Ite
 
 
 def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
-    """What follows where one process domain is too small for all contexts."""
+    """Yield the traps that follow if one process domain cannot hold all contexts."""
     sizes = [need.value for need in needs if need is not None]
     budget = pd_budget().value
     placed = place(sizes, budget)
@@ -265,7 +265,7 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
 
 
 def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
-    """The sentence about binaries for different SoCs; empty where all are for one."""
+    """Return a sentence about binaries for different SoCs; empty if all have the same."""
     names: dict[str, str] = {}
     for number in chosen:
         one = read.contexts[number]
@@ -277,7 +277,7 @@ def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
 
 
 def unread_words(facts: CarrierFacts) -> str:
-    """The sentence about parts without a bill."""
+    """Return the sentence about parts without a bill."""
     named = [f"{quote(one.name)}: {one.why}" for one in facts.unread[:_NAMED]]
     more = len(facts.unread) - len(named)
     named += [f"and {more:,} more"] if more else []
@@ -291,7 +291,7 @@ def unread_words(facts: CarrierFacts) -> str:
 def facts_of(
     read: ReadCarrier, bills: Sequence[Bill] = (), chosen: Sequence[int] = ()
 ) -> CarrierFacts:
-    """What a carrier holds, with the bill of each binary where there are bills."""
+    """Describe the contents of a carrier, with the bill of each binary if there are bills."""
     carrier = read.carrier
     rows = tuple(
         _row(one, bills[number] if bills else None, not bills or number in chosen)
@@ -342,7 +342,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Bytes of the KV cache: the largest of each binary's graphs, which use it in turn."""
+    """Return the bytes of the KV cache: each binary's largest graph, as graphs share it in turn."""
     most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
     if not sum(most):
         return None
@@ -354,7 +354,7 @@ def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
 
 
 def kv_bytes(graph: HtpGraph) -> int:
-    """Bytes of the inputs that are KV cache, as far as the attention mask tells."""
+    """Return the bytes of KV-cache inputs, as far as the attention mask identifies them."""
     sizes = _mask_sizes(graph)
     if sizes is None:
         return 0
@@ -364,7 +364,7 @@ def kv_bytes(graph: HtpGraph) -> int:
 
 
 def context_length(graph: HtpGraph) -> int | None:
-    """Tokens that a graph attends to, by its attention mask; None where it has none."""
+    """Return the tokens that a graph attends to, from its mask; None if it has no mask."""
     sizes = _mask_sizes(graph)
     return None if sizes is None else sizes[1]
 

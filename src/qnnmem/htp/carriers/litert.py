@@ -30,7 +30,7 @@ _MAX_KEYS = 64
 
 
 def read_litert(piece: Piece, found: Gathered) -> bool:
-    """Add what a model holds; False for one that runs without an NPU, of which nothing is added."""
+    """Add the binaries of a model; return False, adding nothing, if it needs no NPU."""
     with PieceBytes(piece) as data:
         if data[4:8] != b"TFL3":
             raise Damaged(f"{piece.name} does not begin as a TFLite model does")
@@ -47,7 +47,7 @@ class _Model:
         self._pieces: list[Piece] = []
 
     def read(self) -> bool:
-        """Every operator that runs a binary, and the operators left to the CPU."""
+        """Add every operator that runs a binary, and list the operators left to the CPU."""
         if _DISPATCH not in self._codes:
             return False
         maker, model = self._stamp()
@@ -82,7 +82,7 @@ class _Model:
             self._found.leave(piece.name, "it is not a context binary of QNN", size)
 
     def _stamp(self) -> tuple[str, str]:
-        """Manufacturer and model of the SoC, as the compiler stamped them; else empty."""
+        """Return SoC manufacturer and model as the compiler stored them; empty if it did not."""
         buffers = self._root.tables(4, "buffers", _TENSORS)
         for row in self._root.tables(6, "metadata", MAX_PARTS):
             if row.text(0, "name") != _STAMP:
@@ -97,7 +97,7 @@ class _Model:
         return "", ""
 
     def _tensors(self, graph: Table, number: int) -> None:
-        """What the interpreter holds besides the binary: tensors that are no constants."""
+        """Add the memory of the interpreter's tensors that are not constants."""
         total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
         for row in graph.tables(0, "tensors", _TENSORS):
             index = row.u32(2, "buffer")
@@ -138,13 +138,13 @@ def _soc_claim(model: str, binary: int) -> Iterator[Claim]:
         return
     try:
         soc = find_soc(model)
-    except UsageError:  # a name that is not known here says nothing
+    except UsageError:  # an unknown name is ignored
         return
     yield Claim("SoC", soc.model_id, f"stamp {model}", (binary,))
 
 
 def read_litertlm(piece: Piece, found: Gathered) -> None:
-    """Add what the TFLite models of a .litertlm file hold."""
+    """Add the TFLite models of a .litertlm file."""
     head = piece.head(_LM_BEGIN)
     if len(head) < _LM_BEGIN or head[:8] != b"LITERTLM":
         raise Damaged(f"{piece.name} does not begin as a LiteRT-LM file does")
@@ -186,7 +186,7 @@ _LONGEST_NAME = 4096
 
 
 def flex_map(data: bytes, where: str) -> dict[str, int | str]:
-    """The numbers and texts of a map by key; Damaged where it is none."""
+    """Return the numbers and texts of a map by key; Damaged if the data is not a map."""
     try:
         return _flex_map(data)
     except (IndexError, ValueError, struct.error) as exc:

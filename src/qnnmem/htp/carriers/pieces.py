@@ -1,4 +1,4 @@
-"""Pieces of files, read in place: what a carrier holds is never copied into memory."""
+"""Pieces of files, read in place and never copied into memory as a whole."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of bytes of a file, and what reports call it."""
+    """A range of bytes of a file, and its name in reports."""
 
     file: Path
     start: int
@@ -30,11 +30,11 @@ class Piece:
     name: str
 
     def head(self, count: int) -> bytes:
-        """At most `count` bytes from its start."""
+        """Return at most `count` bytes from its start."""
         return read_range(self.file, self.start, min(count, self.size))
 
     def part(self, start: int, size: int, name: str) -> Piece:
-        """A range within it; Damaged where it reaches past the end."""
+        """Return a range within it; Damaged if the range ends after the piece."""
         if start < 0 or size < 0 or start + size > self.size:
             what = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
             raise Damaged(f"{what}: it reaches past the end")
@@ -42,18 +42,18 @@ class Piece:
 
     @property
     def place(self) -> tuple[Path, int, int]:
-        """What makes it the same piece as another."""
+        """File, start and size, which identify the piece."""
         return self.file, self.start, self.size
 
     def chunks(self) -> Iterator[bytes]:
-        """Its bytes, a part at a time."""
+        """Yield its bytes in chunks."""
         at, end = self.start, self.start + self.size
         while at < end and (chunk := read_range(self.file, at, min(_CHUNK, end - at))):
             yield chunk
             at += len(chunk)
 
     def digest(self) -> str:
-        """SHA-256 of its bytes."""
+        """Return the SHA-256 of its bytes."""
         total = hashlib.sha256()
         for chunk in self.chunks():
             total.update(chunk)
@@ -71,7 +71,7 @@ class Piece:
 
 @dataclass(slots=True)
 class PieceBytes:
-    """A piece as bytes to slice; a few pages of it are in memory at a time."""
+    """A piece that can be sliced like bytes; a few pages of it are in memory at a time."""
 
     piece: Piece
     _pages: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
@@ -124,7 +124,7 @@ class PieceBytes:
 
 
 def check_apart(pieces: Iterable[Piece]) -> None:
-    """Raise Damaged where two pieces share some but not all of their bytes."""
+    """Raise Damaged if two pieces overlap without being the same range."""
     ordered = sorted({piece.place: piece for piece in pieces if piece.size}.values(), key=_start)
     for before, after in pairwise(ordered):
         if before.file == after.file and before.start + before.size > after.start:
@@ -136,7 +136,7 @@ def _start(piece: Piece) -> tuple[str, int]:
 
 
 def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
-    """A number for each piece: the same where place, or size and content, are the same."""
+    """Number the pieces: same number for the same place, or the same size and content."""
     numbers: dict[tuple[Path, int, int], int] = {}
     sizes: dict[int, list[Piece]] = {}
     contents: dict[str, int] = {}
@@ -145,7 +145,7 @@ def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
             continue
         alike = sizes.setdefault(piece.size, [])
         number = len(numbers)
-        if alike:  # only then are contents worth reading
+        if alike:  # contents are hashed only if sizes are equal
             if len(alike) == 1:
                 contents[alike[0].digest()] = numbers[alike[0].place]
             number = contents.setdefault(piece.digest(), number)

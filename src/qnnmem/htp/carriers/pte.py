@@ -27,18 +27,18 @@ _PLANS, _SEGMENTS_MOST = 4096, 1 << 16
 _SPEC = 1 << 16
 _QNN = "QnnBackend"
 _SPEC_KEY = "qnn_compile_spec"
-_WRAPPER = struct.Struct("<IqQ")  # magic, signature, bytes of what follows
+_WRAPPER = struct.Struct("<IqQ")  # magic, signature, bytes that follow
 _MAGIC, _OLD_MAGIC = 0x5678ABCD, 0x1234ABCD
 _PADDINGS = (256, _WRAPPER.size)  # of ExecuTorch 1.2 and later, and before
 _DLC = b"PK\x03\x04"
 _BACKENDS = {1: "GPU", 3: "DSP", 4: "LPAI"}
 _HTP = 2
-_INT = 2  # of the union of values
+_INT = 2  # tag in the union of values
 _MIB = 1 << 20
 
 
 def read_pte(piece: Piece, found: Gathered) -> None:
-    """Add what a program holds; Damaged where it is not one."""
+    """Add the binaries of a program; Damaged if it is not an ExecuTorch program."""
     with PieceBytes(piece) as data:
         _Program(piece, data, found).read()
 
@@ -56,7 +56,7 @@ class _Program:
         self._inline: tuple[Table, ...] | None = None
 
     def _header(self, head: bytes) -> int:
-        """Bytes of the FlatBuffer; notes where segments lie."""
+        """Return the size of the FlatBuffer; store where segments begin."""
         identifier = _IDENTIFIER.fullmatch(head[4:8])
         if identifier is None:
             raise Damaged("it does not begin as an ExecuTorch program does")
@@ -83,7 +83,7 @@ class _Program:
             yield self._piece.part(start, row.u64(1, "size"), name)
 
     def read(self) -> None:
-        """Everything that takes memory."""
+        """Add everything that takes memory."""
         check_apart(self._segments)
         delegates = 0
         for plan in self._root.tables(1, "execution_plan", _PLANS):
@@ -141,7 +141,7 @@ class _Program:
         return None
 
     def _unwrap(self, blob: Piece, method: str, name: str, spec: Table | None) -> None:
-        """Find the binary behind the wrapper that ExecuTorch puts before it."""
+        """Find the binary after the wrapper that ExecuTorch puts before it."""
         head = blob.head(_WRAPPER.size)
         magic, size = 0, 0
         if len(head) == _WRAPPER.size:
@@ -186,7 +186,7 @@ class _Program:
             self._found.host.append(HostPart(f"planned buffers of {method}", size))
 
     def _constant_method(self, plan: Table, method: str, has_delegates: bool) -> None:
-        """Methods that return one number: what the model's config was."""
+        """Record the context length that a constant method returns."""
         if has_delegates or method != "get_max_context_len":
             return
         outputs = plan.numbers(4, "outputs", MAX_PARTS)
@@ -200,10 +200,10 @@ class _Program:
             self._found.claims.append(Claim("context length", length, f"{method} {length:,}"))
 
     def _data(self) -> None:
-        """Constants and other data, in segments or inline."""
+        """Add constants and other data, stored in segments or inline."""
         used: set[int] = set()
         constants = self._root.table(5, "constant_segment")
-        # The first offset stands for "no constant", whatever segment is named beside it.
+        # The first offset means "no constant", whatever segment the table names.
         if constants is not None and (constants.extent(1, "offsets") or (0, 0))[1] > 1:
             index = constants.u32(0, "segment_index")
             used.add(index)
@@ -248,7 +248,7 @@ def _htp_options(spec: Table) -> Table | None:
 
 
 def _claims(spec: Table | None, binary: int) -> Iterator[Claim]:
-    """What the compile spec says about a binary."""
+    """Yield the claims that the compile spec makes about a binary."""
     if spec is None:
         return
     soc = spec.table(0, "soc_info")

@@ -1,7 +1,7 @@
 """Writes an ExecuTorch program (.pte) that runs a finished context binary.
 
-Each graph of the binary is a method of the graph's name, with one call to the QNN delegate. The
-binary lies in a segment, behind the wrapper of ExecuTorch 1.2 and later, once for all methods.
+Each graph of the binary becomes a method of the same name, with one call to the QNN delegate. The
+binary is stored once for all methods, in a segment after the wrapper of ExecuTorch 1.2 and later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TYPES = {
     **{DataType.UINT_16: 27, DataType.UFIXED_POINT_16: 27, DataType.UINT_32: 28},
     **{DataType.UFIXED_POINT_32: 28, DataType.UINT_64: 29},
 }
-_TENSOR, _DELEGATE_CALL = 5, 2  # of the unions of values and instructions
+_TENSOR, _DELEGATE_CALL = 5, 2  # tags in the unions of values and instructions
 _HTP = 2
 _IN_SEGMENT = 1
 _HEADER = struct.Struct("<4sIQQQ")
@@ -39,14 +39,14 @@ _MAGIC, _PADDING = 0x5678ABCD, 256
 _ALIGN, _SEGMENT_ALIGN = 16, 4096
 _MIB = 1 << 20
 
-Part = Callable[[Any], int]  # writes itself into a builder; returns where
+Part = Callable[[Any], int]  # writes itself into a builder; returns its offset
 
 
 def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
     """Write a program around a binary; UsageError if ExecuTorch has no element type for its IO."""
     size = binary.stat().st_size
     program = _program(context, _PADDING + size)
-    # The header lies between the identifier and the first table, which moves all offsets alike.
+    # The header is between the identifier and the first table and shifts all offsets equally.
     at = round_up(len(program) + _HEADER.size, _SEGMENT_ALIGN)
     header = _HEADER.pack(b"eh00", _HEADER.size, len(program) + _HEADER.size, at, _PADDING + size)
     root = struct.unpack_from("<I", program)[0] + _HEADER.size
@@ -67,7 +67,7 @@ def _program(context: HtpContext, size: int) -> bytes:
     spec = _spec(context)
     plans = _tables([_plan(graph, spec) for graph in context.graphs])
     segment = _table(2, {0: ("Uint64", 0), 1: ("Uint64", size)})
-    # One offset stands for "no constant"; without it the runtime looks for constants elsewhere.
+    # One offset means "no constant"; without it the runtime looks for constants elsewhere.
     constants = _table(2, {0: ("Uint32", 0), 1: _numbers("Uint64", 8, [0])})
     fields = {0: ("Uint32", 0), 1: plans, 2: _tables([]), 3: _tables([]), 4: _tables([segment])}
     builder.Finish(_table(8, {**fields, 5: constants})(builder), b"ET12")

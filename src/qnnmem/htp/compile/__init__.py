@@ -1,4 +1,4 @@
-"""From an ONNX model or a DLC to a real HTP context binary, or to the reason why there is none."""
+"""Compile an ONNX model or a DLC into a real HTP context binary, or report why that fails."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ __all__ = [
     "quantize_request",
 ]
 
-_LEAST_S = 0.01  # a limit of none at all would mean none
+_LEAST_S = 0.01  # zero would mean no limit at all
 
 
 class ModelSource(NamedTuple):
-    """A model file for the child, and the folder of its external data."""
+    """A model file for the child process, and the folder of its external data."""
 
     model: Path
     folder: Path
@@ -84,7 +84,7 @@ class ModelSource(NamedTuple):
 def fixed_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
-    """The model with every shape fixed."""
+    """Write the model with every shape fixed and return it."""
     from qnnmem.loader.onnx import executable
 
     ends = deadline or Deadline.after(options.time_limit_s)
@@ -104,21 +104,21 @@ def fixed_source(
 
 
 def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
-    """The same error in terms of the limit that the user gave."""
+    """Return the same error with the time limit that the user gave."""
     what = f"its shapes were not found within {ends.limit_s:g} s"
     cure = ("give more time with ", Setting("time_limit_s"), ", or fix more shapes by hand")
     return OutOfTime(exc.path, what, cure=cure)
 
 
 def is_composed(path: Path) -> bool:
-    """Return whether a file holds graphs of QNN already, which go into the library as they are."""
+    """Return whether a file already holds QNN graphs, which are compiled as they are."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return kind_of_file(path).name == "dlc"
 
 
 def check_composed(path: Path, options: CompileOptions) -> None:
-    """Refuse what can only be done to an ONNX model."""
+    """Refuse options that only apply to an ONNX model."""
     asked = (
         *(("dims", options.dims), ("shapes", options.shapes), ("values", options.values)),
         *(("calibration", options.calibration), ("partition", options.partition)),
@@ -136,7 +136,7 @@ def check_composed(path: Path, options: CompileOptions) -> None:
 def model_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
-    """The file itself where its inputs are fixed already, which saves a trial run."""
+    """Return the file itself if its inputs are fixed, which saves a trial run."""
     if options.dims or options.shapes or options.values or not _is_static(path):
         return fixed_source(path, options, scratch, deadline)
     return ModelSource(path, path.absolute().parent)
@@ -148,7 +148,7 @@ def _is_static(path: Path) -> bool:
     model = read_guarded(path).proto
     constants = {item.name for item in model.graph.initializer}
     inputs = [item for item in model.graph.input if item.name not in constants]
-    # Of a sequence or a map there is nothing to fix; the library says which node cannot have it.
+    # Sequences and maps have no shape to fix; the library reports the node that rejects them.
     tensors = [item.type.tensor_type for item in inputs if item.type.HasField("tensor_type")]
     return not model.functions and all(
         tensor.HasField("shape") and all(size.dim_value > 0 for size in tensor.shape.dim)
@@ -160,9 +160,9 @@ _COMPOSING, _COMPOSED = f"{OWN_MARK} composing", f"{OWN_MARK} composed"
 
 
 def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) -> None:
-    """Raises LoadError where the file itself is the reason that there is no binary.
+    """Raise LoadError if the file itself is the reason for the failure.
 
-    A `trusted` one is a library, which is not read but executed.
+    A `trusted` file is a model library, which is executed rather than read.
     """
     if outcome.kind == "refused" and outcome.stage == "read":
         who = "" if trusted else "the vendor's reader does not take it: "
@@ -175,7 +175,7 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
         raise LoadError(path, "its code crashed" if trusted else said)
 
 
-_TRY_S = 60.0  # for a cure that was not asked for
+_TRY_S = 60.0  # for a cure that the user did not ask for
 STORED_VTCM = "the binary states 4 MiB of VTCM because none was set; the compiler used {used}"
 
 
@@ -192,9 +192,9 @@ def compile_model(
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library.
 
-    The binary is written to `output`, which is replaced; without it, its bytes are returned.
+    The binary is written to `output`, overwriting it; without `output`, its bytes are returned.
     `deadline` is for callers that do more than compile within the time limit of the options. With
-    `try_cures` a refusal names a partition only after compiling and running one.
+    `try_cures`, a refusal suggests a partition only if that partition compiled and ran.
     """
     ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
@@ -209,7 +209,7 @@ def compile_model(
 
 
 def check_options(soc: Soc, options: CompileOptions) -> None:
-    """Refuses what the library would accept without a warning and get wrong."""
+    """Refuse options that the library accepts without a warning but handles wrongly."""
     largest = soc.vtcm_mb
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
@@ -222,7 +222,7 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
 
 @contextmanager
 def given_or_own(given: Worker | None) -> Iterator[Worker]:
-    """A worker: the caller's, or one that ends with the work."""
+    """Yield the caller's worker, or a new one that is closed at the end."""
     if given is not None:
         yield given
         return
@@ -232,7 +232,7 @@ def given_or_own(given: Worker | None) -> Iterator[Worker]:
 
 @dataclass(frozen=True)
 class LibraryBench:
-    """A worker that compiles for one SoC; models and binaries lie in the folder."""
+    """A worker that compiles for one SoC, with models and binaries in one folder."""
 
     soc: Soc
     worker: Worker
@@ -243,7 +243,7 @@ class LibraryBench:
 def quantize_request(
     options: CompileOptions, source: ModelSource, scratch: Path, target: Path
 ) -> QuantizeRequest:
-    """The request to write a quantized model."""
+    """Return the request to write a quantized model."""
     calibration = options.calibration
     return QuantizeRequest(
         source.model.absolute(),
@@ -260,11 +260,11 @@ def quantize_request(
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """A compile that went well."""
+    """A successful compile."""
 
     outcome: RequestOutcome
-    model: Path  # what was compiled
-    run: PartitionCheck | None = None  # of a model of which nodes stay on the CPU
+    model: Path  # the model that was compiled
+    run: PartitionCheck | None = None  # trial run, if nodes stay on the CPU
 
     @property
     def reply(self) -> CompileReply:
@@ -274,7 +274,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One compile while it runs."""
+    """One running compile."""
 
     path: Path
     soc: Soc
@@ -285,7 +285,7 @@ class _Job:
     deadline: Deadline
 
     def run(self, *, try_cures: bool) -> _Done | CompileFailure:
-        """Compile the file as it is where that works, else with every shape fixed."""
+        """Compile the file as it is if that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
         if wanted.trust or is_composed(self.path):
@@ -309,7 +309,7 @@ class _Job:
             try:
                 fixed = self._fixed(source)
             except LoadError as exc:
-                # No shape makes QNN take an operator that it does not have.
+                # No shape helps with an operator that QNN does not have.
                 if exc.cure and not any(has_no_builder(node.line) for node in result.unsupported):
                     raise
                 return result
@@ -322,16 +322,16 @@ class _Job:
         return fixed_source(self.path, self.options, self.scratch, self.deadline)
 
     def _partition_cure(self, refused: CompileFailure, source: ModelSource) -> Words:
-        """Compile and run what `--partition` would give, and say what came of it."""
+        """Compile and run what `--partition` would produce, and report the outcome."""
         limit = min(_TRY_S, self.deadline.left_s)
         options = replace(self.options, partition=True, log_file=None)
         trial = replace(self, options=options, deadline=Deadline.after(limit))
-        tried = trial._compile(source)  # as the command would
+        tried = trial._compile(source)  # as the command line would
         them = "it" if len(refused.unsupported) == 1 else "them"
         if isinstance(tried, _Done):
             rest = f" leaves {them} to the CPU and compiles the rest, as a trial did"
             return "; ", Setting("partition"), rest
-        if tried.outcome.kind in ("refused", "done"):  # done: without a single node
+        if tried.outcome.kind in ("refused", "done"):  # done, but no node runs on HTP
             return chain_words(f"; leaving {them} to the CPU fails as well: ", tried.why)
         rest = f" may compile the rest; a trial ended with: {tried.outcome.sentence}"
         return "; ", Setting("partition"), rest
@@ -347,7 +347,7 @@ class _Job:
         return ModelSource(target, self.scratch, is_fixed=True)
 
     def _composed(self) -> _Done | CompileFailure:
-        """Have the graphs of the file composed into the library itself."""
+        """Have the library compose and compile the graphs of the file."""
         output = self.scratch / "model.bin"
         kind: Literal["library", "dlc"] = "library" if self.options.trust else "dlc"
         request = ComposeRequest(kind, self.path.absolute(), output, self._settings())
@@ -370,7 +370,7 @@ class _Job:
 
     def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
-        # Of a first compile that was stopped when its nodes were refused, and had gone on.
+        # Files of a first compile that was stopped at refused nodes but had gone on.
         target = self.scratch / "model.onnx"
         for left in (target, *self.scratch.glob("model_*.bin")):
             left.unlink(missing_ok=True)
@@ -381,7 +381,7 @@ class _Job:
         outcome = self._ask(request, UNSUPPORTED if strict else None)
         check_started(outcome)
         if not outcome.is_done or not outcome.result(CompileReply).binaries:
-            # Without memory the library refuses nodes that it could take.
+            # When memory runs out, the library refuses nodes that it could take.
             found = self._refused(outcome, source.model)
             return self._failure("partition" if found.nodes else "compile", outcome, found)
         done = _Done(outcome, source.model)
@@ -389,7 +389,7 @@ class _Job:
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
-        """Run a partitioned model; one that cannot run is not a result."""
+        """Run a partitioned model; a model that fails to run is reported as a failure."""
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)
@@ -407,8 +407,8 @@ class _Job:
         return replace(done, run=ran)
 
     def _refused(self, outcome: RequestOutcome, model: Path) -> Described:
-        """The nodes that are in the way, if nodes are."""
-        if outcome.kind != "refused":  # e.g. without memory, nodes are refused that could be taken
+        """Return the refused nodes if they are the reason for the failure."""
+        if outcome.kind != "refused":  # e.g. out of memory: good nodes are refused, too
             return Described(())
         unknown = unknown_nodes(outcome.sentence, model, self.soc)
         if unknown.nodes or self.options.partition:
@@ -442,7 +442,7 @@ class _Job:
         )
         if outcome.kind != "timeout":
             return outcome
-        # The request had what was left; the user knows the whole.
+        # The request got the remaining time; the user knows the whole limit.
         return replace(outcome, sentence=f"not finished within {self.deadline.limit_s:g} s")
 
     def _failure(
@@ -480,7 +480,7 @@ class _Job:
         )
 
     def finish(self, done: _Done, output: Path | None) -> Compiled:
-        """Read the binary back and put it where it belongs."""
+        """Read the binary back and move it to its destination."""
         from qnnmem.htp.binary.read import read_context
 
         reply, log = done.reply, parse_log(done.outcome.log)
@@ -514,7 +514,7 @@ class _Job:
     def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
     ) -> tuple[tuple[MissingOutput, ...], int]:
-        """Outputs of the user's model that the binary lacks, and how many the model has."""
+        """Return the model's outputs that the binary lacks, and how many outputs the model has."""
         if epcontext is None:
             outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}

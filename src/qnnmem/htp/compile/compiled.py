@@ -35,16 +35,16 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     import onnx
 
-# --- A model that HTP runs in part: its EPContext model, with which ONNX Runtime loads a binary ---
+# --- A model that HTP runs in part: its EPContext model, which loads the binary -------------------
 
 
-TOLERANCE = 0.02  # of the largest value of an output: what FP16 explains
-_MOST_S = 60.0  # HTP is emulated here, which takes minutes for a large model
+TOLERANCE = 0.02  # share of the largest value of an output that FP16 can explain
+_MOST_S = 60.0  # emulating HTP takes minutes for a large model
 _RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU failed as well
 
 
 def compared(difference: float, output: str) -> PartitionCheck:
-    """The result of a run: the output with the largest difference, as a share of its values."""
+    """Return the result of a run: the output with the largest relative difference."""
     share = f"{difference:.2%}" if difference < 1 else "100% and more"
     if difference <= TOLERANCE:
         what = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
@@ -57,7 +57,7 @@ def compared(difference: float, output: str) -> PartitionCheck:
 
 
 def not_compared(why: str) -> PartitionCheck:
-    """The result without a run."""
+    """Return the result if the model was not run."""
     what = f"not verified: the EPContext model was not compared with the CPU: {why}"
     return PartitionCheck(False, None, what)
 
@@ -71,7 +71,7 @@ def run_partition(
     epcontext: Path,
     deadline: Deadline,
 ) -> PartitionCheck | RequestOutcome:
-    """Run both models once with random inputs; gives the outcome where only HTP fails."""
+    """Run both models once with random inputs; return the outcome if only HTP fails."""
     if worker.library.command:
         return not_compared("the library is on another machine")
     limit = min(_MOST_S, deadline.left_s)
@@ -86,7 +86,7 @@ def run_partition(
 
 
 def farthest(outputs: Sequence[CpuDifference]) -> PartitionCheck:
-    """The output that differs most."""
+    """Return the output with the largest difference."""
     shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
         return not_compared("the outputs for random inputs hold no finite numbers to compare")
@@ -97,7 +97,7 @@ _EPCONTEXT = "EPContext"
 
 
 def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
-    """The model with its binary under another name; both files lie in one folder."""
+    """Return the EPContext model with another file name for its binary, in the same folder."""
     model = _parsed(epcontext)
     for node in model.graph.node:
         for attribute in node.attribute:
@@ -107,7 +107,7 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
 
 
 def _parsed(epcontext: bytes) -> onnx.ModelProto:
-    """The model; WorkerError if it is none: a remote worker may send anything."""
+    """Parse the model; WorkerError if it is invalid, as a remote worker may send any bytes."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
@@ -123,7 +123,7 @@ def _parsed(epcontext: bytes) -> onnx.ModelProto:
 def missing_in_epcontext(
     outputs: Sequence[str], epcontext: bytes, binary: str
 ) -> Iterator[MissingOutput]:
-    """Outputs that the EPContext model of a binary does not take from that binary."""
+    """Yield outputs that the EPContext model does not take from its binary."""
     graph = _parsed(epcontext).graph
     made = {name: node for node in graph.node for name in node.output}
     constants = {item.name for item in graph.initializer}
@@ -142,7 +142,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return whether a node runs a graph of the binary; only main nodes name theirs."""
+    """Return whether a node runs a graph of this binary; only main nodes name their binary."""
     found = {item.name: item for item in node.attribute}
     if "main_context" in found and not found["main_context"].i:
         return True
@@ -152,26 +152,26 @@ def _is_of(node: onnx.NodeProto, binary: str) -> bool:
 # --- Options and results --------------------------------------------------------------------------
 
 
-Progress = Callable[[str], None]  # takes what is being done, in a few words
+Progress = Callable[[str], None]  # called with a short description of the current step
 
 _EVIDENCE = 6  # lines
 
 
 def no_progress(_text: str) -> None:
-    """Progress that is not shown."""
+    """Ignore progress messages."""
 
 
 class HtpPrecision(Enum):
-    """The data type of the model's floating-point values on HTP."""
+    """Data type of the model's floating-point values on HTP."""
 
-    FP16 = "fp16"  # as HTP computes floats; a quantized model stays as it is
+    FP16 = "fp16"  # how HTP computes floats; a quantized model stays unchanged
     INT8 = "int8"  # activations and weights of 8 bits
     W8A16 = "w8a16"  # activations of 16 bits, weights of 8
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Everything that changes the binary, and the limits of the work."""
+    """All settings that change the binary, and the limits of the compile."""
 
     precision: HtpPrecision = HtpPrecision.FP16
     vtcm_mb: int | None = None  # None: the SoC's largest
@@ -185,7 +185,7 @@ class CompileOptions:
     calibration: Path | None = None
     samples: int = 10  # of random calibration data
     seed: int = 0
-    log_level: str = "verbose"  # info costs less and leaves out VTCM and limit
+    log_level: str = "verbose"  # info is cheaper but does not log VTCM and limit
     log_file: Path | None = None
     time_limit_s: float = TIME_LIMIT_S  # for all of it: reading, quantizing, compiling, loading
     memory_limit: int | None = None  # None: three quarters of the machine
@@ -193,7 +193,7 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A context binary and everything known about its making."""
+    """A context binary and all facts about how it was made."""
 
     model: Path
     soc: Soc
@@ -202,39 +202,39 @@ class Compiled:
     context: HtpContext
     log: CompileLog
     outcome: RequestOutcome
-    epcontext: bytes | None  # ONNX model that stands for the binary, which it names `binary_name`
+    epcontext: bytes | None  # EPContext model that refers to the binary as `binary_name`
     binary_name: str
     on_htp: int  # nodes: of a DLC QNN's, else as ONNX Runtime counts after its optimisations
     on_cpu: tuple[OnnxNode, ...] = ()
-    path: Path | None = None  # of the binary
+    path: Path | None = None  # path of the binary
     binary: bytes | None = None  # the binary itself, where no path was given
     notes: tuple[str, ...] = ()
-    missing_outputs: tuple[MissingOutput, ...] = ()  # of the model, not in the binary
+    missing_outputs: tuple[MissingOutput, ...] = ()  # outputs of the model that the binary lacks
     model_outputs: int = 0  # how many the model has, where some are missing
-    run: PartitionCheck | None = None  # where nodes stay on the CPU
+    run: PartitionCheck | None = None  # trial run, if nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class CompileFailure:
-    """Why there is no binary."""
+    """Why a compile produced no binary."""
 
     model: Path
     soc: Soc
     options: CompileOptions
     library: str
     stage: str  # quantize, partition or compile
-    why: Words  # one sentence with what to try
+    why: Words  # one sentence with a suggestion
     outcome: RequestOutcome
     log: CompileLog
-    code: int | None = None  # of QNN
-    refusal: Refusal | None = None  # the line of the log that decides
+    code: int | None = None  # error code of QNN
+    refusal: Refusal | None = None  # the decisive line of the log
     unsupported: tuple[RefusedNode, ...] = ()
-    line: str = ""  # of the log: the first that decides
+    line: str = ""  # first decisive line of the log
     all_refused: bool = True  # no node is left that could be compiled
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The line that decides, those after it, and the one that ends the attempt."""
+        """The decisive line, the lines after it, and the line that ends the attempt."""
         texts = [line.text for line in self.outcome.log]
         at = texts.index(self.line) if self.line in texts else len(texts)
         mark = UNSUPPORTED.decode()
@@ -244,7 +244,7 @@ class CompileFailure:
 
     @property
     def sentence(self) -> str:
-        """Why, with settings by their Python names."""
+        """The reason, with settings by their Python names."""
         return join_words(self.why)
 
     @property
@@ -254,14 +254,14 @@ class CompileFailure:
 
 
 def for_a_cluster(options: CompileOptions) -> CompileOptions:
-    """Options that mean the same on another machine; UsageError where they name files of this."""
+    """Return options that are valid on other machines; UsageError if they name local files."""
     if any(isinstance(value, Path) for value in options.values.values()):
         raise UsageError("a cluster takes no values of inputs in files; give them as numbers")
     return replace(options, log_file=None)
 
 
 def compile_options(options: CompilerOptions) -> CompileOptions:
-    """Return the compile that the options of a verb ask for."""
+    """Convert the options of a verb into compile options."""
     return CompileOptions(
         precision=HtpPrecision(options.precision)
         if isinstance(options, HtpOptions)
@@ -273,13 +273,13 @@ def compile_options(options: CompilerOptions) -> CompileOptions:
     )
 
 
-# --- Why a compile failed, in one sentence with what to try next ----------------------------------
+# --- Why a compile failed, in one sentence with a suggestion --------------------------------------
 
 
 _TENSOR = re.compile(r"tensor_name: (\S{1,200})")
 _PREFIX = re.compile(
     r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : (?:Exception during loading: )?"
-    # where in its source it says so
+    # source position of the message
     r"(?:/\S{1,300}\.(?:h|cc):\d{1,6} [^(]{1,500}\(.{0,2000}?\) (?=[A-Z]))?"
 )
 _SHOWN = 5
@@ -304,10 +304,10 @@ def say_why(
     decisive: str = "",
     quantized: bool = False,
 ) -> Words:
-    """One sentence: the failure, its subject, the number, the cure.
+    """Return one sentence: the failure, its subject, the number, the cure.
 
-    `decisive` is the first line with the reason. `quantized` says that
-    the model has been quantized, so that doing so is no advice.
+    `decisive` is the first line with the reason. If the model is already `quantized`, the sentence
+    does not suggest to quantize it.
     """
     if unsupported:
         return _unsupported(soc, unsupported, quantized=quantized)
@@ -345,7 +345,7 @@ def can_leave_rest(failure: CompileFailure) -> bool:
 
 
 def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> Words:
-    """The nodes by reason, then what helps: never what cannot."""
+    """List the refused nodes by reason, then the cures that can help."""
     by_reason: dict[str, list[RefusedNode]] = {}
     for node in nodes[:_SHOWN]:
         by_reason.setdefault(node.reason, []).append(node)
@@ -361,7 +361,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:
-    """Name and operator; for a few nodes also their inputs and outputs."""
+    """Return a node's name and operator; for a few nodes also their inputs and outputs."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
     return f"{quote(node.name)} ({node.operator}{types})"

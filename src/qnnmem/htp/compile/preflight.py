@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 # --- Numbers of dimensions: a compile takes a wrong declaration as it is, and fails much later ----
-# Only rules that need no values are here; what they do not reach stays unknown.
+# Only rules that need no values are here; other ranks stay unknown.
 
 
 _BROADCAST = frozenset(
@@ -61,7 +61,7 @@ _FIXED = {"Flatten": (2,), "Gemm": (2,), "Shape": (1,), "LSTM": (4, 3, 3), "GRU"
 
 
 def wrong_ranks(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str]:
-    """Sentences about tensors that are declared with another number of dimensions than they get."""
+    """Yield a sentence for each tensor whose declared rank differs from its computed rank."""
     declared = {
         info.name: [size.dim_value or size.dim_param or "?" for size in _sizes(info)]
         for info in (*graph.value_info, *graph.output)
@@ -95,7 +95,7 @@ def _sizes(info: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
 def _ranks(
     node: onnx.NodeProto, known: Mapping[str, int], constants: Mapping[str, onnx.TensorProto]
 ) -> tuple[int | None, ...]:
-    """The rank of each output, None where it is not known."""
+    """Return the rank of each output, None if unknown."""
     if node.domain not in ("", "ai.onnx"):
         return ()
     given = [known.get(name) for name in node.input if name]
@@ -119,7 +119,7 @@ def _ranks(
 def _reduced(
     node: onnx.NodeProto, rank: int | None, constants: Mapping[str, onnx.TensorProto]
 ) -> int | None:
-    """The rank after axes are added or taken away; None where they are not known."""
+    """Return the rank after axes are added or removed; None if the axes are unknown."""
     given = {item.name: item for item in node.attribute}
     kept = given["keepdims"].i if "keepdims" in given else 1
     if rank is None or node.op_type.startswith("ArgM"):
@@ -135,7 +135,7 @@ def _reduced(
 
 
 def _length(tensor: onnx.TensorProto) -> int | None:
-    """Elements of a one-dimensional constant."""
+    """Return the number of elements of a one-dimensional constant."""
     return tensor.dims[0] if len(tensor.dims) == 1 else None
 
 
@@ -143,11 +143,11 @@ def _length(tensor: onnx.TensorProto) -> int | None:
 
 
 LARGEST_FP16 = 65504.0
-_MOST_BYTES = 256 << 20  # of constants that are folded and looked at
-_FOLDING_S = 30.0  # a warning is not worth more
+_MOST_BYTES = 256 << 20  # limit of constants that are folded and examined
+_FOLDING_S = 30.0  # a warning is not worth more time
 _NAMED = 3
 _FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
-# Inputs that do not become tensors of FP16. Of a Clip this was tried: limits of 3.4e38 do no harm.
+# Inputs that do not become FP16 tensors. Tried for Clip: limits of 3.4e38 do no harm.
 _PARAMETERS = {
     "Clip": (1, 2),
     "DequantizeLinear": (0, 1, 2),
@@ -163,14 +163,14 @@ class _Large:
     """A constant with values beyond FP16."""
 
     name: str
-    operator: str  # that reads it
+    operator: str  # the node that reads it
     over: int
     size: int
     most: float
 
 
 def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
-    """One warning that names the constants of the compiled graph beyond FP16, if there are any."""
+    """Yield one warning that names the constants of the compiled graph beyond FP16, if any."""
     folded = _folded(path, model, options)
     search = _Search(path)
     found = {one.name: one for one in search.large(folded or model.proto.graph, {})}
@@ -188,7 +188,7 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
 
 
 def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.GraphProto | None:
-    """The graph as the compiler gets it: ONNX Runtime has folded it. None where that fails."""
+    """Return the graph as ONNX Runtime folds it for the compiler; None if that fails."""
     from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
     from qnnmem.loader.onnx.tensor import stored_bytes, tensors
@@ -200,12 +200,12 @@ def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.Gr
     try:
         with TrialChild(path, min(_FOLDING_S, options.time_limit_s)) as child:
             return child.optimise(resolve(open_model(model, child), given).proto()).graph
-    except (LoadError, UsageError, ChildFailed):  # the compile will say why
+    except (LoadError, UsageError, ChildFailed):  # the compile will report why
         return None
 
 
 class _Search:
-    """Looks at constants that nodes read, within a budget of bytes."""
+    """Checks constants that nodes read, within a budget of bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._left = path, _MOST_BYTES
@@ -213,7 +213,7 @@ class _Search:
     def large(
         self, graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Constants beyond FP16 of a graph and of every body in it: each may run."""
+        """Yield constants beyond FP16 in a graph and in all its bodies, as each body may run."""
         known = {**outer, **{item.name: item for item in _constants(graph)}}
         for node in graph.node:
             for body in bodies(node):
@@ -230,7 +230,7 @@ class _Search:
     def _batch_norm(
         self, node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """The factor and the summand that the library makes of the four constants."""
+        """Return the factor and the offset that the library computes from the four constants."""
         import numpy
 
         values = [self._values(known[name]) for name in node.input[1:5]]
@@ -245,7 +245,7 @@ class _Search:
                 yield from _beyond(name, node, one)
 
     def _values(self, tensor: onnx.TensorProto) -> NDArray[Any] | None:
-        """The numbers of a constant of floats, wherever they lie; else None."""
+        """Return the numbers of a float constant, embedded or external; None for other types."""
         import numpy
 
         from qnnmem.loader.onnx.tensor import embed, stored_bytes
@@ -257,7 +257,7 @@ class _Search:
             tensor.CopyFrom(outside)
             try:
                 embed(self._path, tensor)
-            except LoadError:  # which the compile will say
+            except LoadError:  # the compile will report it
                 return None
         self._left -= stored_bytes(tensor)
         kind = "<f4" if tensor.data_type == _FLOATS[0] else "<f8"
@@ -267,7 +267,7 @@ class _Search:
 
 
 def _beyond(name: str, node: onnx.NodeProto, values: NDArray[Any] | None) -> Iterator[_Large]:
-    """A constant with finite values beyond FP16; infinity is meant as such."""
+    """Return a constant with finite values beyond FP16; infinity is meant as such."""
     import numpy
 
     if values is None:
@@ -280,7 +280,7 @@ def _beyond(name: str, node: onnx.NodeProto, values: NDArray[Any] | None) -> Ite
 
 
 def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
-    """Factors that are attributes, say of a LeakyRelu."""
+    """Yield factors beyond FP16 that are attributes, e.g. of LeakyRelu."""
     import numpy
 
     for found in node.attribute:
@@ -289,7 +289,7 @@ def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Stored tensors of a graph by the names under which nodes read them."""
+    """Return stored tensors of a graph by the names under which nodes read them."""
     import onnx
 
     yield from graph.initializer
@@ -312,13 +312,13 @@ def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _MANY_STEPS = 200
-_SHAPING_S = 60.0  # for shapes inside a model: a warning is not worth more
-# Compiling a GRU with 64 units for SM8650 by onnxruntime-qnn 2.7.0 on two shared cores.
+_SHAPING_S = 60.0  # for shapes inside a model: a warning is not worth more time
+# Measured: a GRU with 64 units for SM8650, onnxruntime-qnn 2.7.0, two shared cores.
 _SEEN = "a GRU of 64 units took 5 s for 200 steps and 24 s for 400"
 
 
 def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
-    """Warnings about a model, each with its numbers; none for a file that cannot be read."""
+    """Yield warnings about a model, with numbers; none if the file cannot be read."""
     if options.trust or is_composed(
         path
     ):  # its shapes are fixed and its recurrences are as they are
@@ -327,7 +327,7 @@ def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
 
     try:
         model = read_guarded(path)
-    except LoadError:  # which the compile will say
+    except LoadError:  # the compile will report it
         return ()
     graph = model.proto.graph
     found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(path, model, options)]
@@ -337,7 +337,7 @@ def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
 
 
 def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
-    """Recurrent nodes over many steps, each of which becomes operators of its own."""
+    """Yield recurrent nodes with many steps, as each step becomes separate operators."""
     if not any(map(_recurs, (model.proto.graph, *model.proto.functions))):
         return
     from qnnmem.loader.onnx.inputs import Fixed
@@ -350,7 +350,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
     try:
         with TrialChild(path, min(_SHAPING_S, options.time_limit_s)) as child:
             shaped = shape_model(open_model(model, child), given, child)
-    except (LoadError, UsageError):  # which the compile will say
+    except (LoadError, UsageError):  # the compile will report it
         return
     for node, steps in _recurrences(shaped):
         if steps >= _MANY_STEPS:
@@ -368,7 +368,7 @@ def _recurs(graph: onnx.GraphProto | onnx.FunctionProto) -> bool:
 
 
 def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Recurrent nodes, those of bodies included, and their steps."""
+    """Yield recurrent nodes, including those in bodies, and their number of steps."""
     for scope in shaped.scope.with_bodies():
         for node in scope.graph.node:
             if node.op_type in _RECURRENT and node.input:
@@ -378,33 +378,33 @@ def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 # --- Sizes and limits, for machines without a compiler --------------------------------------------
-# Everything that a compile would refuse before it begins is refused here too, so that nobody moves
+# Everything that a compile refuses before it begins is refused here too, so that nobody moves
 # to another machine to learn of a typing error.
 
 
 Facts = tuple[tuple[str, Sourced], ...]
 
 _BITS = {HtpPrecision.FP16: 16, HtpPrecision.INT8: 8, HtpPrecision.W8A16: 8}  # of weights
-_SOCS = 3  # limits of more are a table of their own
+_SOCS = 3  # limits of more SoCs have their own table
 
 
 def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -> Facts:
-    """The sizes of a model and the limits of SoCs, each with its origin."""
+    """Return the sizes of a model and the limits of SoCs, each with its origin."""
     for soc in socs:
         check_options(soc, options)
     if is_composed(path):
         check_composed(path, options)
     few = socs if len(socs) <= _SOCS else ()
     limits = dict(limit for soc in few for limit in limits_of(soc))
-    limits = limits or {PD_BUDGET: pd_budget()}  # which is the same for all
+    limits = limits or {PD_BUDGET: pd_budget()}  # the same for all SoCs
     return (*_known_sizes(path, options), *limits.items())
 
 
 def _known_sizes(path: Path, options: CompileOptions) -> Facts:
-    """Weights, inputs and outputs; nothing of a model that the compiler alone reads."""
+    """Return sizes of weights and IO; empty for models that only the compiler can read."""
     from qnnmem.loader import kind_of, load
 
-    if options.trust:  # a library composes its graphs only into another
+    if options.trust:  # a model library composes graphs only inside the QNN library
         return ()
     try:
         model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
@@ -421,7 +421,7 @@ def _known_sizes(path: Path, options: CompileOptions) -> Facts:
 
 
 def _check_readable(path: Path, options: CompileOptions) -> None:
-    """Read the model the way a compile does before it calls the library."""
+    """Read the model as a compile does before it calls the library."""
     with tempfile.TemporaryDirectory(".qnnmem") as folder:
         is_float = options.precision is HtpPrecision.FP16
         (model_source if is_float else fixed_source)(path, options, Path(folder))

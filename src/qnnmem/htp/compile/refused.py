@@ -18,7 +18,7 @@ from qnnmem.text import printable
 if TYPE_CHECKING:
     import onnx
 
-# ONNX Runtime lists the nodes before anything is compiled, when the CPU may not take them.
+# If the CPU may not take nodes, ONNX Runtime lists them before it compiles anything.
 UNSUPPORTED = b"Unsupported nodes in QNN EP: "
 _LISTED = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
 _NODE = re.compile(r"^Operator type: (\S{1,200}) Node name: (.{0,2000}?) ?Node index: (\d{1,9})$")
@@ -28,22 +28,22 @@ _REASON = "REASON : "
 
 @dataclass(frozen=True, slots=True)
 class RefusedNode:
-    """A node that QNN cannot take, and why."""
+    """A node that QNN cannot take, with the reason."""
 
-    name: str  # where exporters left it empty, that of its first output
+    name: str  # the name of its first output if exporters left it empty
     operator: str
-    line: str = ""  # of the log that decides
-    reason: str = ""  # what the line means, in words
+    line: str = ""  # the decisive line of the log
+    reason: str = ""  # the meaning of the line in words
     inputs: tuple[str, ...] = ()  # type and shape of each, as far as known
     outputs: tuple[str, ...] = ()
-    index: int | None = None  # in ONNX Runtime's graph, which begins as the model's
+    index: int | None = None  # in ONNX Runtime's graph, which initially equals the model's
 
 
 def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
-    """The nodes that are refused, in order, each once.
+    """Return the refused nodes in order, each once.
 
-    Up to the first list of ONNX Runtime, if there is one: what follows repeats it for the graph in
-    another layout, and how much of that is seen depends on when the process was stopped.
+    If ONNX Runtime lists nodes, only lines up to its first list count. Later lines repeat them
+    for the graph in another layout, and their number depends on when the process was stopped.
     """
     mark = UNSUPPORTED.decode()
     end = next((at for at, line in enumerate(log) if mark in line.text), None)
@@ -55,7 +55,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
 
 
 def judged_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
-    """Every node that is refused at any time, also those that ONNX Runtime then takes apart."""
+    """Return every node ever refused, including those that ONNX Runtime later decomposes."""
     return _each_once(_judged(log))
 
 
@@ -72,7 +72,7 @@ def _with_lines(
 
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
-    """Nodes under each verdict, with the first line before it that says something."""
+    """Yield refused nodes, each with the first line before its verdict that gives a reason."""
     nodes: list[RefusedNode] = []
     said, decisive, failed = "", "", False
     for line in log:
@@ -97,7 +97,7 @@ def _says_why(line: LogLine) -> bool:
 
 
 def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
-    """Of a node that is judged twice, the first verdict."""
+    """Keep the first verdict on each node."""
     found: dict[tuple[int | None, str, str], RefusedNode] = {}
     for node in nodes:
         found.setdefault((node.index, node.name, node.operator), node)
@@ -105,7 +105,7 @@ def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
 
 
 def decisive_line(log: Sequence[LogLine]) -> str:
-    """The first line that says why a compile failed after the nodes were judged."""
+    """Return the first line that states why a compile failed after the nodes were judged."""
     last = max((at for at, line in enumerate(log) if _VERDICT.match(line.text)), default=-1)
     for line in log[last + 1 :]:
         if line.level == "E" and not is_generic(line.text):
@@ -113,7 +113,7 @@ def decisive_line(log: Sequence[LogLine]) -> str:
     return ""
 
 
-# Lines of the validator that follow from an earlier one, or belong to it.
+# Lines of the validator that follow from an earlier line, or belong to it.
 _GENERIC = re.compile(
     r"^(?:REASON : )?(?:validateNativeOps|QnnBackend_validateOpConfig failed|Failed to validate op"
     r"|Requested I/O|Supported I/O|Please refer|unexpected GraphHtpSettings"
@@ -163,34 +163,34 @@ VALIDATOR = "the library's validator refuses it without a reason (code 3110)"
 
 
 def is_generic(line: str) -> bool:
-    """Return whether a line says that something was refused, and nothing about why."""
+    """Return whether a line reports a refusal without its reason."""
     return _GENERIC.search(line) is not None
 
 
 def has_no_builder(line: str) -> bool:
-    """Return whether a line says that no node of this type can be taken, whatever its shape."""
+    """Return whether a line reports an unsupported node type, regardless of shapes."""
     return _NO_TYPE.search(line) is not None or unknown_operator(line) is not None
 
 
 def unknown_operator(line: str) -> tuple[str, str] | None:
-    """Domain and type of an operator that ONNX Runtime itself does not know."""
+    """Return domain and type of an operator that ONNX Runtime itself does not know."""
     found = next(filter(None, (pattern.search(line) for pattern in _UNKNOWN)), None)
     return None if found is None else (found["domain"].removeprefix("ai.onnx"), found["type"])
 
 
 def unknown_tensors(line: str) -> str:
-    """The data type that ONNX Runtime itself has no tensors of; empty for other lines."""
+    """Return the data type that ONNX Runtime cannot store in tensors; empty if none is named."""
     found = _NO_TENSORS.search(line)
     return "" if found is None else found[1]
 
 
 def is_about_type(line: str) -> bool:
-    """Whether a line says that a tensor's type has no counterpart, and not which type that is."""
+    """Return whether a line reports an unmapped tensor type without naming the type."""
     return _UNMAPPED.search(line) is not None
 
 
 def meaning(line: str, soc: str) -> str:
-    """A clause that says why, in words; ONNX Runtime's own where that is a sentence already."""
+    """Return a clause with the reason; ONNX Runtime's text is kept if it is a sentence."""
     if not line:
         return VALIDATOR
     if unknown := unknown_operator(line):
@@ -221,7 +221,7 @@ def meaning(line: str, soc: str) -> str:
 
 
 def element_name(number: int) -> str:
-    """A data type of ONNX by its number, `bfloat16` for example."""
+    """Return the name of an ONNX data type number, e.g. `bfloat16`."""
     from onnx import TensorProto
 
     try:
@@ -231,7 +231,7 @@ def element_name(number: int) -> str:
 
 
 def type_name(number: int) -> str:
-    """A `Qnn_DataType_t` in short, `float64` for example, or its number where it is not known."""
+    """Return a short name of a `Qnn_DataType_t`, e.g. `float64`, or its number if unknown."""
     if number not in set(DataType):
         return f"type 0x{number:x}"
     name = DataType(number).name.lower()
@@ -241,29 +241,29 @@ def type_name(number: int) -> str:
 # --- Refused nodes as the model has them ----------------------------------------------------------
 
 
-# ONNX Runtime makes a node anew in the layout that QNN wants, under a name of its own.
+# ONNX Runtime replaces a node by one in QNN's layout, under a new name.
 _REMADE = re.compile(r"_token_\d{1,9}$")
-_SHOWN = 8  # tensors of a node, each
-# Of these alone QNN makes no graph.
+_SHOWN = 8  # shown inputs and shown outputs of a node
+# QNN makes no graph of these nodes alone.
 _NO_WORK = ("Constant", "QuantizeLinear", "DequantizeLinear")
-_UNTOLD = "?"  # the type of a tensor that the file does not tell
+_UNTOLD = "?"  # the type of a tensor that the file does not state
 _UNMAPPED_TYPES = ("bfloat16", "complex64", "complex128", "float8", "string", "uint4", "int4")
 
 
 class Described(NamedTuple):
-    """Refused nodes in the model's own words."""
+    """Refused nodes with the names that the model uses."""
 
     nodes: tuple[RefusedNode, ...]
     all_refused: bool = False  # nothing of the model is left to compile
 
 
 def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
-    """The nodes with names, types, shapes and reasons, as far as the model is readable."""
+    """Return the nodes with names, types, shapes and reasons, as far as the model is readable."""
     from qnnmem.loader.onnx import read_guarded
 
     if not nodes:
         return Described(())
-    # Without a verdict on the node the log is too terse to hold a reason.
+    # If the log has no verdict on the node, it is too terse to hold a reason.
     said = tuple(
         node
         if node.index is None or node.reason
@@ -285,9 +285,9 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
 def with_origins(
     listed: Sequence[RefusedNode], judged: Sequence[RefusedNode], model: Path
 ) -> tuple[RefusedNode, ...]:
-    """Refused nodes of which the model knows: ONNX Runtime puts functions in the place of some.
+    """Return refused nodes as the model names them: ONNX Runtime may expand functions into parts.
 
-    Such a function is `judged` first, as one node, and is not `listed`: its parts are, without
+    Such a function is first `judged` as one node but never `listed`: only its parts are, without
     names.
     """
     names = {(node.name, node.operator) for node in listed}
@@ -306,7 +306,7 @@ def with_origins(
 
 
 def _nameless_kinds(model: Path) -> set[str] | None:
-    """Types of the nodes of a model that have no names; None where it cannot be read."""
+    """Return the types of nodes without a name in a model; None if it cannot be read."""
     from qnnmem.loader.onnx import read_guarded
 
     try:
@@ -319,7 +319,7 @@ def _nameless_kinds(model: Path) -> set[str] | None:
 def named(
     on_cpu: Iterable[Sequence[str]], refused: Iterable[RefusedNode], model: Path, soc: Soc
 ) -> tuple[OnnxNode, ...]:
-    """Nodes that stay on the CPU, with the reasons why they were refused."""
+    """Name the nodes that stay on the CPU, with the reasons why QNN refused them."""
     nodes = tuple(refused)
     left = list(zip(nodes, described(nodes, model, soc).nodes, strict=True))
     found = []
@@ -335,7 +335,7 @@ def named(
 
 
 def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
-    """The nodes of an operator that ONNX Runtime itself does not know."""
+    """Return the nodes whose operator ONNX Runtime itself does not know."""
     from qnnmem.loader.onnx import read_guarded
 
     unknown = unknown_operator(sentence)
@@ -357,7 +357,7 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
 
 
 def _of_unknown_type(sentence: str, model: Path, soc: Soc) -> Described:
-    """The nodes that take or give tensors which ONNX Runtime itself does not have."""
+    """Return the nodes with inputs or outputs of types that ONNX Runtime does not support."""
     from qnnmem.loader.onnx import read_guarded
 
     element = unknown_tensors(sentence)
@@ -399,14 +399,14 @@ def _described(
 
 
 def _with_type(reason: str, tensors: Iterable[str]) -> str:
-    """A reason that names the type which has no counterpart, where it can only be one."""
+    """Name the unmapped type in a reason if only one type is possible."""
     words = {text.split(" ")[0] for text in tensors}
     found = sorted(words & set(_UNMAPPED_TYPES))
     return f"ONNX Runtime has no data type of QNN for {found[0]}" if len(found) == 1 else reason
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """A node without a name, by its place; by its type where only one such is there."""
+    """Find a node without a name by its position, or by its type if that is unique."""
     index = refused.index
     if index is not None and 0 <= index < len(nodes):
         node = nodes[index]
@@ -421,7 +421,7 @@ def _typed(names: Iterable[str], types: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, str]:
-    """Type and shape of every tensor that the file tells."""
+    """Return type and shape of every tensor for which the file states them."""
     from qnnmem.loader.onnx.tensor import type_of
 
     found = {}

@@ -5,5 +5,5 @@ recipe    bits of each part: recipes.toml, changed part by part
 rule      bytes of weights, inputs, outputs and files, by arithmetic
 plan      shards against the limits of a SoC, and the longest context
 layer     a decoder of a few layers as an ONNX model
-compiled  what the real library makes of one and two layers
+compiled  measured sizes of one and two layers from the real library
 """

@@ -1,4 +1,4 @@
-"""Files of a deployed model beside the shards that its sizes lead to expect."""
+"""Compares the files of a deployed model with the shards expected from its sizes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from qnnmem.results.place import DOMAINS
 from qnnmem.targets.socs import pd_budget
 
 _CACHE = re.compile(r"past|cache|(?:^|[_.])[kv]_in|key|value", re.IGNORECASE)
-_RANK = 3  # of a KV cache, at least: heads, tokens, and the head dimension
-_NEAR = 0.1  # part of a size by which the recipes of one exporter differ
+_RANK = 3  # minimum rank of a KV cache: heads, tokens, and the head dimension
+_NEAR = 0.1  # share of a size by which recipes of one exporter differ
 
 
 class _Found(NamedTuple):
@@ -65,9 +65,10 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
 
 
 def exported_model(path: Path) -> LlmModel:
-    """Return the known model whose layers, KV caches and vocabulary exported files have.
+    """Return the known model whose layers, KV caches and vocabulary match exported files.
 
-    Of several, that whose weights come nearest: models of a family may differ in width alone.
+    If several match, choose the one with the nearest weights: models of a family may differ
+    only in width.
     """
     with read_carrier(path) as read:
         contexts = [one.context for one in read.contexts]
@@ -82,7 +83,7 @@ def exported_model(path: Path) -> LlmModel:
 
 
 def _is_whole(model: LlmModel, contexts: Sequence[HtpContext]) -> bool:
-    """Whether the contexts hold all layers of a model, and its head."""
+    """Return whether the contexts hold all layers of a model, and its head."""
     spans = list(_spans(model, contexts))
     known = [span for span in spans if span is not None]
     return (
@@ -98,7 +99,7 @@ def _usual_size(model: LlmModel) -> int:
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]]:
-    """The context binaries, and the claims about each that do not hold."""
+    """Return the context binaries, and the false claims of the file by binary."""
     if not is_carrier(path):
         context = read_context(path)
         return [_Found(path.name, context, bill_of(context, case.soc))], {}
@@ -113,7 +114,7 @@ def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]
 
 
 def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
-    """The layers of each, counted by KV caches; none where a context has neither those nor ends."""
+    """Yield the layers of each context by KV caches; None if it has no layers and no ends."""
     first = 0
     for one in contexts:
         graph = one.graphs[0] if one.graphs else None
@@ -129,7 +130,7 @@ def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpa
 
 
 def _layers(model: LlmModel, graph: HtpGraph) -> int:
-    """How many layers have a KV cache among the inputs, whole or head by head."""
+    """Return how many layers have a KV cache among the inputs, whole or head by head."""
     heads = 0
     for cache in _caches(model, graph):
         others = list(cache.dimensions)
@@ -139,7 +140,7 @@ def _layers(model: LlmModel, graph: HtpGraph) -> int:
 
 
 def _caches(model: LlmModel, graph: HtpGraph) -> list[TensorInfo]:
-    """The inputs that are KV cache: by name, or where no name tells, by shape."""
+    """Return the KV-cache inputs: by name, or by shape if no name matches."""
     shaped = [
         one
         for one in graph.inputs
@@ -153,7 +154,7 @@ def _last(tensor: TensorInfo) -> int:
 
 
 def _expected(case: LlmCase, span: LayerSpan, context: HtpContext) -> int:
-    """The file of such a shard, with as many graphs as are there."""
+    """Return the expected file size of a shard with as many graphs as the context has."""
     graphs = (case.ar * len(context.graphs))[: len(context.graphs)]
     extra = (
         rule.file_extra(LlmGraph(case.model, case.recipe, span, ar, case.context), case.measured)
@@ -183,7 +184,7 @@ def _findings(
 
 
 def _lonely(bills: Sequence[Bill]) -> set[int]:
-    """Contexts for which the domains of a process have no room, all loaded in the best order."""
+    """Return contexts that find no room in the domains of a process, loaded in the best order."""
     needs = [0 if one.process_domain is None else one.process_domain.low.value for one in bills]
     placed = best_order(needs, pd_budget().value)
     late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]

@@ -19,7 +19,7 @@ from qnnmem.results.footprint import Bill, PartName
 from qnnmem.results.llm import LlmCheck
 from qnnmem.targets.socs import find_soc
 
-DEPTHS = (1, 2)  # layers of the models that are compiled: a slope and what comes once
+DEPTHS = (1, 2)  # layers of the compiled models: they give a slope and a constant
 CHECKED_AT = 4
 _FLOAT = 16
 
@@ -32,7 +32,7 @@ class CompiledLayers(Struct, frozen=True):
 
 
 def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
-    """On any worker, of a cluster or not: compile a model of layers."""
+    """Compile a model of a few layers on any worker, of a cluster or not."""
     made = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
     if isinstance(made, CompileFailure):
         return CompiledLayers(why=made.why)
@@ -43,7 +43,7 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
 def plain_case(case: LlmCase) -> LlmCase:
-    """Return the case whose layers are all alike: what is compiled, and compared with the rule."""
+    """Return the case with uniform layers, which is compiled and compared with the rule."""
     if case.recipe.bits == _FLOAT:
         cure = ("leave out ", Setting("compile"))
         raise UsageError("layers of floats are planned by rule, not compiled", cure=cure)
@@ -53,7 +53,7 @@ def plain_case(case: LlmCase) -> LlmCase:
 
 
 def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
-    """Return what a compiled layer takes in proportion to the rule, graph by graph."""
+    """Return the ratio of compiled layers to the rule, graph by graph."""
     plain = plain_case(case)
     weights = rule.layer_weights(plain.model, plain.recipe)
     found = {ar: _slopes(bills, ar) for ar in case.ar}
@@ -82,7 +82,7 @@ def _compiled(bill: Bill) -> MeasuredParts:
 
 
 def checks(case: LlmCase, bills: Bills, depth: int) -> Iterator[LlmCheck]:
-    """Compare the bill of more layers with what two compiled ones led to expect."""
+    """Compare the bill of more layers with the extrapolation from the two compiled models."""
     measured, plain = ratios(case, bills), plain_case(case)
     for ar in case.ar:
         bill, graph = bills[ar, depth], _graph(plain, depth, ar)
@@ -98,7 +98,7 @@ def checks(case: LlmCase, bills: Bills, depth: int) -> Iterator[LlmCheck]:
 
 
 def _slopes(bills: Bills, ar: int) -> tuple[int, int, int]:
-    """Weights, file and op data that one more layer takes."""
+    """Return the weights, file bytes and op data that one more layer adds."""
     low, high = (bills[ar, depth] for depth in DEPTHS)
     return (
         _part(high, "weights") - _part(low, "weights"),

@@ -23,7 +23,7 @@ _MAX_CONFIG = 1 << 20  # bytes; a config.json has a few KiB
 _MAX_HEADER = 1 << 26  # of a GGUF file: vocabularies of 262,144 tokens take 16 MiB
 _MAX_NAME = 80
 
-# What a decoder may have: sizes far beyond any that was made, but not so far that sums overflow.
+# Limits of a decoder: far beyond any real model, but small enough that sums do not overflow.
 _BOUNDS = {
     "hidden": 1 << 17,
     "layers": 1 << 10,
@@ -42,12 +42,12 @@ _NAMES = {
     "inter": ("intermediate_size", "n_inner", "ffn_dim"),
     "vocab": ("vocab_size",),
 }
-FAMILIES = (  # whose layers are those that were compiled
+FAMILIES = (  # families whose layers were compiled for the rule
     *("baichuan", "cohere", "hunyuan_v1_dense", "minicpm", "olmo", "stablelm"),
     *("llama", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "mistral"),
     *("mixtral", "qwen2_moe", "qwen3_moe", "granite", "smollm3", "olmo2", "internlm2", "exaone"),
 )
-# Parts of a decoder whose memory these rules do not describe.
+# Parts of a decoder that these rules do not cover.
 _REFUSED = {
     "kv_lora_rank": "compressed KV caches (multi-head latent attention)",
     "ssm_cfg": "state-space layers",
@@ -170,7 +170,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
         notes.append("sliding windows are counted as full KV caches, their upper bound")
     if family not in FAMILIES:
         notes.append(f"the family {family} is not known: it is planned like Llama")
-    # Tied is what Transformers takes a missing field for.
+    # Transformers treats a missing field as tied.
     tied = values.get("tie_word_embeddings", True) is not False
     return checked(
         path,
@@ -186,7 +186,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
 
 
 def checked(path: Path, sizes: Mapping[str, int | None], **rest: Any) -> LlmModel:
-    """Return the decoder; LoadError for sizes that are missing, absurd or contradict each other."""
+    """Return the decoder; LoadError for sizes that are missing, absurd or contradictory."""
     for key, most in _BOUNDS.items():
         value = sizes[key]
         if value is None:
@@ -235,7 +235,7 @@ _GGUF = {
 
 
 class _Header:
-    """A GGUF header, read forward; struct.error or IndexError where it ends too soon."""
+    """Reader of a GGUF header; struct.error or IndexError if it is truncated."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 4
@@ -252,7 +252,7 @@ class _Header:
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Return a number or a text; of an array its length, as a range of so many."""
+        """Return a number or a text; for an array, a range of its length."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:

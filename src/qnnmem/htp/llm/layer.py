@@ -1,6 +1,6 @@
 """A few decoder layers as an ONNX model: quantized, static, with random weights.
 
-The graph is that of an export: RMS norms, rotary embedding, grouped heads without copies of the KV
+The graph is like an export: RMS norms, rotary embedding, grouped heads without copies of the KV
 cache, the cache as input with only the new rows as output, a mask, a gated MLP.
 """
 
@@ -33,7 +33,7 @@ def write_layers(
 
 
 class _Decoder:
-    """The graph as it grows; a name stands for a tensor of floats between two quantized ones."""
+    """Builder of the graph; each name is a float tensor between two quantized tensors."""
 
     def __init__(self, model: LlmModel, recipe: LlmRecipe, ar: int, context: int) -> None:
         import numpy
@@ -52,7 +52,7 @@ class _Decoder:
             self._constant(f"{kind}.zero", self._type(kind)(zero))
 
     def model(self) -> onnx.ModelProto:
-        """The whole graph."""
+        """Return the whole graph."""
         helper = self._onnx.helper
         graph = helper.make_graph(
             self._nodes, "decoder", self._inputs, self._outputs, self._weights
@@ -62,23 +62,23 @@ class _Decoder:
         return made
 
     def input(self, name: str, shape: list[int], kind: str = "act") -> str:
-        """A quantized input as floats."""
+        """Add a quantized input; return its dequantized name."""
         self._inputs.append(self._value(name, shape, kind))
         return self._dequantized(name, kind)
 
     def output(self, name: str, shape: list[int], kind: str) -> None:
-        """Give a quantized tensor of floats out as it was quantized."""
+        """Make the quantized form of a tensor a graph output."""
         self._outputs.append(self._value(f"{name}.q", shape, kind))
 
     def shared_inputs(self) -> None:
-        """Mask and rotary tables, which all layers share."""
+        """Add the mask and rotary tables, which all layers share."""
         ar, half = self._ar, self._model.head_dim // 2
         self._mask = self.input("mask", [1, 1, ar, self._context])
         self._cos = self.input("cos", [1, 1, ar, half])
         self._sin = self.input("sin", [1, 1, ar, half])
 
     def layer(self, name: str, hidden: str) -> str:
-        """Attention and MLP with their residuals."""
+        """Add attention and MLP with their residuals."""
         normed = self._norm(f"{name}.norm1", hidden, self._model.hidden)
         attended = self._attention(name, normed)
         hidden = self._op("Add", f"{name}.add1", [hidden, attended])
@@ -148,7 +148,7 @@ class _Decoder:
         return self._op("RMSNormalization", name, [rows, scale], axis=-1, epsilon=1e-5)
 
     def _linear(self, layer: str, part: str, rows: str) -> str:
-        """A matrix in the bits of the recipe, one scale per channel or per block."""
+        """Multiply by a matrix in the recipe's bits, with one scale per channel or per block."""
         name, recipe = f"{layer}.{part}", self._recipe
         inputs, outputs, _ = matrices(self._model)[part]
         is_wide = recipe.bits == 8 or part in recipe.wide
@@ -166,7 +166,7 @@ class _Decoder:
             self._constant(f"{name}.blocks", counts.astype(self._numpy.uint8))
             self._node("DequantizeLinear", [f"{name}.blocks", scale], f"{name}.scales", axis=1)
             scale, extra = f"{name}.scales", {"axis": 0, "block_size": block}
-        # Without a zero point the compiler keeps weights of 4 bits in 8.
+        # Without a zero point the compiler stores 4-bit weights in 8 bits.
         shape = [inputs // block, outputs] if block else [outputs]
         count = -(-shape[0] * shape[-1] ** (len(shape) - 1) * bits // 8)
         self._integers(f"{name}.zero", shape, bits, self._numpy.zeros(count, self._numpy.uint8))
@@ -174,7 +174,7 @@ class _Decoder:
         return self._op("MatMul", name, [rows, f"{name}.f"])
 
     def _integers(self, name: str, shape: list[int], bits: int, packed: Any) -> None:
-        """Signed weights in bytes, two of 4 bits in each."""
+        """Pack signed weights into bytes; 4-bit weights are packed two per byte."""
         kinds = self._onnx.TensorProto
         kind = kinds.INT8 if bits == 8 else kinds.INT4
         tensor = kinds(name=name, data_type=kind, dims=shape, raw_data=packed.tobytes())
@@ -185,7 +185,7 @@ class _Decoder:
         return self._op("Reshape", name, [rows, f"{name}.shape"])
 
     def _op(self, op: str, name: str, inputs: list[str], kind: str = "act", **extra: Any) -> str:
-        """A node whose output is quantized; gives the name of the floats behind."""
+        """Add a node with a quantized output; return the name of its dequantized output."""
         self._node(op, inputs, f"{name}.raw", **extra)
         places = [f"{name}.raw", f"{kind}.scale", f"{kind}.zero"]
         self._node("QuantizeLinear", places, f"{name}.q")

@@ -26,10 +26,10 @@ from qnnmem.targets.socs import MIB, Soc, find_soc, htp_constant, pd_budget
 from qnnmem.text import counted
 from qnnmem.units import format_size, round_up
 
-MOST_CONTEXT = 1 << 20  # tokens; beyond, positions are not exact in 16 bits any more
-_HOST_RAM = (6, 12)  # times the weights: 21 compiled settings, and a whole Qwen3-0.6B
+MOST_CONTEXT = 1 << 20  # tokens; larger positions are not exact in 16 bits
+_HOST_RAM = (6, 12)  # times the weights: from 21 compiled settings and a whole Qwen3-0.6B
 _HOST_BASE = 200_000_000
-_SECONDS = ((0.05, 0.2), (0.2, 0.6))  # of compiling a megabyte: one token, or many at a time
+_SECONDS = ((0.05, 0.2), (0.2, 0.6))  # of compiling a megabyte: for one token, or many at a time
 _OLD_ARCH = 75
 _AR = (128, 1)
 _FLOAT = 16  # bits of weights that are not quantized
@@ -40,7 +40,7 @@ _MOST_TRIES = 32
 
 
 class LlmCase(Struct, frozen=True, kw_only=True):
-    """What is planned for what."""
+    """The model, SoC and settings that are planned."""
 
     model: LlmModel
     recipe: LlmRecipe
@@ -48,7 +48,7 @@ class LlmCase(Struct, frozen=True, kw_only=True):
     context: int
     ar: tuple[int, ...]
     measured: LayerRatios = LayerRatios()
-    shards: tuple[int, ...] = ()  # one number: so many; several: layers of each; none: the fewest
+    shards: tuple[int, ...] = ()  # one number: that many; several: layers of each; none: the fewest
 
 
 def llm(
@@ -102,7 +102,7 @@ def llm_case(
 def changed(case: LlmCase, setting: Mapping[str, str | int]) -> LlmCase:
     """Return the case with another SoC, context, largest graph, number of shards or bits.
 
-    Compiled layers say nothing about another SoC or other bits: those are planned by rule.
+    Compiled layers do not apply to another SoC or other bits, which are planned by rule.
     """
     for name, value in setting.items():
         if name == "soc":
@@ -142,7 +142,7 @@ def _checked(case: LlmCase) -> LlmCase:
 
 
 class _Judged(NamedTuple):
-    """Shards with their needs, where they go, and the limit that decides."""
+    """Shards with their needs, their process domains, and the deciding limit."""
 
     shards: tuple[LlmShard, ...]
     placement: Placement
@@ -151,7 +151,7 @@ class _Judged(NamedTuple):
 
 
 def plan_llm(case: LlmCase) -> LlmResult:
-    """Return whether a decoder fits, in its fewest shards or in those that were asked for."""
+    """Return whether a decoder fits, in the fewest shards or in the requested shards."""
     best = _best(case)
     shards, model, recipe = best.shards, case.model, case.recipe
     token = rule.kv_per_token(model, recipe)
@@ -186,7 +186,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
 
 
 def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
-    """Return a result as one line of a table."""
+    """Return a result as one row of a table."""
     return LlmRow(
         setting=setting,
         answer=result.answer,
@@ -201,7 +201,7 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
 
 
 def longest_context(case: LlmCase, best: _Judged) -> int:
-    """Return the longest context that surely fits with the same shards, by bisection."""
+    """Return the longest context that certainly fits in the same shards, by bisection."""
     parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in best.shards]
     low, high = max(case.ar) + 1, MOST_CONTEXT + 1
     if not _judged(replace(case, context=low), parts).fits:
@@ -214,7 +214,7 @@ def longest_context(case: LlmCase, best: _Judged) -> int:
 
 
 def _best(case: LlmCase) -> _Judged:
-    """The fewest shards that fit; where none do, those that come nearest."""
+    """Return the fewest shards that fit; if none fit, those with the smallest excess."""
     layers = case.model.layers
     if len(case.shards) > 1:
         return _judged(case, list(_cut(case, case.shards)))
@@ -222,23 +222,23 @@ def _best(case: LlmCase) -> _Judged:
     tried = []
     for count in counts:
         each, rest = divmod(layers, count)
-        # The last has the head as well, so that the first take what is left over.
+        # The last shard also has the head, so the first shards take the remaining layers.
         sizes = [each + (number < rest) for number in range(count)]
         tried.append(_judged(case, list(_cut(case, sizes))))
         if tried[-1].fits:
             break
-    # Of those that do not fit, one that may is nearer, then the one with the smallest excess.
+    # If none fits for sure, prefer shards that may fit, then the smallest excess.
     return min(tried, key=lambda one: (one.fits is not True, one.fits is False, _excess(one)))
 
 
 def _counts(case: LlmCase) -> Iterable[int]:
-    """Numbers of shards worth a try: from the first whose weights alone could fit."""
+    """Return shard counts to try, starting where the weights alone could fit."""
     layers, budget = case.model.layers, pd_budget().value
     limit = case.soc.compile_limit
     room = min(budget, budget if limit is None else limit.value)
     whole = rule.weights(case.model, case.recipe, LayerSpan(0, layers), case.measured)
     least = min(layers, max(1, -(-whole // room)))
-    if whole > DOMAINS.value * budget:  # more parts do not help
+    if whole > DOMAINS.value * budget:  # more shards do not help
         return (min(least, _MOST_TRIES),)
     return range(least, min(layers, least + _MOST_TRIES) + 1)
 
@@ -248,7 +248,7 @@ def _excess(one: _Judged) -> tuple[int, int]:
 
 
 def _cut(case: LlmCase, sizes: Sequence[int]) -> Iterator[LayerSpan]:
-    """The stretches of layers, the embedding by itself where the recipe has it so."""
+    """Yield the spans of layers, with a separate embedding if the recipe says so."""
     apart, first = case.recipe.apart, 0
     if apart:
         yield LayerSpan(0, 0, embedding=True)
@@ -306,7 +306,7 @@ def _why_not(over: Sequence[tuple[str, LlmShard, int]], where: Placement) -> str
 
 
 def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
-    """The needs of one context: shared weights once, everything else for each graph."""
+    """Return the needs of one context: shared weights once, all other parts per graph."""
     how, graphs = case.measured, _graphs(case, part)
     weights = rule.weights(case.model, case.recipe, part, how)
     io, spills = (
@@ -314,7 +314,7 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
         [rule.spill_range(one, how) for one in graphs],
     )
     compile_low, compile_high, low, high = [], [], 0, 0
-    # A graph of a shared context has a few KiB of weights of its own, which take a whole unit.
+    # A graph of a shared context has a few KiB of private weights, which take a whole unit.
     own, shared = (1, weights) if len(graphs) > 1 else (weights, 0)
     for graph, inputs, spill in zip(graphs, io, spills, strict=True):
         ddr, ops = rule.ddr_range(graph, how), rule.op_range(graph, how)
@@ -350,7 +350,7 @@ def _graphs(case: LlmCase, part: LayerSpan) -> list[LlmGraph]:
 
 
 def _domain(graph: LlmGraph, own: int, io: int, ops: int, ddr: int, spill: int) -> tuple[int, int]:
-    """The least and the most that one graph takes of the process domain, shared weights apart."""
+    """Return the minimum and maximum process domain of one graph, without shared weights."""
     parts = (_computed(size, "") for size in (own, io, ops, ddr, spill, graph.vtcm, graph.vtcm))
     need = graph_pd(*parts)
     if need is None:
@@ -364,12 +364,12 @@ def shares_weights(case: LlmCase) -> bool:
 
 
 def _reaches(soc: Soc, feature: str) -> bool:
-    """Whether a SoC has the Hexagon from which on a feature is documented."""
+    """Return whether a SoC's Hexagon is new enough for a feature, by the documentation."""
     return (soc.arch or 0) >= htp_constant(feature, "arch").value
 
 
 def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
-    """Why sizes alone cannot tell: layers and features that nobody tried; empty if none."""
+    """Return why sizes alone give no verdict: untested layers and features; empty if none."""
     model, recipe, soc = case.model, case.recipe, case.soc
     if model.experts:
         return "experts: a mixture of them was never compiled here"
@@ -393,14 +393,14 @@ def _first(feature: str) -> int:
 
 
 def _largest_spill(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
-    """The largest buffer of all graphs, at least and at most."""
+    """Return the minimum and maximum of the largest spill buffer over all graphs."""
     parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in shards]
     found = [rule.spill_range(g, case.measured) for part in parts for g in _graphs(case, part)]
     return max(least for least, _ in found), max(most for _, most in found)
 
 
 def _recipe_range(case: LlmCase) -> SizeRange | None:
-    """All files in the smallest and the largest of the usual recipes."""
+    """Return the size of all files in the smallest and the largest usual recipe."""
     found = usual_range(case.recipe)
     if found is None:
         return None

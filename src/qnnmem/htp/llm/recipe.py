@@ -1,4 +1,4 @@
-"""Recipes of precision: which part of a decoder has how many bits."""
+"""Precision recipes: the bits of each part of a decoder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.results.llm import LlmModel, LlmRecipe
 from qnnmem.text import nearest, quote
 
-_PARTS = {  # that a caller may set, and the values that each may have
+_PARTS = {  # parts that a caller may set, with their allowed values
     "layers": ("bits", (4, 8, 16)),
     "embedding": ("embedding", (4, 8, 16)),
     "head": ("head", (4, 8, 16)),
@@ -36,7 +36,7 @@ def recipe_names() -> tuple[str, ...]:
 
 
 def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = ()) -> LlmRecipe:
-    """Return a recipe as it is for a model, with parts set by the caller."""
+    """Return a recipe adapted to a model, with parts set by the caller."""
     if name not in _table():
         meant = nearest(name, _table())
         hint = f"did you mean {meant}?" if meant else f"there are {', '.join(_table())}"
@@ -52,14 +52,14 @@ def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = (
 
 
 def with_parts(recipe: LlmRecipe, parts: Iterable[tuple[str, int]]) -> LlmRecipe:
-    """Return the recipe with parts in other bits."""
+    """Return the recipe with other bits for some parts."""
     for part, bits in parts:
         recipe = _with_part(recipe, part, bits)
     return recipe
 
 
 def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
-    """Return the recipe with one part in so many bits."""
+    """Return the recipe with other bits for one part."""
     name = f"{recipe.name.removesuffix(_CHANGED)}{_CHANGED}"
     recipe = replace(recipe, name=name, is_stated=False)
     part = part.removesuffix("_proj")

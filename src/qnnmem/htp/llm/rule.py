@@ -18,25 +18,25 @@ from qnnmem.units import round_up
 ACTIVATION = 2  # bytes of an element
 _PER_CHANNEL = 16  # bytes of scale and offset of an output channel
 _PER_HIDDEN = 8  # bytes of norms and tables, for each element of the hidden state
-_ONCE = 80 * 1024  # bytes of a graph in the file, whatever it holds
+_ONCE = 80 * 1024  # bytes of a graph in the file, independent of its content
 OPS_IN_FILE = 1.9  # bytes of op data for each byte of ops in the file
 _OPS_ONCE = 16 * 1024
-_TABLE = 40_960  # bytes beside the values of an embedding
+_TABLE = 40_960  # bytes of an embedding in addition to its values
 _LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in sizes of its output
-# The most that was seen in 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
-_SCORES_IN_DDR = 3  # copies of the scores of all heads, where those are larger than VTCM
-_SCORE_COPIES = 4  # of the attention scores that may spill: with the mask, and after softmax
-_KEY_COPIES = 4  # of the keys of a layer that may spill, with its values
-_MLP_COPIES = 3  # of the gated activations that may spill
-_KEYS_IN_DDR = 3  # copies of the keys of one layer, and one of every layer, if larger than VTCM
+# The maximum over 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
+_SCORES_IN_DDR = 3  # copies of the scores of all heads, if larger than VTCM
+_SCORE_COPIES = 4  # copies of attention scores that may spill: with mask, after softmax
+_KEY_COPIES = 4  # copies of a layer's keys that may spill, values included
+_MLP_COPIES = 3  # copies of the gated activations that may spill
+_KEYS_IN_DDR = 3  # copies of the keys of one layer, plus one per layer, if larger than VTCM
 _DDR_ROUNDING = 64 * 1024
 _OP_TILES = 2.6  # times the op data by rule that graphs with other widths took
 _OP_OF_WEIGHTS = 0.012  # op data of the tiles of matrices, in proportion to their bytes
-_OP_MEASURED = 1.1  # times what compiled layers lead to expect
+_OP_MEASURED = 1.1  # factor on the extrapolation from compiled layers
 
 
 class LayerSpan(NamedTuple):
-    """Layers of a decoder that go into one context, with embedding or head where it has them."""
+    """Layers of a decoder in one context, possibly with embedding or head."""
 
     first: int
     layers: int
@@ -45,7 +45,7 @@ class LayerSpan(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As a person names it."""
+        """The name shown to the user."""
         last = self.first + self.layers - 1
         span = f"layers {self.first}-{last}" if self.layers > 1 else f"layer {self.first}"
         parts = ["embedding"] * self.embedding + [span] * bool(self.layers) + ["head"] * self.head
@@ -53,7 +53,7 @@ class LayerSpan(NamedTuple):
 
 
 class LlmGraph(NamedTuple):
-    """A graph that takes `ar` tokens at a time through a stretch of layers."""
+    """A graph that takes `ar` tokens at a time through a span of layers."""
 
     model: LlmModel
     recipe: LlmRecipe
@@ -85,7 +85,7 @@ class LlmGraph(NamedTuple):
 
 
 class MeasuredParts(NamedTuple):
-    """Parts of a graph that was compiled whole, which are exact then."""
+    """Exact parts of a graph that was compiled whole."""
 
     op_data: int
     ddr_tensors: int
@@ -93,10 +93,10 @@ class MeasuredParts(NamedTuple):
 
 
 class LayerRatios(Struct, frozen=True):
-    """What compiled layers need in proportion to the rule; as it is: the rule alone.
+    """Ratios of compiled layers to the rule; the defaults leave the rule unchanged.
 
-    `compiled` is by tokens at a time, layers and context: for others it says nothing. Graphs that
-    share weights are tiled anew, so there it only widens the ranges.
+    `compiled` is keyed by tokens at a time, layers and context, and applies only to these. Graphs
+    that share weights are tiled differently, so for them it only widens the ranges.
     """
 
     weights: float = 1.0
@@ -108,7 +108,7 @@ class LayerRatios(Struct, frozen=True):
 
 
 def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
-    """Inputs, outputs and count of each kind of matrix in a layer."""
+    """Return inputs, outputs and count of each kind of matrix in a layer."""
     hidden, inter, count = model.hidden, model.inter, max(1, model.experts)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     return {
@@ -123,14 +123,14 @@ def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
 
 
 def matrix_bytes(inputs: int, outputs: int, bits: int, block: int = 0) -> int:
-    """Weights of one matrix; a scale of a block takes one byte."""
+    """Return the bytes of one weight matrix; the scale of a block takes one byte."""
     scales = inputs * outputs // block if block and bits == 4 else 0
     channels = 0 if bits == 16 else _PER_CHANNEL * outputs
     return inputs * outputs * bits // 8 + scales + channels
 
 
 def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -> int:
-    """Weights of one layer, of those with wide matrices or of the others."""
+    """Return the weights of one layer, either one with wide matrices or a normal one."""
     wide = recipe.wide if is_wide else ()
     total = _PER_HIDDEN * model.hidden + (model.experts * model.hidden * ACTIVATION)
     for name, (inputs, outputs, count) in matrices(model).items():
@@ -140,7 +140,7 @@ def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -
 
 
 def weights(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, measured: LayerRatios) -> int:
-    """Weights of a context, which all its graphs share."""
+    """Return the weights of a context, which all its graphs share."""
     first, last = recipe.wide_layers or (0, model.layers)
     wide = max(0, min(last + 1, part.first + part.layers) - max(first, part.first))
     each = wide * layer_weights(model, recipe)
@@ -154,13 +154,13 @@ def weights(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, measured: Layer
 
 
 def io_bytes(graph: LlmGraph) -> int:
-    """Inputs and outputs, each rounded up as the library does."""
+    """Return the bytes of inputs and outputs, each rounded up as the library does."""
     unit = htp_constant("io", "unit").value
     return sum(round_up(size, unit) * count for size, count in _io(graph))
 
 
 def _io(graph: LlmGraph) -> Iterator[tuple[int, int]]:
-    """Size and count of each kind of input and output."""
+    """Yield size and count of each kind of input and output."""
     model, part, ar, context = graph.model, graph.part, graph.ar, graph.context
     row = ar * model.hidden * ACTIVATION
     yield (ar * 4 if part.embedding else row), 1
@@ -174,30 +174,30 @@ def _io(graph: LlmGraph) -> Iterator[tuple[int, int]]:
 
 
 def kv_per_token(model: LlmModel, recipe: LlmRecipe) -> int:
-    """Bytes that the KV cache grows by with each token."""
+    """Return the bytes that the KV cache grows by with each token."""
     return 2 * model.layers * model.kv_heads * model.head_dim * recipe.kv // 8
 
 
 def graph_layers(graph: LlmGraph) -> float:
-    """Bytes of the layers in the file beside the weights: by heads, tiles by context."""
+    """Return file bytes of a graph's layers without weights; tiles depend on the context."""
     ar, context = graph.ar, graph.context
     per_head = 2_600 + 1.34 * context if ar == 1 else 3_100 + 2.34 * context * max(1, ar / 128)
     return graph.part.layers * graph.model.heads * per_head
 
 
 def file_extra(graph: LlmGraph, how: LayerRatios) -> int:
-    """Bytes of a graph in the file beside the weights."""
+    """Return the file bytes of a graph in addition to the weights."""
     return round(graph_layers(graph) * how.file.get(graph.ar, 1.0)) + _ONCE
 
 
 def op_data(graph: LlmGraph, how: LayerRatios) -> int:
-    """Op data of a graph: about twice what the file holds of it."""
+    """Return the op data of a graph, about twice its size in the file."""
     layers = graph_layers(graph) * how.op_data.get((graph.ar, graph.context), 1.0)
     return round(OPS_IN_FILE * layers) + _OPS_ONCE
 
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """The least and the most op data: less VTCM means more tiles, and so do wide matrices."""
+    """Return minimum and maximum op data; less VTCM and wide matrices mean more tiles."""
     compiled = _compiled(graph, how)
     if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)
@@ -210,7 +210,7 @@ def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def _tiles(graph: LlmGraph, how: LayerRatios, *, layers: int) -> int:
-    """The most op data of the matrices of layers and head; an embedding has none."""
+    """Return the maximum op data for the matrices of layers and head; embeddings have none."""
     part = graph.part._replace(layers=layers, embedding=False)
     return round(_OP_OF_WEIGHTS * weights(graph.model, graph.recipe, part, how))
 
@@ -220,7 +220,7 @@ def _compiled(graph: LlmGraph, how: LayerRatios) -> MeasuredParts | None:
 
 
 def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """The least and the most that spills: how the compiler tiles is not predictable."""
+    """Return minimum and maximum spill, as the compiler's tiling cannot be predicted."""
     logits = graph.logits if graph.ar > 1 else 0
     gated = _MLP_COPIES * graph.ar * graph.model.inter * ACTIVATION * bool(graph.part.layers)
     most = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys + gated
@@ -230,7 +230,7 @@ def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """The least and the most in DDR: scores of many heads, logits of many rows, long KV caches."""
+    """Return minimum and maximum DDR: scores of many heads, logits of many rows, KV caches."""
     many = graph.ar > 1
     logits = round(_LOGIT_COPIES * graph.logits) if many else 0
     copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0
@@ -242,7 +242,7 @@ def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def _bounds(most: int, compiled: int | None, how: LayerRatios) -> tuple[int, int]:
-    """A range by rule, or what was compiled: exact for a graph that shares nothing."""
+    """Return a range by rule, or the compiled value, which is exact without shared weights."""
     if compiled is None:
         return 0, most
     return (0, max(most, compiled)) if how.shares else (compiled, compiled)

@@ -1,10 +1,10 @@
-"""The child program: answers each request in a process of its own, forked for it.
+"""The child program: serves each request in a separate, forked process.
 
-Forking has three uses. A request that crashes the library costs that request. The memory limit
+Forking has three uses. A request that crashes the library loses only that request. The memory limit
 and the peak are those of one request. And the compiler keeps state: only the first compile of a
 process gives the same bytes every time.
 
-Standard output and error are the log, so replies leave on a descriptor that libraries do not know.
+Standard output and error are the log, so replies use a descriptor that libraries do not know.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def main() -> int:
 
 
 def _warm() -> None:
-    """Import what every compile needs; the libraries themselves are only loaded after forking."""
+    """Import the modules of every compile; the libraries themselves are loaded after forking."""
     import contextlib
 
-    with contextlib.suppress(ImportError):  # the request will say so
+    with contextlib.suppress(ImportError):  # the request will report it
         import_onnxruntime()  # for the processes forked from here
 
 
 def _start(served: Served, replies_fd: int) -> tuple[int, int]:
-    """Process of a request and the pipe on which it will answer."""
+    """Fork the process of a request; return its id and the pipe for its reply."""
     results, answers = os.pipe()
     pid = os.fork()
     if pid:
@@ -78,9 +78,9 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
     status = 1
     try:
         os.close(results)
-        os.close(replies_fd)  # else the parent would not see this program's end
+        os.close(replies_fd)  # else the parent would not notice when this program ends
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # Made now: once memory has run out there may be none left to say so.
+        # Prepared now: once memory has run out, there may be none left to report that.
         out_of_memory = encode(LibraryRefusal("MemoryError", _stage(served), memory=True))
         with os.fdopen(answers, "wb") as stream:
             try:
@@ -94,7 +94,7 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
 
 
 def _finish(pid: int, results: int) -> tuple[Ended, bytes]:
-    """Exit status, costs and encoded reply of a request's process."""
+    """Return exit status, costs and encoded reply of a request's process."""
     with os.fdopen(results, "rb") as stream:
         reply = stream.read(MAX_FRAME)
     _, status, usage = os.wait4(pid, 0)
@@ -108,7 +108,7 @@ def _answer(served: Served) -> WireMessage:
 
     try:
         perform = _performer(served.library, served.request)
-        # The limit is for the library. Imports come first: Python may crash in one without memory.
+        # The limit is for the library. Import first: an import without memory may crash.
         limit_memory(served.memory_limit)
         return perform()
     except Refused as exc:
@@ -127,7 +127,7 @@ def _stage(served: Served) -> str:
 
 
 def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
-    """Import what a request needs and return the call that carries it out."""
+    """Import the modules of a request and return the function that performs it."""
     from qnnmem.htp.native import library, session
 
     match request:
@@ -156,7 +156,7 @@ def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
 
 
 def _wait() -> WireMessage:
-    """Never end by itself, for tests."""
+    """Block until killed, for tests."""
     signal.pause()
     return LibraryRefusal("the signal came")
 

@@ -1,8 +1,8 @@
 """Compose graphs into libQnnHtp, finalize them, and write a context binary.
 
-Who composes is a DLC, a list of calls or a model library. All of them are given the functions of
-the library itself; four are ours in front of its own: they add the settings of a graph, give inputs
-and outputs the Qmem hint, and remember which call was refused.
+The composer is a DLC, a list of calls or a model library. It gets the functions of the library
+itself, with wrappers around four of them. The wrappers add the settings of a graph, give inputs
+and outputs the Qmem hint, and record which call was refused.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from qnnmem.wire import read_frame
 _CODE = 0xFFFF
 _LEVELS = {"verbose": VERBOSE, "info": INFO, "error": ERROR}
 _OPTIMIZATION, _PRECISION, _VTCM_MB = 1, 2, 3  # options of a graph of HTP
-_FINALIZE_LEVEL = 3  # the kind of optimization that is a level
+_FINALIZE_LEVEL = 3  # the kind of optimization that sets a level
 _FP16 = 1
 _IO = frozenset({TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE})
 
@@ -57,7 +57,7 @@ _SCALAR, _TENSOR = range(2)
 
 
 def compose(folder: Path, request: ComposeRequest) -> CompileReply:
-    """Compose what `kind` says that `model` is; the reply is that of a compile."""
+    """Compose `model`, whose type is `kind`, and return a compile reply."""
     settings = request.settings
     opened = opened_device(folder, settings.soc, _LEVELS[settings.log])
     with opened as (calls, backend, device), ExitStack() as kept:
@@ -105,7 +105,7 @@ def _compose_dlc(
     code = _CODE & calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc))
     if code:
         raise Refused("read", f"systemDlcCreateFromFile gave {code}", code)
-    # The reader is not let go: constants of the graphs are its memory until they are finalized.
+    # Keep the reader: it owns the constants of the graphs until they are finalized.
     code = _CODE & calls["dlc_compose_graphs"](
         *(dlc, None, 0, backend, context, table.interface, 1, byref(graphs), byref(count))
     )
@@ -141,7 +141,7 @@ class _Graph:
 
 
 class ComposeTable:
-    """The library's own interface with ours in front of four of its functions."""
+    """The library's own interface with wrappers around four of its functions."""
 
     def __init__(self, folder: Path, settings: HtpSettings, calls: dict[str, Any]) -> None:
         self.graphs: list[_Graph] = []
@@ -173,7 +173,7 @@ class ComposeTable:
         def answer(*arguments: Any) -> int:
             try:
                 return call(*arguments)
-            except Exception as exc:  # none may reach the library that called
+            except Exception as exc:  # no exception may reach the calling library
                 self._refuse(str(exc) or type(exc).__name__, 0)
                 return 1004
 
@@ -182,7 +182,7 @@ class ComposeTable:
         self.interface.table[place] = ctypes.cast(function, c_void_p).value
 
     def _graph_configs(self, settings: HtpSettings) -> int:
-        """Address of a list as `QnnGraph_create` takes it: the settings that ONNX Runtime gives."""
+        """Return the address of a `QnnGraph_create` config list, as ONNX Runtime would pass."""
         wanted = [CHtpGraphConfig(_PRECISION, 0, _FP16)]
         if settings.vtcm_mb is not None:
             wanted.append(CHtpGraphConfig(_VTCM_MB, 0, settings.vtcm_mb))
@@ -195,7 +195,7 @@ class ComposeTable:
         return addressof(listed)
 
     def _create_graph(self, context: Any, name: bytes, _configs: Any, out: Any) -> int:
-        # A DLC and a client bring none, or those of another device.
+        # A DLC and a client pass no config, or one for another device.
         handle = self._library["graph_create"](context, name, self._configs, out)
         if self._fine(handle, "QnnGraph_create", name):
             self.graphs.append(_Graph(int(out[0])))
@@ -237,7 +237,7 @@ class ComposeTable:
 
 
 class LibraryCalls:
-    """Makes the calls of graphs in a file, in their order."""
+    """Replays the calls of graphs in a file, in order."""
 
     def __init__(self, calls: Mapping[str, Any], context: Any) -> None:
         self._calls, self._context = calls, context
@@ -247,7 +247,7 @@ class LibraryCalls:
         self._tensors: dict[int, CTensor] = {}
 
     def make(self, path: Path) -> None:
-        """All graphs of a file, up to the first call that is refused."""
+        """Make the calls of all graphs, up to the first refused call."""
         try:
             with path.open("rb") as stream:
                 frame = read_frame(stream, CallFile, _MOST)
@@ -348,7 +348,7 @@ class LibraryCalls:
 
 
 def _word(kind: DataType, number: float) -> int:
-    """A scalar as the eight bytes of its union."""
+    """Return a scalar as the eight bytes of its union."""
     if kind == DataType.FLOAT_32:
         return c_uint32.from_buffer_copy(ctypes.c_float(number)).value
     if kind == DataType.FLOAT_64:

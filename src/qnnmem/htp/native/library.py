@@ -72,9 +72,9 @@ def versions(folder: Path) -> VersionsReply:
 
 
 def load(folder: Path, request: LoadRequest) -> LoadReply:
-    """Code of each binary when all are created in order and kept; then everything is freed.
+    """Create all binaries in order and keep them; return the code of each, then free everything.
 
-    Those refused stay out and the rest goes on, as an application would see it.
+    Refused binaries are skipped, as an application would do.
     """
     codes = []
     with opened_device(folder, request.soc) as (calls, backend, device), ExitStack() as kept:
@@ -96,7 +96,7 @@ def load(folder: Path, request: LoadRequest) -> LoadReply:
 def opened_device(
     folder: Path, soc: int, level: int = VERBOSE
 ) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
-    """The functions of libQnnHtp, a backend and a device of a SoC, all freed at the end."""
+    """Yield the functions of libQnnHtp, a backend and a device of a SoC; free them at the end."""
     calls = bind(_interface(folder).table, BACKEND_CALLS)
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())
@@ -114,7 +114,7 @@ def opened_device(
 
 
 class _Printer:
-    """Writes what the library logs to standard error, where the parent reads."""
+    """Writes the library's log to standard error, where the parent reads it."""
 
     def __init__(self) -> None:
         self._format = ctypes.CDLL(None).vsnprintf
@@ -124,7 +124,7 @@ class _Printer:
     def __call__(self, form: bytes, level: int, _time: int, arguments: int) -> None:
         self._format(self._buffer, _LINE_BYTES, form, arguments)
         text = self._buffer.value.strip()
-        if not text.startswith(b"<"):  # most of the library writes the level itself
+        if not text.startswith(b"<"):  # most library messages already contain the level
             text = f"<{_LETTER.get(level, '?')}> ".encode() + text
         os.write(2, b" " + text + b"\n")
 
@@ -142,13 +142,13 @@ def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp
 
 
 def say(text: str) -> None:
-    """A line of our own in the log."""
+    """Write one of our own lines to the log."""
     os.write(2, f"{OWN_MARK} {text}\n".encode())
 
 
 @contextmanager
 def file_view(path: Path) -> Iterator[tuple[int, int]]:
-    """Address and size of a file; what is written there does not reach the file."""
+    """Yield address and size of a mapped file; writes do not change the file."""
     with path.open("rb") as file:
         # Private and copy-on-write: ctypes insists on writable memory.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -160,7 +160,7 @@ def file_view(path: Path) -> Iterator[tuple[int, int]]:
         mapped.close()
 
 
-# --- libQnnSystem: what the vendor's own reader says about a context binary -----------------------
+# --- libQnnSystem: the vendor's own reader of context binaries ------------------------------------
 
 
 _DEFINED = 1
@@ -169,7 +169,7 @@ _INFO_V3 = 3
 
 
 def system_info(folder: Path, request: SystemInfoRequest) -> SystemInfoReply:
-    """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
+    """Return fields of `HtpContext` for a binary, as libQnnSystem reads them."""
     with (
         file_view(request.binary) as (address, size),
         opened_info(folder, address, size) as info,
@@ -197,7 +197,7 @@ def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
 
 
 def graphs_of(info: CBinaryInfo) -> dict[str, CGraphInfoV3]:
-    """The graphs of a binary by name."""
+    """Return the graphs of a binary by name."""
     body = info.of.v3 if info.version >= _INFO_V3 else info.of.v1
     listed = (body.graphs[k].v3 for k in range(body.graph_count))
     return {_text(graph.name): graph for graph in listed}
@@ -221,7 +221,7 @@ def _binary(info: CBinaryInfo) -> dict[str, Any]:
 
 
 def _arch(body: Any) -> int | None:
-    """The second word of the HTP context metadata; the first is its version."""
+    """Return the architecture: the second word of the HTP metadata, after its version."""
     if body.metadata_size < 8 or not body.metadata:
         return None
     words = ctypes.cast(body.metadata, ctypes.POINTER(ctypes.c_uint32))
@@ -272,7 +272,7 @@ def _text(value: bytes | None) -> str:
 
 
 # --- A client of libQnnHtp ------------------------------------------------------------------------
-# Nothing is checked here. A wrong call is made as it is asked for, so that the library's own answer
+# Nothing is checked here. A wrong call is made unchanged, so that the library's own response
 # is seen: a code, or the end of this process.
 
 
@@ -281,9 +281,9 @@ _NO_ACCESS = 0
 
 
 def carry_out(folder: Path, request: CallsRequest) -> CallsReply:
-    """Code of each call in `calls`, in order, on contexts made from `binaries`.
+    """Make the `calls` in order on contexts from `binaries`; return the code of each call.
 
-    Before each call its number is logged: after a crash the log tells which one it was.
+    Each call's number is logged first, so that after a crash the log shows which call it was.
     """
     opened = opened_device(folder, request.soc, ERROR)
     with opened as (calls, backend, device), ExitStack() as kept:
@@ -301,7 +301,7 @@ def carry_out(folder: Path, request: CallsRequest) -> CallsReply:
 
 
 class _Client:
-    """Contexts, handles and memory while calls are made."""
+    """The contexts, handles and memory of a client."""
 
     def __init__(self, calls: Mapping[str, Any], kept: ExitStack) -> None:
         self._calls, self._kept = calls, kept
@@ -311,10 +311,10 @@ class _Client:
         self._retrieved: dict[tuple[int, str], c_void_p] = {}
         self._handles: dict[str, int] = {}
         self._fds: dict[str, int] = {}
-        self._held: list[Any] = []  # memory that the library may still have a pointer to
+        self._held: list[Any] = []  # memory to which the library may still have a pointer
 
     def make(self, call: Call) -> int:
-        """Make one call; its code."""
+        """Make one call; return its code."""
         match call:
             case FreeCall():
                 return self._free(call.context)
@@ -330,7 +330,7 @@ class _Client:
                 return self._execute(call)
 
     def load(self, folder: Path, path: Path, backend: Any, device: Any) -> None:
-        """Create a context from a binary, and keep what its tensors look like."""
+        """Create a context from a binary, and keep its tensor descriptions."""
         address, size = self._kept.enter_context(file_view(path))
         info = self._kept.enter_context(opened_info(folder, address, size))
         context = c_void_p()
@@ -398,7 +398,7 @@ class _Client:
         return int(_CODE & code)
 
     def _tensors(self, listed: Any, count: int, given: Mapping[int, CallTensor]) -> Any:
-        """The tensors of a side that are given, as the binary describes them."""
+        """Return the given tensors of a side, as the binary describes them."""
         wanted = [k for k in range(count) if listed[k].of.v1.id in given]
         tensors = (CTensor * len(wanted))()
         for place, k in enumerate(wanted):
@@ -411,7 +411,7 @@ class _Client:
         return tensors
 
     def _memory(self, what: CallTensor) -> tuple[int, int]:
-        """The union of a tensor: a handle, or an address with its stated size."""
+        """Return the union of a tensor: a handle, or an address with its stated size."""
         if what.handle is not None:
             return self._handle(what.handle), 0
         if what.file is not None:
@@ -419,7 +419,7 @@ class _Client:
         return (0 if what.size is None else self._guarded(what.size)), what.says
 
     def _shared(self, path: Path, offset: int) -> int:
-        """Address of bytes in another process's shared memory, not a copy of it."""
+        """Map another process's shared memory and return the address at the offset."""
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             mapped = mmap.mmap(fd, 0)
@@ -429,7 +429,7 @@ class _Client:
         return addressof(ctypes.c_char.from_buffer(mapped)) + offset
 
     def _guarded(self, size: int) -> int:
-        """Address of bytes that end at a protected page."""
+        """Return the address of bytes that end at a protected page."""
         page = mmap.PAGESIZE
         room = max(page, -(-size // page) * page)
         mapped = mmap.mmap(-1, room + page)

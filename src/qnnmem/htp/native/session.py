@@ -62,7 +62,7 @@ _NUMPY = {
 
 
 def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
-    """Compile; gives the files written and the nodes that stay on the CPU."""
+    """Compile; return the files written and the nodes that stay on the CPU."""
     settings = session_options(folder, request.settings)
     target = request.output
     for key, value in (
@@ -84,9 +84,9 @@ def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
 
 
 def compare(folder: Path, request: CompareRequest) -> CompareReply:
-    """Run a model on the CPU and its EPContext model; give the largest difference of each output.
+    """Run a model on the CPU and its EPContext model; return the largest difference per output.
 
-    Refused at stage `sample` where the CPU cannot run it either, at `run` where only HTP cannot.
+    Raise Refused with stage `sample` if the CPU fails too, with `run` if only HTP fails.
     """
     onnxruntime = import_onnxruntime()
     both = session_at(request.epcontext, session_options(folder, request.settings))
@@ -108,7 +108,7 @@ def compare(folder: Path, request: CompareRequest) -> CompareReply:
 
 
 def _difference(wanted: Any, found: Any) -> tuple[float, float]:
-    """The largest difference and the largest value, where the CPU gives finite ones."""
+    """Return the largest difference and the largest value, where the CPU values are finite."""
     import numpy
 
     cpu, htp = (numpy.asarray(value, "float64") for value in (wanted, found))
@@ -116,13 +116,13 @@ def _difference(wanted: Any, found: Any) -> tuple[float, float]:
         raise Refused("run", f"an output has shape {htp.shape} instead of {cpu.shape}")
     finite = numpy.isfinite(cpu)
     difference = numpy.abs(cpu[finite] - htp[finite])
-    # What is finite on the CPU alone differs as much as can be.
+    # A value that is finite on the CPU only counts as an infinite difference.
     worst = numpy.nan_to_num(difference, nan=_MOST, posinf=_MOST).max(initial=0.0)
     return float(worst), float(numpy.abs(cpu[finite]).max(initial=0.0))
 
 
 def _sample(item: Any, low: int) -> Any:
-    """A random input: floats from `low` on, integers of 0 and 1, which are indices as well."""
+    """Return a random input: floats from `low` on, integers 0 and 1, which are valid indices."""
     import numpy
 
     kind = _NUMPY.get(item.type)
@@ -135,7 +135,7 @@ def _sample(item: Any, low: int) -> Any:
 
 
 def session_options(folder: Path, wanted: HtpSettings) -> Any:
-    """Options of a session whose provider is the QNN library in a folder."""
+    """Return session options with the QNN library of a folder as provider."""
     onnxruntime = import_onnxruntime()
     of_session, of_default = LOG_LEVELS[wanted.log]
     onnxruntime.set_default_logger_severity(of_default)
@@ -168,10 +168,10 @@ def _provider_options(folder: Path, wanted: HtpSettings) -> dict[str, str]:
 
 
 def session_of(model: Path, folder: Path, settings: Any) -> Any:
-    """A session from bytes.
+    """Return a session from bytes.
 
-    A hash of the path of the file, or of the folder of its external data, would become the graph's
-    name and so change the binary. Hence bytes, and a folder that always has the same path.
+    ONNX Runtime would use a hash of the path of the model or of its external data as the graph's
+    name, which changes the binary. Hence bytes, and a folder that always has the same path.
     """
     onnxruntime = import_onnxruntime()
     blob = model.read_bytes()
@@ -184,7 +184,7 @@ def session_of(model: Path, folder: Path, settings: Any) -> Any:
 
 
 def session_at(model: Path, settings: Any) -> Any:
-    """A session from a path: an EPContext model names its binary relative to itself."""
+    """Return a session from a path: an EPContext model names its binary relative to itself."""
     onnxruntime = import_onnxruntime()
     return _guarded(lambda: onnxruntime.InferenceSession(str(model), settings, enable_fallback=0))
 
@@ -201,14 +201,14 @@ def _guarded(work: Any, stage: str = "compile") -> Any:
 
 
 def _quiet() -> None:
-    """Stop the log: what follows a finished compile are thousands of lines without interest."""
+    """Stop logging: after a compile there are thousands of irrelevant lines."""
     onnxruntime = import_onnxruntime()
     onnxruntime.set_default_logger_severity(4)
     os.write(2, b"[qnnmem] session made\n")
 
 
 def assignment(session: Any) -> tuple[list[Node], int]:
-    """Nodes that stay on the CPU, and how many do not."""
+    """Return the nodes that stay on the CPU, and the number of the others."""
     on_cpu: list[Node] = []
     on_htp = 0
     for part in session.get_provider_graph_assignment_info():
@@ -221,7 +221,7 @@ def assignment(session: Any) -> tuple[list[Node], int]:
 
 
 # --- Listening to ONNX Runtime while it composes a model for libQnnHtp, without compiling it ------
-# The functions of the real library are called as they always are: it says which operators it takes,
+# The functions of the real library are called as usual: it decides which operators it takes,
 # and gives tensors their ids. Only its last step, which compiles, is left out.
 
 
@@ -309,7 +309,7 @@ def quantize(request: QuantizeRequest) -> QuantizeReply:
 
 
 def _folded(request: QuantizeRequest) -> Path:
-    """The model with constants folded: Q and DQ around constant arithmetic would keep it alive."""
+    """Return the model with folded constants: Q and DQ would keep constant arithmetic alive."""
     import onnx
 
     from qnnmem.loader.onnx.tensor import embed, tensors
@@ -327,7 +327,7 @@ def _folded(request: QuantizeRequest) -> Path:
     blob = request.model.read_bytes()
     onnxruntime.InferenceSession(blob, settings, providers=["CPUExecutionProvider"])
     model = onnx.load(target, load_external_data=False)
-    # What ONNX Runtime did not fold still names files, which lie in the folder of the user's model.
+    # Weights that ONNX Runtime did not fold still refer to files in the user's model folder.
     for tensor in tensors(model):
         embed(request.folder / target.name, tensor)
     # The preprocessing of ONNX Runtime 1.31 fails on any model with metadata.
@@ -346,7 +346,7 @@ def _check_float(model: onnx.ModelProto) -> None:
 
 
 class _Samples:
-    """A calibration data reader of ONNX Runtime."""
+    """A calibration data reader for ONNX Runtime."""
 
     def __init__(self, model: Path, request: QuantizeRequest) -> None:
         self.count = 0
@@ -359,28 +359,28 @@ class _Samples:
                 yield random_sample(inputs, request.seed, number)
             return
         samples = request.files or ()
-        if request.calibration is not None:  # else found already, by another machine
+        if request.calibration is not None:  # else already found by another machine
             samples = find_samples(request.calibration, inputs, request.here or Path())
         for sample in samples:
             self.count += 1
             yield read_sample(sample, inputs)
 
     def get_next(self) -> dict[str, Any] | None:
-        """One sample, or None after the last."""
+        """Return one sample, or None after the last."""
         return next(self._feeds, None)
 
     def rewind(self) -> None:
-        """Needed by the interface; there is one pass."""
+        """Required by the interface; there is only one pass."""
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Needed by the interface, for strides, which are not used."""
+        """Required by the interface for strides, which are not used."""
 
     def __len__(self) -> int:
         return self.count
 
 
 def model_inputs(path: Path) -> Iterator[Input]:
-    """The inputs of a model whose shapes are fixed."""
+    """Return the inputs of a model whose shapes are fixed."""
     import onnx
     from onnx import helper
 

@@ -1,1 +1,1 @@
-"""Raw and memhandle inputs and outputs, with shared memory of our own."""
+"""Raw and memhandle inputs and outputs, with shared memory emulated by qnnmem."""

@@ -10,7 +10,7 @@
     backend.free()
 
 Graphs can also be composed call by call. The calls are made in the real library when a graph is
-finalized; what the library refuses then is said with its code and the name of the call.
+finalized; a refusal is reported with the code of the library and the name of the call.
 
     context = HtpComposedContext.create(backend, soc="SM8650")
     graph = context.create_graph("graph")
@@ -20,8 +20,8 @@ finalized; what the library refuses then is said with its code and the name of t
     graph.finalize()
     graph.execute(inputs, outputs)
 
-Results are the real library's. Its build for x86 registers no memory and checks little of what an
-execution gets, so registration and the checks are ours; the codes are QNN's.
+The real library computes the results. Its build for x86 registers no memory and hardly checks an
+execution, so qnnmem emulates registration and checks, with QNN's codes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class HtpBackend:
 
     def __init__(self, compute: Compute | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
         self.compute, self.time_limit_s = compute, time_limit_s
-        self.memory_limit: int | None = None  # of the child process; None: the usual one
+        self.memory_limit: int | None = None  # of the child process; None: the default limit
         self.registries: list[MemRegistry] = []
         self.is_freed = False
         self._own = FindingLog()
@@ -108,22 +108,22 @@ class HtpBackend:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings so far: those of each context in order, then those of the backend itself."""
+        """Findings so far: those of each context in order, then those of the backend."""
         return (*(f for one in self.registries for f in one.findings), *self._own)
 
     @property
     def worker(self) -> Worker:
-        """The child process with the library, started when it is first needed."""
+        """The child process with the library, started at the first use."""
         if self._worker is None:
             self._worker = Worker()
         return self._worker
 
     def adopt(self, context: HtpClientContext) -> None:
-        """Remember a context, which must be freed before the backend."""
+        """Register a context, which must be freed before the backend."""
         self._contexts.append(context)
 
     def note(self, found: Finding) -> None:
-        """Keep a finding that belongs to no context."""
+        """Record a finding that belongs to no context."""
         self._own.note(found)
 
     def fail(self, code: int, found: Finding) -> NoReturn:
@@ -132,12 +132,12 @@ class HtpBackend:
         raise qnn_error(code, found)
 
     def check_alive(self, call: str) -> None:
-        """Fail a call after `free`."""
+        """Fail a call made after `free`."""
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed", call))
 
     def free(self) -> tuple[Finding, ...]:
-        """`QnnBackend_free`: contexts that were not freed are findings, and so is their memory."""
+        """`QnnBackend_free`: unfreed contexts and their memory become findings."""
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed already", _BACKEND_FREE))
         self.is_freed = True
@@ -183,8 +183,8 @@ class HtpClientContext:
     ) -> HtpClientContext:
         """`QnnContext_createFromBinary` of a file.
 
-        `soc` is needed for files that do not name theirs; `room` is what the process domain has
-        left for registered memory, in bytes.
+        `soc` is needed for files that do not name theirs; `room` is the free space of the process
+        domain for registered memory, in bytes.
         """
         expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
         expect(binary, (str, Path), "a context binary must be a path")
@@ -216,7 +216,7 @@ class HtpClientContext:
         return self._graphs[name]
 
     def mem_register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
-        """`QnnMem_register`: all or none."""
+        """`QnnMem_register`: register all descriptors or none."""
         given = expect_items(descriptors, object, "memory descriptors must be a list")
         return self.registry.register(given)
 
@@ -225,7 +225,7 @@ class HtpClientContext:
         self.registry.deregister(expect_items(handles, object, "handles must be a list"))
 
     def free(self) -> None:
-        """`QnnContext_free`: handles that are still registered are findings."""
+        """`QnnContext_free`: handles that are still registered become findings."""
         self._check_alive(_FREE)
         self.is_freed = True
         for graph in self._graphs.values():
@@ -234,7 +234,7 @@ class HtpClientContext:
         self._made.freed()
 
     def not_freed(self) -> Finding:
-        """Return the finding of a context whose backend is freed before it."""
+        """Return the finding about a context whose backend is freed first."""
         return self._made.leaked("is not freed before its backend", call=_BACKEND_FREE)
 
     def _check_alive(self, call: str) -> None:
@@ -255,13 +255,13 @@ class HtpClientGraph:
         if len(set(names)) < len(names):
             what = f"graph {quote(described.name)} has two inputs or outputs of one name"
             raise UsageError(f"{what}, so they are ambiguous")
-        self.calls_per_load = 1  # more than one times later calls apart from the first
-        self.seconds: list[float] = []  # of each QnnGraph_execute on the latest load
+        self.calls_per_load = 1  # above 1, later calls are timed separately from the first
+        self.seconds: list[float] = []  # duration of each QnnGraph_execute on the latest load
         self._layer = IoLayer(described, self._compute(), context.registry)
         self._mixed: dict[IoMode, str] = {}
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Return inputs and outputs as the binary describes them, to be filled in."""
+        """Return inputs and outputs as the binary describes them, ready to be filled in."""
         sides = (self.described.inputs, self.described.outputs)
         inputs, outputs = (list(map(QnnTensor.of, side)) for side in sides)
         return inputs, outputs
@@ -279,7 +279,7 @@ class HtpClientGraph:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What it cost that tensors were executed in another way than they were prepared for."""
+        """The cost of tensors that were executed in another mode than they were prepared for."""
         return tuple(self._mixed.values())
 
     def _note_mixed(self, memory: Given) -> None:
@@ -296,7 +296,7 @@ class HtpClientGraph:
 
     @property
     def reserved(self) -> int:
-        """Bytes of internal memory for raw inputs and outputs now."""
+        """Current bytes of internal memory for raw inputs and outputs."""
         return self._layer.reserved
 
     def close(self) -> None:
@@ -351,7 +351,7 @@ class HtpClientGraph:
             what = f"tensor {name} has memory type {quote(given.mem_type)}, which counts as RAW"
             self.context.registry.note(finding("Q12", what, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
-            # In C both are one union: the library would take the handle for an address.
+            # In C both share a union: the library would use the handle as an address.
             self._fail(
                 6004, "Q7", f"tensor {name} has a handle, but its memory type is not MEMHANDLE"
             )
@@ -382,7 +382,7 @@ _SOURCE = "QNN headers; graphs are composed in libQnnHtp for x86"
 
 
 class HtpComposedContext(HtpClientContext):
-    """`Qnn_ContextHandle_t` of a context that begins without graphs."""
+    """`Qnn_ContextHandle_t` of a context that initially has no graphs."""
 
     def __init__(
         self, backend: HtpBackend, soc: Soc, options: CompileOptions, room: int | None
@@ -403,9 +403,9 @@ class HtpComposedContext(HtpClientContext):
         opt_level: int | None = None,
         room: int | None = None,
     ) -> HtpComposedContext:
-        """`QnnContext_create` for a SoC; the settings are those of all its graphs.
+        """`QnnContext_create` for a SoC; its settings apply to all graphs of the context.
 
-        `room` is what the process domain has left for registered memory, in bytes.
+        `room` is the free space of the process domain for registered memory, in bytes.
         """
         expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
         expect(soc, str, "a SoC must be a name")
@@ -422,7 +422,7 @@ class HtpComposedContext(HtpClientContext):
         return self._drafts[name]
 
     def get_binary(self) -> bytes:
-        """`QnnContext_getBinary`: the context binary of all graphs, which are finalized."""
+        """`QnnContext_getBinary`: the context binary of all graphs, which must be finalized."""
         self._check_alive(_BINARY)
         check_finalized(self._drafts, self.refuse)
         return self.path.read_bytes()
@@ -433,16 +433,16 @@ class HtpComposedContext(HtpClientContext):
         self._folder.cleanup()
 
     def refuse(self, code: int, sentence: str, call: str) -> NoReturn:
-        """Fail as the library would."""
+        """Fail with the library's code."""
         found = Finding("", sentence, call, source=_SOURCE, line=caller_line())
         self.registry.fail(code, found)
 
     def finalize(self, graph: HtpComposedGraph) -> HtpClientGraph:
-        """Have the library make all finalized graphs and one more."""
+        """Have the library compile all finalized graphs and this one."""
         drafts = [one for one in self._drafts.values() if one.is_finalized or one is graph]
         calls, made = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)
-        # Each tensor says itself whether it is a memhandle.
+        # Each tensor states whether it is a memhandle.
         wanted = self._options
         settings = HtpSettings(self._soc.model_id, wanted.vtcm_mb, wanted.opt_level, log="info")
         request = ComposeRequest("calls", calls, made, settings)
@@ -481,7 +481,7 @@ class HtpComposedGraph(GraphDraft):
         self.is_finalized = True
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Inputs and outputs to be filled in for an execution."""
+        """Return inputs and outputs to be filled in for an execution."""
         return self._finalized("QnnGraph_execute").tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
@@ -490,12 +490,12 @@ class HtpComposedGraph(GraphDraft):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What it cost that tensors were executed in another way than they were prepared for."""
+        """The cost of tensors that were executed in another mode than they were prepared for."""
         return () if self._ready is None else self._ready.remarks
 
     @property
     def reserved(self) -> int:
-        """Bytes of internal memory for raw inputs and outputs now."""
+        """Current bytes of internal memory for raw inputs and outputs."""
         return 0 if self._ready is None else self._ready.reserved
 
     def _finalized(self, call: str) -> HtpClientGraph:
@@ -506,7 +506,7 @@ class HtpComposedGraph(GraphDraft):
 
 
 def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
-    """Write the calls of graphs as the child makes them again."""
+    """Write the calls of graphs so that the child can replay them."""
     data = bytearray()
     graphs = [recorded_calls(draft.name, draft.calls, data) for draft in drafts]
     with path.open("wb") as stream:
@@ -519,9 +519,9 @@ def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
 class HtpSession:
     """One graph of an HTP context binary, ready to run.
 
-    With `io` memhandle all inputs and outputs lie in one shared buffer, registered once for every
-    run; with raw they are plain memory, which the backend copies. Values are as the graph stores
-    them: a quantized tensor takes and gives its integers.
+    With `io` memhandle all inputs and outputs share one buffer, registered once for all runs; with
+    raw they are plain memory, which the backend copies. Values have the stored type of the graph: a
+    quantized tensor takes and returns integers.
     """
 
     def __init__(
@@ -539,11 +539,11 @@ class HtpSession:
         self.context = HtpClientContext.create_from_binary(self.backend, path, soc=soc)
         try:
             self.graph = self.context.graph_retrieve(graph)
-        except BaseException:  # nobody has a session to close
+        except BaseException:  # the caller has no session to close
             self.context.free()
             self.backend.free()
             raise
-        self.last: Inference | None = None  # what the latest run reserved and copied
+        self.last: Inference | None = None  # bytes that the latest run reserved and copied
         self._inputs, self._outputs = self.graph.tensors()
         self._views: dict[str, memoryview] = {}
         self._buffer: SharedBuffer | None = None
@@ -571,7 +571,7 @@ class HtpSession:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Rules that were broken so far."""
+        """Findings so far."""
         return self.backend.findings
 
     def close(self) -> None:
@@ -619,7 +619,7 @@ class HtpSession:
 
 
 def _stored(tensor: TensorInfo, value: Any) -> bytes:
-    """The bytes of an input, whose type and shape must be the tensor's."""
+    """Return the bytes of an input after checking its type and shape."""
     import numpy
 
     array = numpy.asarray(value)

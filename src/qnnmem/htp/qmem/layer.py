@@ -1,4 +1,4 @@
-"""The emulated IO layer of one graph, and the real library that computes behind it."""
+"""The emulated IO layer of one graph, on top of the real library that computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qnnmem.targets.socs import htp_constant
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-Places = Mapping[str, MappedBytes]  # where a graph reads or writes its tensors
+Places = Mapping[str, MappedBytes]  # addresses where a graph reads or writes its tensors
 Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
@@ -34,7 +34,7 @@ _WHOLE = (8, 16, 32, 64)
 
 
 def io_mode(tensor: TensorInfo) -> IoMode:
-    """Return the mode that a binary names; the backend keeps anything but memhandles itself."""
+    """Return the IO mode stated by a binary; everything but a memhandle is raw."""
     is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
     return IoMode.MEMHANDLE if is_shared else IoMode.RAW
 
@@ -42,8 +42,8 @@ def io_mode(tensor: TensorInfo) -> IoMode:
 class IoLayer:
     """A loaded graph's inputs and outputs.
 
-    A tensor prepared raw gets its internal buffer at once; one prepared as memhandle gets it when
-    it is first executed raw, and never if it is not.
+    A tensor prepared as raw gets its internal buffer at once. A tensor prepared as memhandle gets
+    it at the first raw execution, if there is one.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class IoLayer:
         registry: MemRegistry,
         prepared: IoMode | None = None,
     ) -> None:
-        """`prepared` overrides what the binary says of each tensor."""
+        """`prepared` overrides the modes that the binary states."""
         self._graph, self._compute, self._registry = graph, compute, registry
         self._internal: dict[str, SharedBuffer] = {}
         for tensor in graph.tensors:
@@ -63,7 +63,7 @@ class IoLayer:
 
     @property
     def reserved(self) -> int:
-        """Bytes of internal IO memory now."""
+        """Current bytes of internal IO memory."""
         return sum(buffer.size for buffer in self._internal.values())
 
     def execute(
@@ -71,7 +71,7 @@ class IoLayer:
         inputs: Given,
         outputs: Given,
     ) -> Inference:
-        """Run the graph once with raw buffers, handles or any mix of them."""
+        """Run the graph once, with any mix of raw buffers and handles."""
         before = self.reserved
         copied_in = copied_out = 0
         with ExitStack() as held:
@@ -113,7 +113,7 @@ class IoLayer:
         *,
         write: bool = False,
     ) -> memoryview:
-        """Check and return the application's bytes of a tensor."""
+        """Check and return the application's buffer for a tensor."""
         memory = given.get(tensor.name)
         if isinstance(memory, MemHandle):
             self._check_handle(tensor, memory)
@@ -140,7 +140,7 @@ class IoLayer:
             memory = memory.view
         kind = getattr(memory, "dtype", None)
         if getattr(kind, "hasobject", False) or getattr(kind, "kind", "") in ("M", "m"):
-            # Bytes written over object references would crash the process.
+            # Overwriting object references would crash the process.
             self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} holds no plain numbers")
         try:
             return memoryview(memory).cast("B")
@@ -175,7 +175,7 @@ class IoLayer:
         return MappedBytes(buffer.fd, buffer.file, 0, view)
 
     def _check_overlap(self, used: Places, filled: Places) -> None:
-        """Report outputs that overlap other tensors, unless the compiler allows it."""
+        """Report outputs that overlap other tensors, unless the compiler allows the overlap."""
         places = [(name, _extent(place), False) for name, place in used.items()]
         places += [(name, _extent(place), True) for name, place in filled.items()]
         for number, (name, extent, is_output) in enumerate(places):
@@ -197,7 +197,7 @@ def _extent(place: MappedBytes) -> Extent:
 
 
 def _copy(source: memoryview, target: memoryview) -> int:
-    """Copy and return the bytes copied; 0 if both are the same memory."""
+    """Copy and return the number of bytes copied; 0 if both are the same memory."""
     if source is target:
         return 0
     target[:] = source
@@ -220,9 +220,9 @@ def numpy_type(tensor: TensorInfo) -> str:
 class LibraryGraph:
     """Executes by `QnnGraph_execute` of libQnnHtp, in a child process.
 
-    The child maps the shared files of inputs and outputs. So the library reads and writes the very
-    pages that the application registered, at their offsets; nothing is copied on the way, except
-    to a worker on another machine and back.
+    The child maps the shared files of inputs and outputs, so the library accesses the very pages
+    that the application registered, at their offsets. Nothing is copied, except to a worker on
+    another machine and back.
     """
 
     def __init__(
@@ -236,9 +236,9 @@ class LibraryGraph:
         times: int = 1,
         memory_limit: int | None = None,
     ) -> None:
-        """`time_limit_s` is for one run, unless a `deadline` is for all.
+        """`time_limit_s` is for one run, unless one `deadline` covers all runs.
 
-        A run executes `times` times after one load, which `seconds` then has.
+        A run executes `times` times after one load and stores the durations in `seconds`.
         """
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
         self._worker, self._time, self._ends = worker, time_limit_s, deadline
@@ -246,12 +246,12 @@ class LibraryGraph:
         self._memory_limit = memory_limit
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
-        """Run; the outputs are in their places then."""
+        """Execute the graph; the outputs are written in place."""
         tensors: dict[int, CallTensor] = {}
         shared: list[MappedBytes] = []
         for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
             for tensor in side:
-                # For x86 there is only raw memory.
+                # The x86 library only supports raw memory.
                 raw = int(TensorMemType.RAW)
                 tensors[tensor.id] = CallTensor(raw, tensor.nbytes, shared=len(shared))
                 shared.append(places[tensor.name])

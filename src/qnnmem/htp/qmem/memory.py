@@ -1,7 +1,7 @@
 """`QnnMem` of the HTP backend, emulated: buffers that application and DSP share.
 
 The buffers are real shared memory of this machine. The library's build for x86 has no memory
-registration, so the answers are ours; codes and order of checks follow the public headers.
+registration, so qnnmem emulates it; codes and order of checks follow the public headers.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from qnnmem.qnn.shared_memory import (
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-# ONNX Runtime's QNN provider aligns its blocks so; no public page gives the backend's own number.
+# Alignment of ONNX Runtime's QNN provider; the backend's own number is not public.
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
-MAX_KEPT = 1000  # handles that were deregistered
+MAX_KEPT = 1000  # remembered handles that were deregistered
 _STILL_REGISTERED = "are still registered when the context is freed"
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
@@ -61,37 +61,37 @@ class SharedBuffer:
             os.close(self.fd)
             raise
         self.view = memoryview(self._mapped)
-        self.freed_at = ""  # the line of Python
+        self.freed_at = ""  # the line of Python that freed it
         self.file = shared_file(self.fd).id
         self._watchers: list[Callable[[FileId], None]] = []
         self._living[self.file] = self
 
     @property
     def is_freed(self) -> bool:
-        """Return whether it was freed."""
+        """Return whether the buffer was freed."""
         return self.fd < 0
 
     @classmethod
     def watch(cls, file: FileId, registry: MemRegistry) -> None:
-        """Have a registry told when the buffer of a file is freed."""
+        """Notify a registry when the buffer with this file is freed."""
         buffer = cls._living.get(file)
         if buffer is not None:
             buffer.when_freed(registry.buffer_freed)
 
     def when_freed(self, tell: Callable[[FileId], None]) -> None:
-        """Register a callback for the free of the buffer."""
+        """Register a callback that runs when the buffer is freed."""
         if tell not in self._watchers:
             self._watchers.append(tell)
 
     def close(self) -> None:
-        """Free it; the registry reports a buffer that is still registered."""
+        """Free the buffer; a registry reports it if it is still registered."""
         if self.fd < 0:
             return
         self.freed_at = caller_line()
         for tell in self._watchers:
             tell(self.file)
         self._watchers.clear()
-        with suppress(BufferError):  # an array of the client's still shows its bytes
+        with suppress(BufferError):  # an array of the client still refers to its bytes
             self.view.release()
             self._mapped.close()
         os.close(self.fd)
@@ -107,7 +107,7 @@ def _anonymous_file() -> int:
 
 @dataclass(frozen=True, slots=True)
 class HtpMemDescriptor(MemDescription):
-    """`Qnn_MemDescriptor_t`: where a tensor's bytes lie.
+    """`Qnn_MemDescriptor_t`: where a tensor's bytes are.
 
     ION is one buffer for one tensor. CUSTOM with SHARED_BUFFER puts many tensors into one buffer of
     `total_size` bytes, each at its own `offset`.
@@ -139,9 +139,9 @@ def packed_offsets(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 class MemRegistry:
-    """The registered memory of one context; `room` is the free process domain, if known.
+    """Registered memory of one context; `room` is the free space of its process domain, if known.
 
-    `siblings` are the registries of all contexts of a backend, this one among them.
+    `siblings` are the registries of all contexts of the backend, including this one.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class MemRegistry:
         self._alive = True
         self._siblings = [] if siblings is None else siblings
         self._siblings.append(self)
-        # What was registered, by handle, and the lines that deregistered the latest.
+        # Registered memory by handle, and the lines of the latest deregistrations.
         self._handles: HandleTable[MemHandle, Resource, str] = HandleTable(MAX_KEPT)
         self._reported: set[MemHandle] = set()  # freed while registered, and reported
         self.findings = FindingLog()  # everything refused or reported, in order
@@ -167,11 +167,11 @@ class MemRegistry:
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of the process domain that registered buffers take."""
+        """Bytes of the process domain used by registered buffers."""
         return self._memory.mapped_bytes
 
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
-        """Register all or none."""
+        """Register all descriptors or none."""
         if not self._alive:
             self.fail(8001, finding("Q5", "the context is freed", _REGISTER))
         if not descriptors:
@@ -188,7 +188,7 @@ class MemRegistry:
         return handles
 
     def deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Deregister every valid handle, of any context: the C call takes no context either."""
+        """Deregister every valid handle of any context, as the C call takes no context either."""
         bad = ""
         for number, handle in enumerate(handles):
             owner = self._owner(handle)
@@ -249,16 +249,16 @@ class MemRegistry:
         return tuple(self.findings)
 
     def note(self, found: Finding) -> None:
-        """Keep a finding."""
+        """Record a finding."""
         self.findings.note(found)
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """Fail a call with a code of QNN."""
+        """Fail a call with a QNN error code."""
         self.note(found)
         raise qnn_error(code, found)
 
     def buffer_freed(self, file: FileId) -> None:
-        """Report handles whose buffer is being freed."""
+        """Report handles whose buffer is about to be freed."""
         for handle in self._memory.handles:
             if handle.file == file:
                 self._report_freed(handle, "rpcmem_free")
@@ -302,7 +302,7 @@ class MemRegistry:
             what = f"memory of type {given.mem_type} cannot be registered with the HTP backend"
             self.fail(8005, finding("Q4", what, _REGISTER))
         custom = given.mem_type == MemRegisterType.CUSTOM
-        if given.offset and not custom:  # in C the descriptor of ION has no field for it
+        if given.offset and not custom:  # the C descriptor of ION has no field for it
             what = f"offset {given.offset:,} is given with memory of type ION, which has no offset"
             what += "; register it as CUSTOM with SHARED_BUFFER"
             self.fail(8005, finding("Q4", what, _REGISTER, need=0, given=given.offset))
@@ -344,7 +344,7 @@ class MemRegistry:
             self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
 
     def _check_room(self, file: SharedFile) -> None:
-        """Fail if the process domain has no room; a file counts once, not per tensor."""
+        """Fail if the process domain is full; a file counts once, not per tensor."""
         if self._room is None or self._memory.in_file(file):
             return
         need, left = round_up(file.size, PAGE), self._room - self.mapped_bytes
@@ -355,7 +355,7 @@ class MemRegistry:
 
 
 def _at(line: str | None, done: str = "") -> str:
-    """Return the place of a line of Python, as the end of a sentence."""
+    """Return where a line of Python is, as the end of a sentence."""
     place = (line or "").split(": ", 1)[0]
     return f", {done} at {place}" if place and done else f" at {place}" if place else ""
 
@@ -371,16 +371,16 @@ _RPC_FREE = "rpcmem_free"
 
 
 class RpcListener(Protocol):
-    """Keeps findings about the heap: a backend."""
+    """A backend, which records findings about the heap."""
 
     is_freed: bool
 
     def note(self, found: Finding) -> None:
-        """Keep a finding."""
+        """Record a finding."""
 
 
 class RpcHeap:
-    """The heap of the process, whatever backends it has: buffers that are not freed are leaks."""
+    """The heap of the process, shared by all backends; buffers that are not freed are leaks."""
 
     def __init__(self) -> None:
         self._listeners: WeakSet[RpcListener] = WeakSet()
@@ -396,7 +396,7 @@ class RpcHeap:
         buffer.when_freed(lambda _: made.freed())
 
     def freed_again(self, buffer: SharedBuffer) -> None:
-        """Report a second free to the living backends; without one, also when the process ends."""
+        """Report a second free to all living backends; if there are none, also at process exit."""
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""
         what = f"the buffer of {buffer.size:,} bytes was freed already{where}"

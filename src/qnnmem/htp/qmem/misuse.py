@@ -1,7 +1,7 @@
-"""Mistakes with shared memory, made on purpose: the answers of the contract and the library.
+"""Deliberate mistakes with shared memory: the results from the contract and from the library.
 
-The contract is the emulated one, with a graph that computes nothing. The library is the real one
-for x86, in a process of its own for each mistake, because some end it.
+The contract is the emulated backend, with a graph that computes nothing. The library is the real
+one for x86; each mistake gets its own process, because some mistakes crash it.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
 _FREE = FreeCall()
-_STRANGE = 7  # a handle that is not 0 and that nobody gave: on x86 there are no others
+_STRANGE = 7  # a nonzero handle that was never registered; x86 has no valid handles
 
 
 class _Stage:
-    """A client with one graph and one shared buffer that holds all its tensors."""
+    """A client with one graph and one shared buffer large enough for all its tensors."""
 
     def __init__(self, backend: HtpBackend, path: Path, name: str) -> None:
         self.backend, self.path = backend, path
@@ -72,17 +72,17 @@ class _Stage:
         return HtpMemDescriptor.inside(self.buffer, tensor.dimensions, tensor.data_type, offset)
 
     def register(self, place: HtpMemDescriptor | None = None) -> MemHandle:
-        """Return a handle, by default of the first tensor."""
+        """Register a tensor, by default the first, and return its handle."""
         return self.context.mem_register([place or self.place(self.first)])[0]
 
     def give(self, handle: object, tensor: QnnTensor | None = None) -> None:
-        """Execute with a handle, by default for the first tensor."""
+        """Execute with a handle for one tensor, by default the first."""
         one = tensor or self.first
         one.mem_type, one.mem_handle = TensorMemType.MEMHANDLE, handle
         self.execute()
 
     def execute(self) -> None:
-        """Execute with what the tensors say."""
+        """Execute with the current settings of the tensors."""
         self.graph.execute(self.inputs, self.outputs)
 
 
@@ -223,7 +223,7 @@ def _handle(number: int | str) -> CallTensor:
 
 
 def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int = 0) -> list[Call]:
-    """Execute, with something else given for one tensor."""
+    """Return an execution, with other memory for one tensor if given."""
     tensors = {tensor.id: _raw(tensor) for tensor in graph.tensors}
     if given is not None:
         tensors[graph.tensors[position].id] = given
@@ -231,7 +231,7 @@ def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int
 
 
 def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
-    """Execute with a changed description of the first tensor."""
+    """Return an execution with a changed description of the first tensor."""
     return _ask_execute(graph, _raw(graph.tensors[0], **changes))
 
 
@@ -240,7 +240,7 @@ def _ask_short_size(graph: HtpGraph) -> list[Call]:
 
 
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
-    """Shorten an output: a graph may leave a part of an input unread."""
+    """Return an execution with a short output: a graph may leave part of an input unread."""
     last = graph.tensors[-1]
     return _ask_execute(graph, _raw(last, size=last.nbytes - 1), -1)
 
@@ -250,11 +250,11 @@ def _ask_retrieve(graph: HtpGraph) -> list[Call]:
 
 
 class Misuse(NamedTuple):
-    """One mistake: in words, with the emulated contract, and as calls for the real library."""
+    """One mistake: its description, with the emulated contract, and as calls of the library."""
 
     what: str
     make: Callable[[_Stage], None]
-    # One that needs a handle ends with its registration, which the library for x86 refuses.
+    # A mistake that needs a handle ends at the registration, which the x86 library refuses.
     calls: Callable[[HtpGraph], list[Call]] = _ask_register
 
 
@@ -351,7 +351,7 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseAnswer, ...]:
-    """Return both answers to every mistake; without a worker only the contract's."""
+    """Return the results of every mistake; without a worker only those of the contract."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
@@ -394,7 +394,7 @@ def contract_answer(path: Path, name: str, make: Callable[[_Stage], None]) -> tu
             code = 0
         except QnnError as error:
             code = error.code
-        finding = backend.findings[0]  # the freed buffer before the execution that meets it
+        finding = backend.findings[0]  # report the freed buffer, not the execution that uses it
         stage.buffer.close()
     return code, finding
 
@@ -416,7 +416,7 @@ def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
 def _asked(
     path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: Deadline
 ) -> LibraryAnswer:
-    """Return the library's answer to the last call."""
+    """Return the library's result for the last call."""
     request = CallsRequest([path.absolute()], soc_id, list(calls))
     outcome = worker.ask(request, time_limit_s=ends.left_s)
     if outcome.kind == "crashed" and outcome.signal is not None:

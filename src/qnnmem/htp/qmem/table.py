@@ -1,8 +1,8 @@
-"""Raw or memhandle: what each way of handing over inputs and outputs costs a model.
+"""Raw or memhandle: the cost of each way to pass inputs and outputs to a model.
 
-Four combinations, because the way is chosen twice: when the graph is prepared and at each
-execution. A raw tensor is copied to and from a buffer that the backend keeps; memory that the
-application registered is used where it is.
+There are four combinations, because the mode is chosen twice: when the graph is prepared and at
+each execution. A raw tensor is copied to and from a buffer of the backend; registered memory of
+the application is used in place.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ _MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
 def qmem_of(
     context: HtpContext, bill: Bill, copy_time: Callable[[int], CopyTime] | None = None
 ) -> QmemResult:
-    """The table of a context; `copy_time` says how long copying a number of bytes takes."""
+    """Return the table of a context; `copy_time` returns the time to copy a number of bytes."""
     tensors = tuple(tensor for graph in context.graphs for tensor in graph.tensors)
     _check_known(tensors)
     if bill.io is None or bill.io_exact is None:
         raise CannotTell("the binary has no graph, so it has no inputs or outputs")
     hinted = sum(io_mode(tensor) is IoMode.MEMHANDLE for tensor in tensors)
     rows = tuple(_rows(context, bill, copy_time or measure_copy))
-    # Least memory, then least copied: memhandle in both places.
+    # Least memory, then fewest copied bytes: memhandle in both places.
     best = min(rows, key=lambda row: (row.internal, row.copied))
     result = QmemResult(
         file=bill.file,
@@ -136,7 +136,7 @@ def _internal(bill: Bill, reserved: bool) -> Sourced:
 
 
 def shared_bytes(context: HtpContext) -> int:
-    """Bytes of one shared buffer for each graph with all its inputs and outputs."""
+    """Return the size of shared buffers, one per graph for all its inputs and outputs."""
     return sum(
         round_up(sum(round_up(t.nbytes, ALIGNMENT) for t in graph.tensors), PAGE)
         for graph in context.graphs
@@ -144,7 +144,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """The loader counts IO whatever its type; what is mapped in the end differs."""
+    """Return the free process domain: the loader's IO estimate is replaced by mapped bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain
@@ -158,10 +158,10 @@ def _computed(value: int, source: str) -> Sourced:
 
 
 def measure_copy(size: int) -> CopyTime:
-    """How long copying `size` bytes takes on this host."""
+    """Measure how long copying `size` bytes takes on this host."""
     part = min(size, _MOST_COPIED)
     source, target = memoryview(bytearray(part)), memoryview(bytearray(part))
-    target[:] = source  # pages are given out at the first touch
+    target[:] = source  # the first write allocates the pages
     best, end = float("inf"), time.perf_counter() + _COPY_TIME_S
     while True:
         started = time.perf_counter_ns()
@@ -177,7 +177,7 @@ def measure_copy(size: int) -> CopyTime:
     return CopyTime(scaled, Origin.MEASURED, how)
 
 
-# --- Advice: how each tool is told to use memhandle -----------------------------------------------
+# --- Advice: how to make each tool use memhandle --------------------------------------------------
 
 
 _FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (
@@ -209,7 +209,7 @@ def memhandle_flags() -> tuple[QmemFlag, ...]:
 
 
 def advise(qmem: QmemResult) -> str:
-    """The recommendation, first sentence of every report."""
+    """Return the recommendation, which is the first sentence of every report."""
     if qmem.tensors == 0 or qmem.io_exact.value == 0:
         return "no input and no output: raw and memhandle cost the same"
     raw = qmem.row(IoMode.RAW, IoMode.RAW)
@@ -229,7 +229,7 @@ def advise(qmem: QmemResult) -> str:
 
 
 def traps(qmem: QmemResult) -> Iterator[str]:
-    """Rows that surprise, with this model's numbers."""
+    """Yield sentences about surprising rows, with this model's numbers."""
     wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
     late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).reserved_at_first_inference.value
     if wasted:
@@ -250,11 +250,11 @@ def _size(size: int) -> str:
 # --- The four combinations carried out: results by the real library, IO layer by us ---------------
 
 
-MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow long before
-INFERENCES = 2  # the second shows that what the first reserved is kept
+MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow with far fewer
+INFERENCES = 2  # the second shows that memory reserved by the first is kept
 
 
-_TIMED = 3  # executions after one load: the first is timed apart
+_TIMED = 3  # executions after one load: the first is timed separately
 
 
 def run_rows(
@@ -266,9 +266,9 @@ def run_rows(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> QmemRun:
-    """Execute all combinations with the binary prepared for each mode, all within one limit.
+    """Execute all combinations with the binary prepared for each mode, within one time limit.
 
-    One binary may stand for both modes: the library for x86 carries the hint and ignores it.
+    Both modes may use the same binary: the library for x86 stores the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)
@@ -299,7 +299,7 @@ def run_row(
     prepared: IoMode,
     executed: IoMode,
 ) -> RanRow:
-    """One combination: load, execute twice, free everything in the right order."""
+    """Execute one combination: load, execute twice, free everything in the right order."""
     registry = MemRegistry()
     with ExitStack() as made:
         made.callback(registry.free)
@@ -355,9 +355,9 @@ def _client_memory(
 
 
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
-    """Bytes for every input: normal numbers for floats, noise for quantized, 0 and 1 for the rest.
+    """Return random bytes for every input: normal floats, noise if quantized, else 0 and 1.
 
-    Whole numbers may be indices, which must stay inside some table.
+    Whole numbers may be indices, which must be valid for some table.
     """
     import numpy
 
@@ -384,7 +384,7 @@ def _only_graph(path: Path) -> HtpGraph:
 
 
 def obstacle(graphs: Sequence[HtpGraph]) -> Words:
-    """Why the rows of a binary cannot be carried out, as what follows its name; else nothing."""
+    """Return why the rows of a binary cannot run, to follow its name; empty if they can."""
     if len(graphs) != 1:
         return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries of one"
     names = [tensor.name for tensor in graphs[0].tensors]
@@ -398,14 +398,14 @@ def obstacle(graphs: Sequence[HtpGraph]) -> Words:
 
 
 class _Remembered:
-    """A graph that is not run again in the slow library for inputs that it has seen."""
+    """A graph that caches its outputs, because the library is slow."""
 
     def __init__(self, compute: Compute) -> None:
         self._compute = compute
         self._known: dict[bytes, dict[str, bytes]] = {}
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
-        """Run once, or fill in what came of the same inputs before."""
+        """Run once, or copy the cached outputs of the same inputs."""
         parts = (hashlib.sha256(place.view).digest() for place in inputs.values())
         key = hashlib.sha256(b"".join(parts)).digest()
         if key not in self._known:
@@ -422,10 +422,10 @@ _OF_BINARY = (Setting("run"), " takes the context binary itself, not a model wit
 
 
 class QmemTable(NamedTuple):
-    """The table with what became of carrying it out, and why it cannot be carried out here."""
+    """The table with the results of its execution, or why it cannot be executed here."""
 
     result: QmemResult
-    no_run: Words = ""  # empty where the rows can be carried out, or were
+    no_run: Words = ""  # empty if the rows can be executed, or were
 
 
 def qmem_of_file(
@@ -438,10 +438,10 @@ def qmem_of_file(
     worker: Worker | None = None,
     progress: Progress,
 ) -> QmemTable | CompileFailure:
-    """The table of a binary or a model.
+    """Return the table of a binary or a model.
 
-    `run` also carries out its rows, `misuse` makes every mistake with its first graph, and asks the
-    library, too, where that is.
+    `run` also executes its rows. `misuse` makes every mistake with its first graph, in the real
+    library as well if there is one.
     """
     ends = Deadline.after(options.time_limit_s)
     try:
@@ -490,7 +490,7 @@ def _misuses(
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
-    """Return why the rows of a binary cannot be carried out, as far as known beforehand."""
+    """Return why the rows of a binary cannot be executed, as far as known beforehand."""
     if not is_binary_itself(path):
         return _OF_BINARY
     if why := obstacle(context.graphs):
@@ -503,7 +503,7 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
 
 
 def is_binary_itself(path: Path) -> bool:
-    """Whether the library can load a file as it is."""
+    """Return whether the library can load a file as it is."""
     return path.suffix.lower() != ".onnx" and not is_carrier(path)
 
 

@@ -63,16 +63,16 @@ from qnnmem.text import printable
 from qnnmem.version import __version__
 from qnnmem.wire import Frame, WireMessage, decode, write_frame
 
-_TAIL = 8 << 10  # bytes of what a command says on standard error
+_TAIL = 8 << 10  # bytes kept of a command's standard error
 _SHOWN = 300
-_GOODBYE_S = 3.0  # for the worker to leave by itself, which ends containers and logins, too
+_GOODBYE_S = 3.0  # grace period for the worker to exit, which also ends containers and logins
 _QUEUED = 16  # frames
 
 
 class Connection(PipeEnd):
-    """A worker that a command started, spoken to in frames; it ends when this is closed.
+    """A worker started by a command, with a frame protocol; closing it ends the worker.
 
-    Whatever goes wrong with it is a WorkerLost, whose sentence ends with what the command said.
+    Every failure raises WorkerLost, whose message ends with the command's last output.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Connection(PipeEnd):
         super().__init__(_QUEUED, silence_s)
         self.command, self._greeted = command, False
         self._noise = self._said = b""
-        self._why = ""  # it was ended, or cannot be understood
+        self._why = ""  # it was closed, or sent invalid data
         self._process = _start(command)
         loops = (self._read, self._read_errors, self._watch)
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
@@ -91,18 +91,18 @@ class Connection(PipeEnd):
             self.hello = self._greet(start_s)
         except BaseException as exc:
             self.close(0.2)
-            if isinstance(exc, RuntimeError):  # no thread to be had
+            if isinstance(exc, RuntimeError):  # no thread could be started
                 raise UsageError(f"no worker can be watched ({exc})") from exc
             raise
 
     @property
     def pid(self) -> int:
-        """The process of the command."""
+        """Process id of the command."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it can take a request."""
+        """Return whether the worker can take a request."""
         reads = self._threads[0].is_alive()
         return reads and not self._over.is_set() and self._process.poll() is None
 
@@ -115,7 +115,7 @@ class Connection(PipeEnd):
             raise self.lost() from None
 
     def receive(self, deadline: Deadline | None = None) -> Frame[Any]:
-        """The next frame that is not a beat, at the deadline at the latest."""
+        """Return the next frame that is not a beat; fail at the deadline."""
         try:
             while True:
                 frame = self._frames.get(timeout=None if deadline is None else deadline.left_s)
@@ -137,7 +137,7 @@ class Connection(PipeEnd):
         return not self._frames.empty()
 
     def lost(self, what: str = "") -> WorkerLost:
-        """Return the error for a worker that is gone, with the reason."""
+        """Return the error for a lost worker, with the reason."""
         if not (what or self._why):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GOODBYE_S)
@@ -145,13 +145,13 @@ class Connection(PipeEnd):
         return WorkerLost(self._sentence(self._why or what))
 
     def nonsense(self) -> WorkerLost:
-        """The error for an answer that cannot be understood; the connection is of no more use."""
+        """Return the error for an invalid answer; the connection becomes unusable."""
         self._why = self._why or "sends an unreadable message"
         kill_group(self._process)
         return self.lost()
 
     def close(self, wait_s: float = _GOODBYE_S) -> None:
-        """End it: first by closing the pipe, then by force."""
+        """Stop the worker, first by closing the pipe, then by force."""
         self._over.set()
         if self._writing.acquire(timeout=0.5):
             with suppress(OSError, ValueError):
@@ -165,12 +165,12 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait for the threads; a program that outlives its group may hold a pipe for ever."""
+        """Wait for the threads; a program outside the process group may hold a pipe for ever."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:
             with suppress(queue.Empty):
-                self._frames.get_nowait()  # the reader may wait for room
+                self._frames.get_nowait()  # the reader may wait for space in the queue
             living[0].join(0.02)
             living = [thread for thread in living if thread.is_alive()]
         if not living:
@@ -182,7 +182,7 @@ class Connection(PipeEnd):
 
     def _greet(self, start_s: float) -> WorkerHello:
         stdin = self._process.stdin
-        with suppress(OSError):  # what became of it shows when the answer is read
+        with suppress(OSError):  # a failure is reported when the answer is read
             stdin.write(CLIENT_LINE + hello_frame(Hello(PROTOCOL, __version__)))  # type: ignore[union-attr]  # it is a pipe
             stdin.flush()  # type: ignore[union-attr]  # as above
         try:
@@ -202,7 +202,7 @@ class Connection(PipeEnd):
         return hello
 
     def _hello(self, text: bytes) -> WorkerHello:
-        """The worker's hello; WorkerError where it is of another version."""
+        """Return the worker's hello; WorkerError if it has another version."""
         try:
             versions = msgspec.json.decode(text, type=ready(Hello))
             if other := versions.difference():
@@ -217,7 +217,7 @@ class Connection(PipeEnd):
 
     @property
     def library(self) -> Library:
-        """The library that the worker has."""
+        """The library of the worker."""
         if self.hello.library is None:
             raise AssertionError("a worker without a library is not connected")
         package, runtime, folder = self.hello.library
@@ -230,7 +230,7 @@ class Connection(PipeEnd):
         return f"{words}; it said: {said}" if said else words
 
     def _read(self) -> None:
-        """Take frames from the pipe until it ends."""
+        """Read frames from the pipe until it ends."""
         stream: BinaryIO = self._process.stdout  # type: ignore[assignment]  # it is a pipe
         try:
             if self._find_greeting(stream):
@@ -244,7 +244,7 @@ class Connection(PipeEnd):
             self._frames.put(None)
 
     def _find_greeting(self, stream: BinaryIO) -> bool:
-        """Skip what a login prints; False for a program that is not a worker."""
+        """Skip the output of a login; return False for a program that is not a worker."""
         room = MAX_NOISE
         while room > 0 and (line := stream.readline(room)):
             room -= len(line)
@@ -265,7 +265,7 @@ class Connection(PipeEnd):
         return False
 
     def _read_errors(self) -> None:
-        """Keep the end of what the command says on standard error."""
+        """Keep the last output of the command on standard error."""
         descriptor = self._process.stderr.fileno()  # type: ignore[union-attr]  # it is a pipe
         with suppress(OSError):
             while chunk := os.read(descriptor, _TAIL):
@@ -276,13 +276,13 @@ class Connection(PipeEnd):
             self._beat(self.send)
 
     def _watch(self) -> None:
-        """End a worker that is not heard any more: a network may be cut without a word."""
+        """End a silent worker: a network may be cut without notice."""
         if self._falls_silent():
             self._why = self._why or f"was silent for {self._silence_s:g} s"
             kill_group(self._process)
 
     def _is_silent(self) -> bool:
-        return self._greeted and super()._is_silent()  # the start has a limit of its own
+        return self._greeted and super()._is_silent()  # the start has its own limit
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
@@ -314,7 +314,7 @@ _PARKED: dict[Command, Connection] = {}
 
 
 def connect(command: Command) -> Connection:
-    """A connection to a worker: one that was parked, or a new one."""
+    """Return a connection to a worker: a parked connection or a new one."""
     parked = _PARKED.pop(command, None)
     if parked is not None:
         if parked.is_alive:
@@ -324,7 +324,7 @@ def connect(command: Command) -> Connection:
 
 
 def park(connection: Connection) -> None:
-    """Keep a connection for the next request, at most until this process ends."""
+    """Keep a connection for the next request, until this process exits at the latest."""
     if not _PARKED:
         atexit.register(close_parked)
     before = _PARKED.pop(connection.command, None)
@@ -344,15 +344,15 @@ def close_parked() -> None:
 
 R = TypeVar("R", bound=WireMessage)
 _MAX_LOG = 256 << 20  # bytes
-_MAX_RESULTS = 64  # files of one answer
-_LATE_S = 60.0  # beyond the limit, for files on their way
-_PAUSE_S = 0.2  # between two signs of life while files are sent
+_MAX_RESULTS = 64  # result files of one request
+_LATE_S = 60.0  # added to the limit, for transferring files
+_PAUSE_S = 0.2  # between two progress calls while files are sent
 
 Keep = Callable[[bytes], None]
 
 
 class RemoteLibrary:
-    """Asks through a connection, and makes a new one when that is lost."""
+    """Sends requests through a connection; reconnects if it is lost."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -360,16 +360,16 @@ class RemoteLibrary:
 
     @property
     def pid(self) -> int | None:
-        """The process of the command, while there is one."""
+        """Process id of the command while it runs."""
         return None if self._connection is None else self._connection.pid
 
     @property
     def memory_limit(self) -> int:
-        """Address space that a request may take at most on that machine, in bytes."""
+        """Maximum address space of a request on that machine, in bytes."""
         return self.connect().hello.memory_limit
 
     def close(self) -> None:
-        """End the connection, and with it what the worker is doing."""
+        """Close the connection, which also stops the worker's current request."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -383,7 +383,7 @@ class RemoteLibrary:
         stop_at: bytes | None,
         keep: Keep | None,
     ) -> RequestOutcome:
-        """Have a request served; `keep` gets the whole log where the caller wants it."""
+        """Serve a request on the worker; `keep` gets the whole log if the caller wants it."""
         if not isinstance(request, RemoteRequest):
             raise UsageError(
                 "the library is on another machine, which does not support this request"
@@ -405,14 +405,14 @@ class RemoteLibrary:
         except WorkerLost:
             self.close()
             raise
-        except WorkerError:  # it refused, and is ready for the next request
+        except WorkerError:  # the worker refused and is ready for the next request
             raise
-        except BaseException:  # of the caller's own progress, or Ctrl-C: the answer is not wanted
+        except BaseException:  # from the caller's progress, or Ctrl-C: the answer is not needed
             self.close()
             raise
 
     def _offer(self, parcel: Parcel) -> tuple[Connection, list[str]]:
-        """A connection that answers, and which files the worker does not have."""
+        """Return a responding connection, and the files that the worker lacks."""
         files = [file.name for file in parcel.files.values()]
         if len(files) > MAX_FILES:
             raise OutputError(f"a request takes at most {MAX_FILES:,} files to a worker")
@@ -425,14 +425,14 @@ class RemoteLibrary:
                 self.close()
                 if is_new:
                     raise
-                continue  # it went while nobody asked anything of it
+                continue  # the worker was lost between requests
             if len(set(missing)) < len(missing) or not set(missing) <= parcel.files.keys():
                 raise connection.nonsense()
             return connection, missing
-        raise AssertionError  # the second is new
+        raise AssertionError  # the second connection is new
 
     def connect(self) -> Connection:
-        """The connection, made anew where it is lost."""
+        """Return the connection; reconnect if it was lost."""
         if self._connection is not None and not self._connection.is_alive:
             self.close()
         if self._connection is None:
@@ -448,7 +448,7 @@ class RemoteLibrary:
             file = parcel.files[digest]
             connection.send(SendFile(file.name, file.keep))
             for part in file.parts():
-                if connection.has_answer():  # refused, before all of it is sent
+                if connection.has_answer():  # the worker refuses a file before all of it is sent
                     break
                 connection.send(FilePart(), part)
                 done += len(part)
@@ -460,7 +460,7 @@ class RemoteLibrary:
 
 
 def _expect(connection: Connection, kind: type[R]) -> R:
-    """The answer of a kind; WorkerError where the worker refuses."""
+    """Return the next message of this type; WorkerError if the worker refuses."""
     message, _ = connection.receive()
     if isinstance(message, WorkerRefusal):
         raise _refusal(connection, message)
@@ -475,7 +475,7 @@ def _refusal(connection: Connection, message: WorkerRefusal) -> WorkerError:
 
 
 class _Answer:
-    """The answer to one request; nothing in it is trusted."""
+    """Reader of the answer to one request; it trusts nothing in the answer."""
 
     def __init__(
         self,
@@ -493,7 +493,7 @@ class _Answer:
         self._room = {"log": _MAX_LOG, "results": MAX_RESULT}
 
     def gather(self) -> RequestOutcome:
-        """All frames of an answer, up to its outcome."""
+        """Read all frames of an answer and return its outcome."""
         while True:
             match self._connection.receive(self._deadline)[0]:
                 case RemoteProgress() as progress:
@@ -530,7 +530,7 @@ class _Answer:
             take(part)
 
     def _fill(self, number: int, size: int) -> None:
-        """Write what the library left in shared memory to where it is shared."""
+        """Copy the library's data into the caller's shared memory."""
         if number >= len(self._parcel.shared):
             raise self._connection.nonsense()
         view = self._parcel.shared[number].view.cast("B")
@@ -541,7 +541,7 @@ class _Answer:
         view[:] = b"".join(parts)
 
     def _write(self, name: str, size: int) -> None:
-        """Put a result beside the one that was asked for, by a name that belongs to it."""
+        """Write a result file next to the requested output; its name must start like the output."""
         output = self._parcel.output
         plain = name.isprintable() and name == Path(name).name and "\\" not in name
         if output is None or not plain or not name.startswith(output.stem):
@@ -557,7 +557,7 @@ class _Answer:
         self._made[name] = target
 
     def _checked(self, message: RemoteOutcome) -> RequestOutcome:
-        """An outcome of the right kind, with paths and names of this machine."""
+        """Return the outcome with local paths and names, after checking the type of its reply."""
         found = message.outcome
         output = self._parcel.output
         here = message.out if output is None else str(output.parent)
@@ -575,7 +575,7 @@ class _Answer:
         )
 
     def _here(self, reply: Reply) -> Reply:
-        """A reply whose files are those that came; no other file of this machine is meant."""
+        """Return the reply with paths of received files; it cannot name any other local file."""
         try:
             return with_paths(reply, lambda path: self._made[str(path)], self._request)
         except (KeyError, ValueError):

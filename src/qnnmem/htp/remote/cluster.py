@@ -1,7 +1,7 @@
-"""A model on the workers of a cluster, where each has the library itself.
+"""Models on the workers of a cluster, each with its own library.
 
-A task names the files of the model by content. A worker that does not have them says so, is sent
-them once with the task, and keeps them.
+A task names the files of the model by content. A worker that lacks some of them replies so, gets
+them once with the next task, and keeps them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qnnmem.text import sentence
 from qnnmem.wire import decode, encode
 
 MOST_SENT = 1 << 30  # bytes of a model in one task
-CACHE_BYTES = 8 << 30  # that a worker keeps
+CACHE_BYTES = 8 << 30  # bytes that a worker keeps
 _LOOK_S = 5.0
 
 Answer = dict[str, Any]
@@ -38,7 +38,7 @@ class SentModel(NamedTuple):
 
 
 class ClusterModel:
-    """A model that tasks are about; `answers` says whether anybody is left to do them."""
+    """The model of cluster tasks; `answers` states whether any worker is left."""
 
     def __init__(self, path: Path, executor: Executor, answers: Callable[[], bool]) -> None:
         whole = path.absolute()
@@ -52,9 +52,9 @@ class ClusterModel:
         self._path, self._executor, self._answers = path, executor, answers
 
     def ask(self, kind: type[T], task: Callable[..., T], *wish: object) -> T:
-        """The value of a task, wherever it is done; paths in it are those of here.
+        """Return the value of a task that any worker runs, with local paths.
 
-        The task is given a worker, the model and what is wished.
+        The task is called with a worker, the model and the arguments of `wish`.
         """
         answer = self._once({}, task, wish)
         while "missing" in answer:
@@ -80,17 +80,17 @@ class ClusterModel:
                     raise WorkerError("no worker of the cluster answers") from None
             except QnnMemError:
                 raise
-            except (Exception, CancelledError) as exc:  # each executor has classes of its own
+            except (Exception, CancelledError) as exc:  # executors have their own exceptions
                 raise WorkerError(f"a worker of the cluster was lost: {sentence(exc)}") from exc
 
 
 def not_understood() -> WorkerError:
-    """The error for an answer of another kind."""
+    """Return the error for an answer of another type."""
     return WorkerError("a worker of the cluster sends an unreadable message")
 
 
 def _renamed(value: Any, there: str, here: str) -> Any:
-    """An answer in which the model has the name that it has here."""
+    """Replace the worker's path of the model by the local path in an answer."""
     if isinstance(value, str):
         return value.replace(there, here)
     if isinstance(value, dict):
@@ -103,7 +103,7 @@ def _renamed(value: Any, there: str, here: str) -> Any:
 def run_there(
     sent: SentModel, contents: Mapping[str, bytes], task: Callable[..., object], *wish: object
 ) -> Answer:
-    """On a worker of a cluster: do a task with the library that is there."""
+    """Run a task with the local library of a cluster worker."""
     with model_there(sent, contents) as model:
         if isinstance(model, list):
             return {"missing": model}
@@ -117,7 +117,7 @@ def run_there(
 
 @contextmanager
 def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
-    """On a worker of a cluster: the model as a file, or which files it lacks."""
+    """Yield the model as a file of a cluster worker, or the files that the worker lacks."""
     from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
@@ -139,7 +139,7 @@ def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path
 
 
 def library_there_is() -> str:
-    """On a worker of a cluster: name of its library, or why there is none, after a `!`."""
+    """Return the library name of a cluster worker, or `!` and why there is none."""
     from qnnmem.htp.library import find_library
 
     try:

@@ -1,14 +1,14 @@
-"""Files of remote requests: kept by content, named in a request that has no paths.
+"""Files of remote requests: stored by content, named by hash in requests without paths.
 
-The client names every file by its content and sends those that the worker does not have. The worker
-trusts none of it: each file gets a place in a folder that was made for the request, and what has no
-place there is refused.
+The client names every file by its hash and sends the files that the worker lacks. The worker does
+not trust the client: each file gets a place in a folder made for the request, and files without
+a place there are refused.
 
-    FOLDER/SHA256            a file that was sent, read-only
-    FOLDER/.qnnmem-XXXX/     what one connection works with; gone with it, or with the next one
+    FOLDER/SHA256            a received file, read-only
+    FOLDER/.qnnmem-XXXX/     the working folder of one connection; deleted with it, or by the next
 
-A file in use is a second link to it in the connection's folder, so whoever makes room takes
-nothing away from anybody.
+A file in use has a second link in the connection's folder, so deleting old files never affects a
+running request.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ from qnnmem.text import sentence
 from qnnmem.units import format_size
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_ROOM = 16 << 20  # bytes that a disk has left in the end
+_ROOM = 16 << 20  # bytes that must stay free on the disk
 
 
 class FileStore:
-    """Files by content in a folder, of at most so many bytes together."""
+    """Files by content in a folder, with a limit on their total size."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self.folder, self._most = folder, most
@@ -68,27 +68,27 @@ class FileStore:
             raise OutputError(f"no files can be kept in {folder} ({sentence(exc)})") from exc
 
     def hold(self, digest: str, size: int, held: Path) -> bool:
-        """Give a connection's folder a file that is here; False if it is not."""
+        """Link a stored file into a connection's folder; return False if it is not stored."""
         if (held / digest).is_file():
             return True
         kept = self.folder / digest
         try:
             if kept.stat().st_size != size:
                 return False
-            os.utime(kept)  # the last to be used are the last to go
+            os.utime(kept)  # the least recently used files are deleted first
             link_or_copy(kept, held / digest)
         except OSError:
             return False
         return True
 
     def keep(self, held: Path) -> None:
-        """Keep a file of a connection's folder for later ones, where there is room."""
+        """Keep a received file for later connections, as far as the limit allows."""
         with suppress(OSError):
             os.link(held, self.folder / held.name)
         self.trim()
 
     def trim(self, most: int | None = None) -> None:
-        """Remove the oldest files until the rest is small enough."""
+        """Remove the least recently used files until the rest is small enough."""
         left = self._most if most is None else most
         for _, size, path in sorted(self._kept(), reverse=True):
             left -= size
@@ -107,13 +107,13 @@ class FileStore:
         return found
 
     def make_room(self, size: int) -> None:
-        """Refuse a file for which the disk has no room, even with nothing kept on it."""
+        """Free disk space for a file; refuse it if even an empty store leaves too little."""
         kept = sum(one.stat().st_size for one in self.folder.iterdir() if one.is_file())
         for most in (None, 0):
             free = shutil.disk_usage(self.folder).free
             if free >= size + _ROOM:
                 return
-            if free + kept >= size + _ROOM:  # else nothing is gained by letting files go
+            if free + kept >= size + _ROOM:  # else deleting files does not help
                 self.trim(most)
         free = shutil.disk_usage(self.folder).free
         if free < size + _ROOM:
@@ -122,7 +122,7 @@ class FileStore:
 
 
 class IncomingFile:
-    """A file while its parts come in."""
+    """A file that is being received."""
 
     def __init__(self, digest: str, size: int, held: Path) -> None:
         self._digest, self._left = digest, size
@@ -133,11 +133,11 @@ class IncomingFile:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all bytes are here."""
+        """Return whether all bytes have arrived."""
         return self._left == 0
 
     def take(self, part: bytes) -> None:
-        """Write some bytes; OutputError where they cannot be written, or are too many."""
+        """Write some bytes; OutputError if they cannot be written or are too many."""
         self._left -= len(part)
         if self._left < 0:
             raise OutputError("more bytes arrived than announced")
@@ -148,7 +148,7 @@ class IncomingFile:
             raise full_or(exc) from exc
 
     def finish(self) -> Path:
-        """The file, once its content matches the announced hash."""
+        """Return the file if its content matches the announced hash."""
         try:
             self._stream.close()
         except OSError as exc:
@@ -160,7 +160,7 @@ class IncomingFile:
         return self._target
 
     def drop(self) -> None:
-        """Forget what came so far."""
+        """Delete the bytes received so far."""
         with suppress(OSError):
             self._stream.close()
         with suppress(OSError):
@@ -168,17 +168,17 @@ class IncomingFile:
 
 
 def full_or(exc: OSError) -> OutputError:
-    """The error for a file that cannot be written at the far end."""
+    """Return the error about a file that the worker cannot write."""
     if exc.errno in _FULL:
         return OutputError("its disk is full")
     return OutputError(f"a file cannot be written there ({(exc.strerror or str(exc)).lower()})")
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """A second name of a file, or a copy on file systems that have no such thing."""
+    """Hard-link a file; copy it on file systems without links."""
     try:
         os.link(source, target)
-    except FileExistsError:  # the target may be a second name of a kept file
+    except FileExistsError:  # the target may be a hard link to a kept file
         raise
     except OSError:
         shutil.copyfile(source, target)
@@ -195,7 +195,7 @@ def with_shared(
     places: Sequence[MappedBytes],
     change: Callable[[CallTensor, MappedBytes], CallTensor],
 ) -> Q:
-    """A request in which every tensor with shared memory is changed."""
+    """Return the request with every tensor in shared memory changed."""
     if not isinstance(request, CallsRequest):
         return request
     calls = [
@@ -218,18 +218,18 @@ def with_shared(
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """A file by content, or bytes of shared memory in the place of one."""
+    """A file by content, or a copy of shared memory."""
 
     name: FileName
     source: Path | memoryview
 
     @property
     def keep(self) -> bool:
-        """Return whether it may be asked for again: files may, memory changes."""
+        """Return whether the worker should keep it: files may be needed again, memory changes."""
         return isinstance(self.source, Path)
 
     def parts(self) -> Iterator[bytes | memoryview]:
-        """Its bytes in pieces of a frame."""
+        """Yield its bytes in chunks that fit into a frame."""
         if isinstance(self.source, Path):
             yield from parts_of(self.source)
             return
@@ -239,15 +239,15 @@ class PackedFile:
 
 @dataclass(slots=True)
 class Parcel:
-    """A request without paths, and the files that go with it."""
+    """A request without paths, and the files to send with it."""
 
     request: RemoteRequest
     files: dict[str, PackedFile] = field(default_factory=dict)
     shared: list[MappedBytes] = field(default_factory=list)
-    output: Path | None = None  # where results go
+    output: Path | None = None  # destination of results
 
     def add(self, path: Path) -> Path:
-        """Take a file along; gives its name in the request."""
+        """Add a file; return its name in the request."""
         try:
             digest, size = _digest(path)
         except OSError as exc:
@@ -256,7 +256,7 @@ class Parcel:
         return Path(digest)
 
     def share(self, tensor: CallTensor, place: MappedBytes) -> CallTensor:
-        """Take along what is in shared memory now; what comes back is written there."""
+        """Add the current content of shared memory; results are written back there."""
         view = place.view.cast("B")
         digest, size = digest_of(io.BytesIO(view))
         self.files.setdefault(digest, PackedFile(FileName(digest, size), view))
@@ -284,7 +284,7 @@ def _digest(path: Path) -> tuple[str, int]:
 
 
 def pack(request: RemoteRequest, places: Sequence[MappedBytes] = ()) -> Parcel:
-    """A request as it is sent: paths become contents, results are named, shared memory is read."""
+    """Prepare a request for sending: paths become hashes, shared memory is read."""
     parcel = Parcel(request)
     changes: dict[str, Any] = {}
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
@@ -315,7 +315,7 @@ def _packed_weights(
 
 
 def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, ...] | None:
-    """The files of every sample; each is read here first, where its path means something."""
+    """Return the files of every sample; they are read here, where their paths are valid."""
     from qnnmem.calibration import find_samples, read_sample
     from qnnmem.htp.native.session import model_inputs
 
@@ -336,7 +336,7 @@ def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, .
 
 @dataclass(frozen=True, slots=True)
 class RequestFolder:
-    """The folder of one request, and that of the files which were sent for it."""
+    """The folder of one request, and the folder of files sent for it."""
 
     root: Path
     held: Path
@@ -352,18 +352,18 @@ class RequestFolder:
         return self.root / "shared"
 
     def make(self) -> None:
-        """Make it, empty."""
+        """Create the folder, empty."""
         for name in ("in", "weights", "out", "shared", "samples", "scratch"):
             (self.root / name).mkdir(parents=True)
 
     def remove(self) -> None:
-        """Remove it, and let go of the files that were sent for it."""
+        """Remove the folder, and the links to files sent for it."""
         shutil.rmtree(self.root, ignore_errors=True)
         for path in self.held.iterdir():
             path.unlink(missing_ok=True)
 
     def place(self, digest: str, target: Path, *, writable: bool = False) -> Path:
-        """Put a file that was sent where it is to be read."""
+        """Link or copy a received file to the place where the request reads it."""
         if not is_digest(digest):
             raise Damaged("names a file by something other than its hash")
         source = self.held / digest
@@ -380,7 +380,7 @@ class RequestFolder:
 
 
 def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
-    """A request with paths of its folder; Damaged if it is invalid."""
+    """Return the request with paths in its folder; Damaged if it is invalid."""
     changes: dict[str, Any] = {}
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.onnx")
@@ -388,7 +388,7 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
         changes["weights"] = {}
         _check_weights(changes["model"], changes["folder"])
     if isinstance(request, ComposeRequest):
-        if request.kind == "library":  # it would be code of the client
+        if request.kind == "library":  # it would run code of the client
             raise Damaged("brings a model of another kind")
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.dlc")
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest | ComposeRequest):
@@ -416,7 +416,7 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
 
 
 def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
-    """A call whose shared memory is files of the folder."""
+    """Return a call whose shared memory is in files of the folder."""
     tensors = {}
     for number, tensor in call.tensors.items():
         placed = tensor
@@ -431,7 +431,7 @@ def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
 
 
 def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
-    """The folder of a model's weights; they keep their names, below it."""
+    """Place the weight files of a model under their own names; return their folder."""
     top = folder.root / "weights"
     if len(weights) > MAX_FILES:
         raise Damaged("has too many files with weights")
@@ -441,7 +441,7 @@ def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
 
 
 def _check_weights(model: Path, folder: Path) -> None:
-    """Refuse a model that names files outside of the folder that was made for it."""
+    """Refuse a model that names files outside the folder of its request."""
     from qnnmem.loader.onnx import weight_files
 
     weight_files(model, folder)
@@ -450,11 +450,11 @@ def _check_weights(model: Path, folder: Path) -> None:
 def with_paths(
     reply: Reply, change: Callable[[Path], Path], request: AnyRequest | None = None
 ) -> Reply:
-    """A reply with other paths; ValueError if it cannot be one to the request."""
+    """Return a reply with changed paths; ValueError if it does not match the request."""
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)
-        # Without a binary there need be no model of it; a composed graph never has one.
+        # Without a binary no EPContext model is needed; a composed graph never has one.
         if (epcontext is None) is not isinstance(request, ComposeRequest) and binaries and request:
             raise ValueError("a binary without its model")
         return msgspec.structs.replace(reply, binaries=binaries, epcontext=epcontext)
@@ -474,7 +474,7 @@ def _output(path: Path, folder: RequestFolder) -> Path:
 def _placed_samples(
     samples: tuple[Sample, ...] | None, folder: RequestFolder
 ) -> tuple[Sample, ...] | None:
-    """Files of each sample for calibration, by input."""
+    """Return the files of each calibration sample, by input."""
     if samples is None:
         return None
     if sum(map(len, samples)) > MAX_FILES:

@@ -1,12 +1,12 @@
 """The protocol of the pipe to a remote worker: greeting, messages, limits, beats.
 
-Each end greets with a line of its own, so that whatever a login prints before can be told from it.
-Then comes a `Hello` with its versions, which is JSON in every version so that any two ends can read
-it. After that both send frames of `qnnmem.wire`, and a beat every few seconds: an end that hears
-nothing for a minute knows that the other is gone, whatever the network says.
+Each end starts with a greeting line, which separates the protocol from the output of a login. Then
+comes a `Hello` with its versions, as JSON in every version so that any two ends can read it. After
+that both ends send frames of `qnnmem.wire`, and a beat every few seconds: an end that hears nothing
+for a minute treats the other as gone, whatever the network reports.
 
     client                                worker
-    Have   names of all files             Missing  which of them it does not have
+    Have   names of all files             Missing  files that the worker lacks
     SendFile, then parts                  Stored
     Ask    request and limits             RemoteProgress*, then (ResultFile, then parts)*,
                                           then RemoteOutcome
@@ -42,15 +42,15 @@ from qnnmem.wire import (
 PROTOCOL = 2
 CLIENT_LINE = b"\nqnnmem-htp-client\n"
 WORKER_LINE = b"\nqnnmem-htp-worker\n"
-MAX_NOISE = 64 << 10  # bytes before the greeting: what a login prints
+MAX_NOISE = 64 << 10  # bytes before the greeting: output of a login
 PART = 1 << 20  # bytes of a file in one frame
 MAX_REQUEST = 16 << 20  # bytes of a frame to the worker
-MAX_REPLY = 64 << 20  # bytes of a frame from it: a log has 16 MiB at most
-MAX_FILES = 20_000  # of one request
+MAX_REPLY = 64 << 20  # bytes of a frame from the worker: a log has at most 16 MiB
+MAX_FILES = 20_000  # files of one request
 MAX_RESULT = 1 << 36  # bytes of a result
 BEAT_S = 5.0
 SILENCE_S = 60.0
-START_S = 120.0  # an emulated machine takes its time
+START_S = 120.0  # an emulated machine is slow
 
 Limit = Annotated[float, Meta(gt=0, lt=1 << 40)]  # seconds
 Memory = Annotated[int, Meta(gt=0, le=1 << 50)]  # bytes
@@ -63,7 +63,7 @@ class Hello(Struct, frozen=True):
     qnnmem: Annotated[str, Meta(max_length=100)]
 
     def difference(self) -> str:
-        """Why the ends do not fit; empty if they do. Of a version two numbers count."""
+        """Return why the versions are incompatible, else empty; two numbers of a version count."""
         ours, theirs = (version.split(".")[:2] for version in (__version__, self.qnnmem))
         if ours != theirs:
             return f"has qnnmem {quote(self.qnnmem[:20])}, this is {__version__}"
@@ -85,13 +85,13 @@ class WorkerHello(Hello, frozen=True):
 
 
 def hello_frame(hello: Hello) -> bytes:
-    """The bytes of a hello."""
+    """Return the bytes of a hello."""
     text = msgspec.json.encode(hello)
     return LENGTHS.pack(len(text), 0) + text
 
 
 class Beat(WireMessage, frozen=True):
-    """Somebody is here."""
+    """A sign of life."""
 
 
 class FileName(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Missing(WireMessage, frozen=True):
 
 
 class SendFile(WireMessage, frozen=True):
-    """A file comes, in parts; one that is not to be kept is for the next request only."""
+    """Announces a file in parts; without `keep` it is only for the next request."""
 
     file: FileName
     keep: bool = True
@@ -125,7 +125,7 @@ class FilePart(WireMessage, frozen=True):
 
 
 class Stored(WireMessage, frozen=True):
-    """The file is there."""
+    """Confirms that the file is stored."""
 
 
 class Ask(WireMessage, frozen=True):
@@ -139,13 +139,13 @@ class Ask(WireMessage, frozen=True):
 
 
 class RemoteProgress(WireMessage, frozen=True):
-    """A request is under way."""
+    """Progress of a running request."""
 
     peak_rss: ByteCount | None = None
 
 
 class ResultFile(WireMessage, frozen=True):
-    """A result comes, in parts: a file by its name, shared memory by its number, or the log."""
+    """Announces a result in parts: a named file, numbered shared memory, or the log."""
 
     size: Annotated[int, Meta(ge=0, le=MAX_RESULT)]
     name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
@@ -156,8 +156,8 @@ class RemoteOutcome(WireMessage, frozen=True):
     """The outcome of a request; texts in it name the worker's folders `out` and `root`."""
 
     outcome: RequestOutcome
-    out: Annotated[str, Meta(min_length=1)]  # of results
-    root: Annotated[str, Meta(min_length=1)]  # of the request
+    out: Annotated[str, Meta(min_length=1)]  # folder of results
+    root: Annotated[str, Meta(min_length=1)]  # folder of the request
 
 
 class WorkerRefusal(WireMessage, frozen=True):
@@ -176,16 +176,16 @@ _BEAT = encode(Beat())
 
 
 class PipeEnd:
-    """One end of the pipe: the frames that came, beats, and whether the other end is heard."""
+    """One end of the pipe: received frames, beats, and the check that the other end is alive."""
 
     def __init__(self, queued: int, silence_s: float = SILENCE_S) -> None:
         self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(queued)
         self._writing, self._over = threading.Lock(), threading.Event()
         self._silence_s, self._heard = silence_s, time.monotonic()
-        self._waits = False  # the reader, for room in the queue
+        self._waits = False  # True while the reader waits for space in the queue
 
     def _queue_frames(self, stream: Readable, most: int) -> Iterator[None]:
-        """Queue what the other end sends until its end; stop before each frame that is no beat."""
+        """Queue incoming frames until the pipe ends; yield before each frame that is no beat."""
         while (frame := read_raw(stream, most)) is not None:
             self._heard = time.monotonic()
             if frame[0] != _BEAT:
@@ -195,12 +195,12 @@ class PipeEnd:
                 self._waits, self._heard = False, time.monotonic()
 
     def _beat(self, send: Callable[[WireMessage], None]) -> None:
-        """Let the other end know that somebody is here."""
+        """Send a beat regularly."""
         while not self._over.wait(BEAT_S):
             send(Beat())
 
     def _falls_silent(self) -> bool:
-        """Wait until the other end is not heard any more; False when this end is over first."""
+        """Wait until the other end is silent for too long; False if this end is over first."""
         pause = min(1.0, self._silence_s / 4)
         while not self._over.wait(pause):
             # Twice, because after a pause of this machine the beats are still being read.
@@ -213,7 +213,7 @@ class PipeEnd:
 
 
 def digest_of(stream: BinaryIO) -> tuple[str, int]:
-    """SHA-256 and size of the rest of a stream."""
+    """Return SHA-256 and size of the rest of a stream."""
     total, size = hashlib.sha256(), 0
     while chunk := stream.read(PART):
         total.update(chunk)
@@ -222,12 +222,12 @@ def digest_of(stream: BinaryIO) -> tuple[str, int]:
 
 
 def parts_of(path: Path) -> Iterator[bytes]:
-    """The bytes of a file in pieces of a frame."""
+    """Yield the bytes of a file in chunks that fit into a frame."""
     with path.open("rb") as stream:
         while chunk := stream.read(PART):
             yield chunk
 
 
 def is_digest(value: str) -> bool:
-    """Return whether a name is a SHA-256 as we write them."""
+    """Return whether a name is a lower-case SHA-256 in hex."""
     return len(value) == 64 and set(value) <= set("0123456789abcdef")

@@ -1,7 +1,7 @@
-"""The worker's end of the pipe: what `qnnmem htp-worker` does until the pipe is closed.
+"""The worker's end of the pipe: serves requests until the pipe is closed.
 
-Three threads: one reads what the client sends, one sends beats, and the main one does the work.
-When the client is gone, closed or silent, the work ends at once and its folder is removed.
+Three threads: a reader, a sender of beats, and the main thread, which does the work. When the
+client is gone, closed or silent, the work stops at once and its folder is removed.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from qnnmem.wire import WireMessage, decode, read_raw, write_frame
 
 TICK_S = 0.5
 _QUEUED = 8  # frames
-_LAST_S = 10.0  # for the work to end by itself when the client is gone
+_LAST_S = 10.0  # grace period for the work to stop when the client is gone
 
 
 class _ClientGone(Exception):
-    """The client closed the pipe, or is not heard any more."""
+    """The client closed the pipe or is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ServerLimits:
 
 
 def run_server(folder: Path, cache_bytes: int, limits: ServerLimits) -> int:
-    """Serve the client at standard input and output; nothing else may write there."""
+    """Serve the client on standard input and output; no other code may write there."""
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
@@ -96,7 +96,7 @@ def _leave(_number: int, _frame: object) -> None:
 
 
 class Server(PipeEnd):
-    """One client, served until it leaves."""
+    """Serves one client until it disconnects."""
 
     def __init__(
         self, requests: BinaryIO, replies: BinaryIO, store: FileStore, limits: ServerLimits
@@ -104,13 +104,13 @@ class Server(PipeEnd):
         super().__init__(_QUEUED)
         self._requests, self._replies = requests, replies
         self._store, self._limits = store, limits
-        self._left, self._busy = threading.Event(), False  # nothing is under way any more
+        self._left, self._busy = threading.Event(), False  # the connection is over
         self._incoming: IncomingFile | None = None
-        self._keeps = True  # the file that comes in is for later requests, too
+        self._keeps = True  # the incoming file is kept for later requests
         self._ticked = 0.0
 
     def serve(self) -> None:
-        """Greet, then answer until the client is gone."""
+        """Greet, then serve requests until the client is gone."""
         with temporary_folder(self._store.folder) as work, suppress(_ClientGone):
             held = Path(work, "held")
             held.mkdir()
@@ -147,7 +147,7 @@ class Server(PipeEnd):
             len(CLIENT_LINE)
         )
         theirs = None
-        with suppress(ValueError, RecursionError):  # no client of ours
+        with suppress(ValueError, RecursionError):  # not a qnnmem client
             frame = read_raw(self._requests, MAX_REQUEST) if line else None
             theirs = None if frame is None else msgspec.json.decode(frame[0], type=Hello)
         return not hello.missing and theirs is not None and theirs.hello == PROTOCOL
@@ -162,7 +162,7 @@ class Server(PipeEnd):
             raise _ClientGone from None
 
     def _read(self) -> None:
-        """Take what the client sends; its end, or a request during another, ends everything."""
+        """Queue client messages; a second request or the end of the pipe ends everything."""
         try:
             for _ in self._queue_frames(self._requests, MAX_REQUEST):
                 if self._busy:
@@ -177,7 +177,7 @@ class Server(PipeEnd):
             self._beat(self._send)
 
     def _watch(self, work: Path) -> None:
-        """End everything when the client is not heard any more, by force where that is needed."""
+        """End everything when the client is silent, by force if needed."""
         if self._falls_silent():
             self._over.set()
         with suppress(queue.Full):
@@ -203,7 +203,7 @@ class Server(PipeEnd):
             self._fail(str(exc))
         except Damaged as exc:
             self._fail(f"the request {exc}")
-        except ValueError as exc:  # of another form
+        except ValueError as exc:  # an invalid message
             self._fail(f"the request is not valid: {sentence(exc)}")
         except (QnnMemError, OSError, MemoryError) as exc:
             self._fail(sentence(full_or(exc) if isinstance(exc, OSError) else exc))
@@ -234,7 +234,7 @@ class Server(PipeEnd):
 
     def _take(self, part: bytes) -> None:
         if self._incoming is None:
-            return  # of a file that was refused
+            return  # a part of a refused file
         self._incoming.take(part)
         if self._incoming.is_whole:
             made = self._incoming.finish()
@@ -244,7 +244,7 @@ class Server(PipeEnd):
             self._send(Stored())
 
     def _ask(self, ask: Ask, folder: RequestFolder, worker: Worker) -> None:
-        """Serve one request; its folder is gone before its outcome is sent."""
+        """Serve one request; its folder is removed before its outcome is sent."""
         self._drop()
         self._busy = True
         most = self._limits.memory_limit
@@ -266,7 +266,7 @@ class Server(PipeEnd):
         self._send(delivered)
 
     def _tick(self, tick: Tick) -> None:
-        """Pass a beat on; stop if the request was cancelled."""
+        """Report progress to the client; stop if the request was cancelled."""
         if self._over.is_set():
             raise _ClientGone
         if time.monotonic() - self._ticked >= TICK_S:
@@ -276,7 +276,7 @@ class Server(PipeEnd):
     def _deliver(
         self, outcome: RequestOutcome, folder: RequestFolder, log: Path | None
     ) -> RemoteOutcome:
-        """Send the files of an outcome; gives the outcome with their names."""
+        """Send the files of an outcome; return the outcome with their names."""
         made: list[Path] = []
 
         def named(path: Path) -> Path:
@@ -299,6 +299,6 @@ class Server(PipeEnd):
 
 
 def server_limits(time_limit_s: float, memory_limit: int | None) -> ServerLimits:
-    """Limits of a server: those given, never more than the machine has."""
+    """Return the limits of a server: the given limits, capped by the machine's memory."""
     most = default_memory_limit()
     return ServerLimits(time_limit_s, most if memory_limit is None else min(memory_limit, most))

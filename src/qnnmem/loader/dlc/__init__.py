@@ -1,14 +1,14 @@
-"""DLC files, as the vendor's converter and quantizer write them, into models.
+"""Load DLC files, as the vendor's converter and quantizer write them.
 
-Their inside is not documented. The vendor's own reader composes their graphs into any backend
-whose functions it is given; it is given ours, which write everything down.
+The format is not documented. The vendor's own reader composes the graphs through any backend's
+functions; qnnmem passes functions that record all calls.
 
-recorder    the functions, and what was composed
+recorder    the functions, and the recorded graphs
 program     the child process in which the reader runs
 composed    the file as graphs of QNN
 model       a graph of QNN as a model
-operators   a graph of QNN as nodes that compute the same: a table, a row an operator
-draft       what a row is written with
+operators   a graph of QNN as equivalent nodes: a table, one row per operator
+draft       helpers for the rows of that table
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Model:
-    """Read a graph of a DLC, the first one unless it is named, as QNN's compilers are given it.
+    """Read a graph of a DLC as QNN's compilers get it; the first graph unless one is named.
 
     A `trusted` file is a model library instead.
     """
@@ -47,7 +47,7 @@ def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Mode
 
 
 def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
-    """Every graph of a DLC in the order of the file; of a model library if it is `trusted`."""
+    """Return every graph of a DLC in file order; a `trusted` file is a model library."""
     graphs = compose_trusted(path) if trusted else compose(path)
     models = tuple(as_model(path, graph) for graph in graphs)
     for model in models:
@@ -58,9 +58,9 @@ def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
 def read_with_graph(
     path: Path, time_limit_s: float, *, trusted: bool = False
 ) -> tuple[Model, onnx.ModelProto | None]:
-    """What `read` gives, and nodes that compute it where every operator has some.
+    """Return the result of `read`, and nodes that compute it if every operator has a translation.
 
-    Where one has none the model says so in a note. A `trusted` file is a model library.
+    If an operator has none, the model says so in a note. A `trusted` file is a model library.
     """
     from qnnmem.loader.dlc.operators import translate
     from qnnmem.loader.onnx.draft import NotTranslated

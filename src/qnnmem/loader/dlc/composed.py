@@ -1,4 +1,4 @@
-"""A DLC as graphs of QNN: asks the child that reads it, and checks what it says."""
+"""A DLC as graphs of QNN: runs the reader in a child process and checks its reply."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
-_TAIL_BYTES = 1 << 14  # of what the reader prints
+_TAIL_BYTES = 1 << 14  # of the reader's output
 _NAMED = 5  # graphs that a sentence names
-# What the C++ runtime prints that ends the process: LLVM's, or GNU's where that was loaded first.
+# Last message of the C++ runtime at an abort: LLVM's, or GNU's if that was loaded first.
 _THROWN = re.compile(
     r"terminating with uncaught exception of type [^:\n]*(?:::[^:\n]*)*: (.+)"
     r"|^[ \t]*what\(\): +(.+)",
@@ -36,7 +36,7 @@ _THROWN = re.compile(
 def compose(
     path: Path, *, with_data: bool = False, time_limit_s: float = _TIME_LIMIT_S
 ) -> tuple[ComposedGraph, ...]:
-    """Graphs of a DLC in the order of the file; `with_data` brings the bytes of constants."""
+    """Return the graphs of a DLC in file order; `with_data` adds the bytes of constants."""
     regular_size(path)
     folder = package_folder(["libQnnSystem.so"])
     if folder is None:
@@ -52,7 +52,7 @@ def compose(
 def compose_trusted(
     path: Path, *, time_limit_s: float = _TIME_LIMIT_S
 ) -> tuple[ComposedGraph, ...]:
-    """Graphs of a model library of the vendor's tools: it is native code, which is executed."""
+    """Return the graphs of a model library: native code, which is executed."""
     regular_size(path)
     return _asked(path, ComposeLibrary(path.resolve()), time_limit_s)
 
@@ -79,7 +79,7 @@ def _asked(
 
 
 def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> ComposedGraph:
-    """The graph with a name; LoadError lists those there are."""
+    """Return the graph with a name; LoadError lists the graphs of the file."""
     for graph in graphs:
         if graph.name == name:
             return graph
@@ -98,7 +98,7 @@ def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed
 
 
 def abort_reason(printed: str) -> str:
-    """Why a reader that aborted gave up, as far as it printed the reason."""
+    """Return why a reader aborted, if it printed the reason."""
     found = _THROWN.findall(printed)
     if found:
         thrown = "".join(found[-1]).strip()
@@ -113,7 +113,7 @@ def as_graphs(
     data: bytes,
     origins: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> tuple[ComposedGraph, ...]:
-    """Graphs that a child has recorded; `data` are the bytes of constants, if any."""
+    """Return the graphs that a child recorded; `data` has the bytes of constants, if any."""
     try:
         return whole_graphs(graphs, shared, data, origins or {})
     except ValueError as exc:
@@ -121,7 +121,7 @@ def as_graphs(
 
 
 def _refusal(reply: Composed) -> str:
-    """The code says little: the reader answers whatever it does not understand with 1002."""
+    """Describe a refused call; its code is vague: 1002 is the reader's answer to any damage."""
     if reply.why:
         return f"cannot be read: {reply.why}"
     doing = "open it" if reply.call == _OPENING else "read its graphs"
@@ -129,7 +129,7 @@ def _refusal(reply: Composed) -> str:
 
 
 def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
-    """Graphs of a DLC as they are shown and written."""
+    """Return the graphs of a DLC, ready to be shown and written."""
     from qnnmem.results.dlc import DlcResult
 
     return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))

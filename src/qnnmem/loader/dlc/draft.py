@@ -1,7 +1,7 @@
-"""Nodes of ONNX for one operator of QNN: reading, computing and writing tensors as QNN means them.
+"""ONNX nodes for one QNN operator: reads, computes and writes tensors with QNN's meaning.
 
-Fixed-point tensors are computed with as the real numbers they stand for, and rounded when they are
-written; so results are those of the arithmetic, to one step of the output.
+Fixed-point tensors are dequantized for computing and rounded when they are written. So results
+equal those of real arithmetic, to one step of the output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCALED = frozenset({0, 1})  # encodings whose scales are known: of the tensor, 
 
 @dataclass
 class QnnDraft(NodeDraft):
-    """A graph of QNN in the making."""
+    """A QNN graph under translation."""
 
     tensors: Mapping[int, ComposedTensor] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
@@ -38,23 +38,23 @@ class Step(NodeWriter):
         self._asked: set[str] = set()
 
     def tensor(self, place: int) -> ComposedTensor:
-        """What is known of an input."""
+        """Return the description of an input."""
         return self._draft.tensors[self.op.inputs[place]]
 
     def result(self, place: int = 0) -> ComposedTensor:
-        """What is known of an output."""
+        """Return the description of an output."""
         return self._draft.tensors[self.op.outputs[place]]
 
     def has(self, place: int) -> bool:
-        """Return whether an input is given; optional ones may be missing or stand for nothing."""
+        """Return whether an input is given; optional inputs may be missing or null."""
         return place < len(self.op.inputs) and self.op.inputs[place] in self._draft.names
 
     def shape(self, place: int = 0) -> tuple[int, ...]:
-        """Dimensions of an input."""
+        """Return the dimensions of an input."""
         return self.tensor(place).dimensions
 
     def scalar(self, name: str, default: Any = None) -> Any:
-        """A parameter that is one number."""
+        """Return a parameter that is one number."""
         self._asked.add(name)
         found = self.op.scalars.get(name, default)
         if found is None:
@@ -62,7 +62,7 @@ class Step(NodeWriter):
         return found
 
     def array(self, name: str, default: Sequence[Any] | None = None) -> NDArray[Any]:
-        """A parameter that is a tensor."""
+        """Return a parameter that is a tensor."""
         import numpy
 
         self._asked.add(name)
@@ -77,13 +77,13 @@ class Step(NodeWriter):
         return values.reshape(found.dimensions)
 
     def numbers(self, name: str, default: Sequence[int]) -> list[int]:
-        """A parameter of one number along each axis; along a single one it may be a scalar."""
+        """Return a parameter with one number per axis; for a single axis it may be a scalar."""
         if name in self.op.scalars:
             return [int(self.scalar(name))]
         return [int(one) for one in self.array(name, default).reshape(-1)]
 
     def only(self, **allowed: Sequence[Any]) -> None:
-        """Refuse values of parameters that are not translated."""
+        """Refuse parameter values that have no translation."""
         for name, values in allowed.items():
             self._asked.add(name)
             given = self.op.scalars.get(name, values[0])
@@ -92,7 +92,7 @@ class Step(NodeWriter):
                 raise NotTranslated(f"{what} is not in the table")
 
     def refuse_unknown(self, silent: Collection[str]) -> None:
-        """Refuse parameters that nothing has asked for, but those that compute nothing."""
+        """Refuse parameters that the translation did not use, except those without effect."""
         given = (*self.op.scalars, *self.op.arrays)
         for name in given:
             if name not in self._asked and name not in silent:
@@ -100,7 +100,7 @@ class Step(NodeWriter):
                 raise NotTranslated(f"{what} is not in the table")
 
     def read(self, place: int) -> str:
-        """An input as real numbers, or as it is where it holds whole numbers or truth values."""
+        """Return an input as real numbers; integers and booleans stay unchanged."""
         tensor = self.tensor(place)
         name = self.raw(place)
         if tensor.data_type.is_quantized:
@@ -111,13 +111,13 @@ class Step(NodeWriter):
         return name
 
     def raw(self, place: int) -> str:
-        """An input's elements as they are stored."""
+        """Return the name of an input's elements as stored."""
         if not self.has(place):
             raise NotTranslated(f"{quote(self.op.type)} lacks input {place}")
         return self._draft.names[self.op.inputs[place]]
 
     def write(self, value: str, place: int = 0) -> None:
-        """Give a result of nodes to an output."""
+        """Write a computed value to an output, quantized or cast to its type."""
         tensor = self.result(place)
         if tensor.data_type.is_quantized:
             scale, zero, axis = self._encoding(tensor)
@@ -127,11 +127,11 @@ class Step(NodeWriter):
         self.write_raw(value, place)
 
     def write_raw(self, value: str, place: int = 0) -> None:
-        """Give elements to an output as they are."""
+        """Write elements to an output unchanged."""
         self.give(value, self._draft.names[self.op.outputs[place]])
 
     def moves(self, *others: int) -> bool:
-        """Whether elements may be moved as they are: outputs mean by them what inputs mean."""
+        """Return whether elements can be copied: inputs and outputs have the same encoding."""
         first = self.result()
         inputs = (self.tensor(place) for place in (others or (0,)))
         outputs = (self._draft.tensors[one] for one in self.op.outputs)
@@ -141,7 +141,7 @@ class Step(NodeWriter):
         )
 
     def _encoding(self, tensor: ComposedTensor) -> tuple[str, str, dict[str, int]]:
-        """Scale, zero point and axis as nodes of ONNX take them."""
+        """Return scale, zero point and axis in the form of ONNX nodes."""
         quant = tensor.quantization
         if quant is None or quant.encoding not in _SCALED or not quant.scales:
             kind = "none" if quant is None else str(quant.encoding)

@@ -1,4 +1,4 @@
-"""A graph of QNN as a model: its tensors, what each operator does to memory, its IO."""
+"""A graph of QNN as a model: its tensors, the memory effect of each operator, its IO."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BOTH = {
 
 # Output 0 is input 0 with other dimensions.
 _VIEWS = frozenset({"Reshape", "ExpandDims", "Squeeze"})
-# Each element of the output is made of the one in the same place.
+# Each output element depends only on the input element at the same position.
 _ELEMENTWISE = frozenset(
     {
         *("Cast", "Convert", "Quantize", "Dequantize", "Batchnorm", "Prelu", "HardSwish", "Gelu"),
@@ -37,7 +37,7 @@ _DTYPES = {
 
 
 def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> Model:
-    """The model that a graph computes, with its operators in the order they were composed."""
+    """Return the model of a graph, with its operators in composition order."""
     names = names_of(graph)
     tensors = {
         names[one.id]: Tensor(names[one.id], _dtype(path, one), one.dimensions)
@@ -70,7 +70,7 @@ def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> 
 
 
 def has_one_scale(tensor: ComposedTensor) -> bool:
-    """Return whether one scale says what all elements of a fixed-point tensor stand for."""
+    """Return whether a fixed-point tensor has a single scale for all elements."""
     quant = tensor.quantization
     scaled = quant is not None and len(quant.scales) == len(quant.offsets) == 1
     return tensor.data_type.is_quantized and scaled
@@ -84,11 +84,11 @@ def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
 
 
 def names_of(graph: ComposedGraph) -> dict[int, str]:
-    """A name of its own for every tensor that is there."""
+    """Return a unique name for every tensor that exists."""
     found: dict[int, str] = {}
     taken: set[str] = set()
     for tensor in graph.tensors:
-        if tensor.type is TensorType.NULL:  # stands for an input that is left out
+        if tensor.type is TensorType.NULL:  # represents an omitted input
             continue
         name = tensor.name or f"tensor {tensor.id}"
         found[tensor.id] = name if name not in taken else f"{name} ({tensor.id})"
@@ -115,7 +115,7 @@ def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _shown(op: ComposedOp) -> str:
-    """The operator's name, and the nodes of the source where the converter has renamed them."""
+    """Return the operator's name, with source node names if the converter renamed them."""
     others = [name for name in op.origins if name != op.name]
     return f"{op.name} (from {', '.join(others)})" if others else op.name
 

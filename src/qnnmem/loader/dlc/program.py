@@ -18,7 +18,7 @@ from qnnmem.qnn.abi import SYSTEM_CALLS, COpMapping, SystemInterface, bind, firs
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.wire import ChildFailure, Frame, WireMessage
 
-_BACKEND, _CONTEXT = c_void_p(1), c_void_p(2)  # no function of ours looks at them
+_BACKEND, _CONTEXT = c_void_p(1), c_void_p(2)  # none of our functions uses them
 _CODE = 0xFFFF
 
 
@@ -39,15 +39,15 @@ class ComposeLibrary(WireMessage, frozen=True):
 
 
 class Composed(WireMessage, frozen=True):
-    """What was composed: graphs, tensors that all share, or the code of a call that refused.
+    """The recorded graphs and shared tensors, or the code of the call that refused.
 
-    The payload has the bytes of constants; `origins` are names of the source of each operator.
+    The payload has the bytes of constants; `origins` has the source names of each operator.
     """
 
     graphs: list[ComposedGraph] = field(default_factory=list)
     shared: list[ComposedTensor] = field(default_factory=list)
     origins: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    call: str = ""  # that refused
+    call: str = ""  # the call that refused
     code: int = 0
     why: str = ""
 
@@ -75,7 +75,7 @@ def compose(request: ComposeDlc, _payload: bytes) -> Composed | Frame[Composed]:
 
 
 def _origins(calls: dict[str, Any], dlc: c_void_p) -> dict[str, dict[str, list[str]]]:
-    """Names of the source, if the converter has kept them."""
+    """Return source names, if the converter kept them."""
     mappings, count = POINTER(COpMapping)(), c_uint32()
     code = calls["dlc_get_op_mappings"](dlc, byref(mappings), byref(count)) & _CODE
     return {} if code or not mappings else origins(mappings, count.value)
@@ -99,7 +99,7 @@ def compose_trusted(
 
 
 def _is_out_of_memory() -> bool:
-    """Whether this process has come close to its limit: code that is told no may go on quietly."""
+    """Return whether the process is near its memory limit; code may ignore failures."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

@@ -1,8 +1,8 @@
 """A QNN backend that records composed graphs, for a child process.
 
-Nothing of the library's memory outlives a call, so all is copied at once: graphs as they cross the
-pipe, and the bytes of constants one after another. Who composes is the vendor's reader of DLC
-files, or a model library of the vendor's tools: native code that composes graphs when it is asked.
+The library's memory is only valid during a call, so everything is copied at once: graphs in the
+form of the pipe, and the bytes of constants one after another. The composer is the vendor's reader
+of DLC files, or a model library of the vendor's tools: native code that composes graphs on demand.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ GRAPH_TENSOR = (24, (c_void_p, POINTER(CTensor)))
 
 
 class TooMuch(Exception):
-    """The graph is larger than any real one."""
+    """The graph is larger than any real graph."""
 
 
 class _OpenGraph(NamedTuple):
-    """A graph that is being composed."""
+    """A graph under composition."""
 
     name: str
     tensors: list[ComposedTensor]
@@ -65,10 +65,10 @@ class _OpenGraph(NamedTuple):
 
 
 class Composition:
-    """Graphs, tensors and operators as they were composed, and the bytes of constants."""
+    """Recorded graphs, tensors and operators, and the bytes of constants."""
 
     def __init__(self, *, with_data: bool) -> None:
-        self.shared: list[ComposedTensor] = []  # tensors of the context, for all graphs
+        self.shared: list[ComposedTensor] = []  # tensors of the context, shared by all graphs
         self.data = bytearray()
         self.failure = ""
         self._with_data = with_data
@@ -76,25 +76,25 @@ class Composition:
 
     @property
     def graphs(self) -> list[ComposedGraph]:
-        """Every graph as it is now."""
+        """Return every graph in its current state."""
         return [
             ComposedGraph(graph.name, tuple(graph.tensors), tuple(graph.ops))
             for graph in self._of.values()
         ]
 
     def add_graph(self, handle: int, name: bytes) -> None:
-        """A graph that was created."""
+        """Record a new graph."""
         self._of[handle] = _OpenGraph(_text(name), [], [])
 
     def add_tensor(self, graph: int | None, tensor: CTensor) -> None:
-        """A tensor that was created, in a graph or in the context."""
+        """Record a new tensor, in a graph or in the context."""
         listed = self.shared if graph is None else self._of[graph].tensors
         if len(listed) >= MOST_TENSORS:
             raise TooMuch(f"the graph has more than {MOST_TENSORS:,} tensors")
         listed.append(self._tensor(tensor))
 
     def add_op(self, graph: int, op: COpConfig) -> None:
-        """An operator that was added."""
+        """Record a new operator."""
         ops = self._of[graph].ops
         if len(ops) >= MOST_OPS:
             raise TooMuch(f"the graph has more than {MOST_OPS:,} operators")
@@ -141,14 +141,14 @@ class Composition:
 
 
 class FunctionTable:
-    """Recording functions in a table that the library calls; none of their errors reaches it."""
+    """A table of recording functions for the library; their exceptions never reach it."""
 
     def __init__(self, table: Any, composition: Composition) -> None:
         self._table, self._composition = table, composition
         self._kept: list[Any] = []  # functions live as long as the table
 
     def put(self, place: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
-        """Have the library call this."""
+        """Put a function into the table."""
         seen = self._composition
 
         def answer(*arguments: Any) -> int:
@@ -207,7 +207,7 @@ class Recorder:
 
 
 def origins(mappings: Any, count: int) -> dict[str, dict[str, list[str]]]:
-    """By graph: operators, and what of the source each of them stands for."""
+    """Return for each graph its operators, with the source nodes of each."""
     found: dict[str, dict[str, list[str]]] = {}
     for place in range(_count(count)):
         if mappings[place].version != _MAPPING_VERSION or not mappings[place].v1:
@@ -228,7 +228,7 @@ def _count(number: int) -> int:
 
 
 def _scalar(scalar: Any) -> int | float | bool:
-    """The value that the type says is in the union."""
+    """Return the value of a union according to its type."""
     kind, raw = scalar.data_type, int(scalar.value).to_bytes(8, "little")
     if kind == DataType.BOOL_8:
         return raw[0] != 0
@@ -288,12 +288,12 @@ def _text(value: bytes | None) -> str:
 
 _COMPOSE = "QnnModel_composeGraphs"
 # Functions that compose are the first 25. The others are left out: a library that was built when
-# the table was shorter finds its last arguments among them, and none of them may be taken for one.
+# the table was shorter reads its last arguments from there, so no function may be there.
 _FIRST = 25
 
 
 class _BareTable(Structure):
-    """The functions of an interface without its head, by value."""
+    """The functions of an interface without its header, passed by value."""
 
     _fields_ = (("table", c_void_p * 75),)
 
@@ -301,7 +301,7 @@ class _BareTable(Structure):
 def compose_library(
     path: Path, interface: WholeInterface, backend: c_void_p, context: c_void_p
 ) -> int:
-    """What `QnnModel_composeGraphs` of a library answers; 0 is success."""
+    """Return the result of `QnnModel_composeGraphs` of a library; 0 is success."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""ONNX files into the IR, by passes in a line; each takes the result of the one before.
+"""Load ONNX files into the IR by a chain of passes; each takes the result of the previous pass.
 
     read      path            ->  ReadModel       bytes that unpack into bounded memory
     guard     ReadModel       ->  GuardedModel    a ModelProto, checked
@@ -8,11 +8,11 @@
     shape     FoldedModel     ->  ShapedModel     a type for every tensor
     build     ShapedModel     ->  ir.Model
 
-A wrong size of an input comes from resolve, a missing or wrong branch from fold, any other wrong
-shape from shape, a wrong view, constant or quantized tensor from build. A LoadError carries the
+To debug a wrong input size, look at resolve; a missing or wrong branch, fold; any other wrong
+shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the
 name of its pass as `stage`.
 
-What each pass calls, in order, all of it below the passes:
+Each pass calls these modules, in order:
 
     read      bounded_file, wire
     guard     tensor, well_formed
@@ -22,10 +22,10 @@ What each pass calls, in order, all of it below the passes:
     shape     trial, refusal; fold for each body, and again when new types are known
     build     scope
 
-`sizes` stands above the passes: it tries the sizes of a caller and suggests sizes that fit.
+`sizes` calls the passes: it tries the sizes of a caller and suggests sizes that fit.
 
 No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
-messages of protobuf are shared, and replaced instead of changed.
+protobuf messages are shared, and replaced instead of changed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class FixedSizes(TypedDict, total=False):
     """Sizes and values that fix a model.
 
     `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
-    inside whose shape depends on data. `values` makes inputs constants: a number, several, an
-    array, or the path of a .npy or .raw file.
+    inside whose shape depends on data. `values` makes inputs constants: a number, several numbers,
+    an array, or the path of a .npy or .raw file.
     """
 
     dims: Mapping[str, int]
@@ -75,10 +75,10 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 
 
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
-    """Return the graph whose nodes `Op.sources` of `read` with the same options index.
+    """Return the ONNX graph whose nodes are indexed by `Op.sources` of `read`, same options.
 
-    Its value infos carry the types of all tensors. External data stays where it is: locations
-    were checked and are relative to the model's folder.
+    Its value infos carry the types of all tensors. External data is not moved: locations were
+    checked and are relative to the model's folder.
     """
     from qnnmem.loader.onnx.passes.shape import write_typed
 
@@ -105,8 +105,8 @@ def read_shaped(
     from qnnmem.loader.onnx.trial import TrialChild
 
     path = Path(path)
-    content = read(path)  # most damaged files end here, before a process is started
-    with TrialChild(path, time_limit_s) as child:  # it imports its libraries while we decode
+    content = read(path)  # most damaged files fail here, before a process is started
+    with TrialChild(path, time_limit_s) as child:  # the child imports its libraries while we decode
         guarded = guard(content)
         del content  # up to 2 GiB that no later pass needs
         opened = open_model(guarded, child)
@@ -114,7 +114,7 @@ def read_shaped(
 
 
 def read_guarded(path: Path) -> GuardedModel:
-    """Return the checked model without shapes, for questions that need none."""
+    """Return the checked model without shapes, for callers that need none."""
     from qnnmem.loader.onnx.passes.guard import guard
     from qnnmem.loader.onnx.passes.read import read
 
@@ -124,7 +124,7 @@ def read_guarded(path: Path) -> GuardedModel:
 def weight_files(path: Path, folder: Path) -> dict[str, Path]:
     """Return the external data files that a model names, by the names it uses.
 
-    Each must lie below `folder`, links followed; it need not exist.
+    Each must be below `folder` after following links; it need not exist.
     """
     from qnnmem.bounded_file import file_below
     from qnnmem.errors import Damaged, LoadError

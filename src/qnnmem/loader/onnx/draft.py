@@ -22,7 +22,7 @@ class NotTranslated(Fault):
 
 @dataclass
 class NodeDraft:
-    """A graph in the making."""
+    """A graph under construction."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
@@ -62,7 +62,7 @@ class NodeDraft:
 
 
 class NodeWriter:
-    """Writer of the nodes that stand for one operator."""
+    """Writer of the nodes that replace one operator."""
 
     def __init__(self, draft: NodeDraft, place: int) -> None:
         self._nodes, self._place = draft, place
@@ -92,7 +92,7 @@ class NodeWriter:
         return self._nodes.constant(values, kind, self._fresh())
 
     def give(self, value: str, name: str) -> None:
-        """Give a result of nodes the name of an output."""
+        """Name the result of nodes as an output."""
         drawn = self._nodes.nodes
         last = drawn[-1] if len(drawn) > self._first else None
         if last is not None and list(last.output) == [value]:

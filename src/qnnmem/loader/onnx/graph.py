@@ -1,6 +1,6 @@
-"""ONNX graphs as values, and small questions about them: bodies, captured names, live nodes.
+"""ONNX graphs as values, and small queries on them: bodies, captured names, live nodes.
 
-The questions are put to an `OnnxGraph` of ours or to a GraphProto inside a node alike.
+The queries accept our `OnnxGraph` and a GraphProto inside a node alike.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OnnxGraph:
         return cls(graph.name, *map(tuple, parts))
 
     def put_into(self, graph: onnx.GraphProto) -> None:
-        """Fill a message that only the caller holds with this graph."""
+        """Copy this graph into a message that only the caller owns."""
         for name in ("node", "input", "output", "initializer"):
             graph.ClearField(name)
             getattr(graph, name).extend(getattr(self, name))
@@ -124,7 +124,7 @@ def captured(graph: AnyGraph) -> list[str]:
 
 
 def defined(graph: AnyGraph) -> Iterator[str]:
-    """Yield the names that a graph defines at its own level."""
+    """Yield the names that a graph defines, without those of its bodies."""
     yield from (item.name for item in graph.input)
     yield from (item.name for item in graph.initializer)
     for node in graph.node:

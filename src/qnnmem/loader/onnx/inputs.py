@@ -67,8 +67,8 @@ def value_text(value: object) -> str:
 def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorProto:
     """Return the constant tensor that replaces an input.
 
-    One number fills a shape that is known and is one element where it is not; several numbers are
-    the elements in order; a .npy file and an array bring their shape.
+    One number fills a known shape, or is one element if the shape is unknown. Several numbers are
+    the elements in order. A .npy file or an array brings its own shape.
     """
     from onnx import helper, numpy_helper
 
@@ -95,7 +95,7 @@ def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
 
 
 def _has_shape(value: InputValue) -> bool:
-    """True if a value has a shape of its own; a flat list has none."""
+    """True if a value has its own shape; a flat list has none."""
     if isinstance(value, Path):
         return value.suffix.lower() == ".npy"
     if isinstance(value, Sequence):
@@ -419,7 +419,7 @@ def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield all nodes in order, those of bodies before the node that has them."""
+    """Yield all nodes in order; nodes of bodies come before the node that owns them."""
     for node in graph.node:
         for item in node.attribute:
             if item.type == _GRAPH:

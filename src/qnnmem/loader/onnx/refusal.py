@@ -75,7 +75,7 @@ class DependentShape:
     operator: str
     why: str
     largest: tuple[int, ...] | None  # None if the operator implies no bound
-    by_value: Words  # the cure if an input of the model gives the shape
+    by_value: Words  # the cure if an input of the model sets the shape
 
     def __str__(self) -> str:
         why = "" if self.why == _BY_DATA else f", {self.why}"
@@ -115,13 +115,13 @@ class DependentShapes(LoadError):
         super().__init__(path, what, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
-        """Return one error for both."""
+        """Return one error that combines both."""
         names = {one.name for one in self.shapes}
         new = [one for one in later.shapes if one.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
 
     def blocked(self, error: QnnMemError) -> DependentShapes:
-        """Return the error extended by the one that follows once the shapes are stated."""
+        """Return the error, extended by the next error, which remains with the shapes stated."""
         end = chain_words("; with these it ends in: ", error.what)
         return DependentShapes(self.path, self.shapes, self.seen, end)
 
@@ -164,7 +164,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
 
 
 def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes seen in a trial run with random data."""
+    """Return the shapes that a trial run with random data shows."""
     if not names:
         return {}
     try:
@@ -189,7 +189,7 @@ def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:
-    """Return the cure if an input of the model gives the shape."""
+    """Return the cure if an input of the model sets the shape, else ""."""
     if name not in scope.flow.culprit:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]

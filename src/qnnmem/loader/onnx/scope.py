@@ -1,4 +1,4 @@
-"""What is known about the tensors of a graph: constants, element types, shapes."""
+"""The known facts about the tensors of a graph: constants, element types, shapes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Flow:
 
 
 def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]) -> Flow:
-    """Follow constants and data-dependent shapes through a graph's own level."""
+    """Follow constants and data-dependent shapes through a graph, without its bodies."""
     flow = Flow({item.name for item in graph.initializer})
     for index, node in enumerate(graph.node):
         constant = _is_constant(node, flow)
@@ -136,10 +136,10 @@ def _culprit(index: int, node: onnx.NodeProto, flow: Flow) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A graph, the types of its tensors, and the same for the bodies of its nodes.
+    """A graph, the types of its tensors, and the scopes of its nodes' bodies.
 
-    Bodies are found by the first output of their node. The scope around owns captured names:
-    `outer` are tensors of it, `outer_const` constants.
+    Bodies are stored under the first output of their node. Captured names belong to the enclosing
+    scope: `outer` are its tensors, `outer_const` its constants.
     """
 
     graph: OnnxGraph
@@ -155,12 +155,12 @@ class Scope:
     bounded: Mapping[str, OnnxType] = field(default_factory=dict)
     measured: Mapping[str, OnnxType] = field(default_factory=dict)
     declared: frozenset[str] = frozenset()
-    # Outputs of control flow without a type: a trial run may measure these, those have a reason.
+    # Outputs of control flow without a type: a trial run may measure `steady`, others have reasons.
     steady: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def with_bodies(self) -> Iterator[Scope]:
-        """Yield the scope and those of all bodies in it."""
+        """Yield this scope and the scopes of all bodies in it."""
         yield self
         for inner in self.bodies.values():
             for body in inner:
@@ -171,5 +171,5 @@ class Scope:
         return self.types.get(name, UNKNOWN).is_static
 
     def are_const(self, names: Collection[str]) -> bool:
-        """Return whether all these tensors are constants; empty names do not count."""
+        """Return whether all these tensors are constants; empty names are ignored."""
         return all(name in self.flow.const for name in names if name)

@@ -106,7 +106,7 @@ _COMPLEX64, _COMPLEX128 = 14, 15
 _PATTERNS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8})
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _ENTRIES = frozenset({"location", "offset", "length", "checksum"})
-# A location that stands for an address in the memory of onnxruntime's process.
+# A location that means an address in the memory of onnxruntime's process.
 _ADDRESS = "_ORT_MEM_ADDR_"
 
 
@@ -155,9 +155,9 @@ def _graphs(found: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
 
 
 def check_data(path: Path, model: onnx.ModelProto) -> None:
-    """Check every stored tensor of a model that was decoded a moment ago, and settle its reading.
+    """Check every stored tensor of a freshly decoded model, and make its encoding unambiguous.
 
-    Raise LoadError unless data agree with shapes and lie in this file or below its folder.
+    Raise LoadError unless data agree with shapes and are in this file or below its folder.
     """
     _refuse_sparse(path, model)
     for tensor in tensors(model):
@@ -174,9 +174,9 @@ def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
 
 
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
-    """Raise LoadError unless a tensor's data can be read in one way and agree with its shape.
+    """Raise LoadError unless a tensor's data is unambiguous and agrees with its shape.
 
-    Entries that do not matter are dropped from the message.
+    Irrelevant entries are dropped from the message.
     """
     name = quote(tensor.name)
     dtype = DType.UINT8 if tensor.data_type == STRING else DTYPES.get(tensor.data_type)

@@ -1,7 +1,7 @@
 """Questions about a model that only foreign code can answer: inference, trial runs, constants.
 
-The child process runs that code, with limits on time and memory. Questions build the small models
-that it needs.
+The child process runs that code, with limits on time and memory. This module builds the small
+models that the questions need.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from qnnmem.wire import Done, Frame, WireMessage
 if TYPE_CHECKING:
     import onnx
 
-# Of constants that are computed: real models have kilobytes, a few nodes can ask for terabytes.
+# Limit of computed constants: real models have kilobytes, a few nodes can ask for terabytes.
 MAX_COMPUTED = 256 << 20
 T = TypeVar("T", bound=WireMessage)
 
@@ -55,7 +55,7 @@ class RunResult(NamedTuple):
 
 
 class TrialChild(ChildProcess):
-    """A limited process for one model; starts at once so that it imports while we parse."""
+    """A limited process for one model; starts early to import while the parent parses."""
 
     def __init__(self, path: Path, time_limit_s: float) -> None:
         super().__init__("qnnmem.loader.onnx.trial_program", time_limit_s)
@@ -66,12 +66,12 @@ class TrialChild(ChildProcess):
         import onnx
 
         _, reply = self._ask(Inline(), Done, model.SerializeToString())
-        check_wire(self._path, reply)  # calls of calls of calls can be more than any file holds
+        check_wire(self._path, reply)  # nested calls can expand beyond any file size
         inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
         return inlined
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the model after the optimisations that precede any execution provider."""
+        """Return the model after the optimisations that run before any execution provider."""
         import onnx
 
         request = OptimiseBasic(self._path.parent.resolve())
@@ -95,7 +95,7 @@ class TrialChild(ChildProcess):
         fetch: Sequence[str],
         runs: int = 1,
     ) -> RunResult:
-        """Run a model with random inputs and fetch tensors."""
+        """Run a model with random inputs and return the requested tensors."""
         import onnx
 
         folder = self._path.parent.resolve()
@@ -142,11 +142,11 @@ class TrialChild(ChildProcess):
         thorough: bool,
         watched: int = 0,
     ) -> Attempted:
-        """Run the open model with random and given values; its last outputs are shapes."""
+        """Run the open model with random and given values; return shapes from its last outputs."""
         import onnx
 
         given = onnx.GraphProto(initializer=values).SerializeToString()
-        # Floats fail by their sizes; integers may be indices that are out of range.
+        # Floats fail because of sizes; integers may also be indices that are out of range.
         quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
         tries = TRIES if thorough else TRIES[:quick]
         return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
@@ -179,7 +179,7 @@ def _parse(message: Any, blob: bytes) -> Any:
 _INT64 = 7
 # Shape operands are far smaller; weights above this only slow inference down.
 _HEAVY = 4096
-# Element types that data can be made up for.
+# Element types for which data can be generated.
 NUMPY = {
     elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
 }
@@ -195,11 +195,11 @@ class Trials:
     head: onnx.ModelProto  # IR version and operator sets, no graph
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
     declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
-    inputs: Collection[str] = ()  # of the model itself, which a caller may give a value
+    inputs: Collection[str] = ()  # inputs of the model itself, to which a caller may give a value
 
     @property
     def opset(self) -> int:
-        """Oldest version of the ONNX operator set that the model uses."""
+        """The oldest version of the ONNX operator set that the model uses."""
         versions = (item.version for item in self.head.opset_import if item.domain in ONNX_DOMAINS)
         return int(min(versions))
 
@@ -244,7 +244,7 @@ def measure_types(
     names: Sequence[str],
     const: Collection[str],
 ) -> tuple[dict[str, OnnxType], set[str]]:
-    """Return the types seen in trial runs, and the names whose shape differed between runs."""
+    """Return the types seen in trial runs, and the names whose shape varied between runs."""
     small = cone(graph, names, types, const)
     untyped = [name for name in names if not (name in types and types[name].elem)]
     fetch = [f"qnnmem shape {number}" for number in range(len(names))]

@@ -1,8 +1,8 @@
 """Child program that runs foreign C++ code (inliner, shape inference, onnxruntime) on one model.
 
-The parent never runs such code itself: a hostile model can crash it, hang it or make it eat
-memory. Here that costs one limited process. The payload of a request is a serialized model, of most
-replies one as well. `most` is how many bytes of values a reply may hold.
+The parent never runs such code: a hostile model can crash it, hang it or exhaust memory. Here that
+only ends one limited process. The payload of a request is a serialized model, and so is that of
+most replies. `most` limits the bytes of values in a reply.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from qnnmem.wire import Done, Frame, WireMessage
 if TYPE_CHECKING:
     import numpy
 
-# What inputs hold when only their sizes are tried: what fails alike with all fails by its sizes.
+# Data for inputs when only sizes are tried: a failure that is alike for all is due to sizes.
 TRIES = ("random", "zeros", "ones")
 # Shapes measured with these inputs must agree; the first run that succeeds names them.
 RUNS = ("random", "other", "zeros")
 
 _KEPT: dict[str, Any] = {}  # the session between requests
 _LONGEST_FAILURE = 4000  # characters
-_THREADS = 2  # where only shapes matter, and the last bits of results may differ
+_THREADS = 2  # used if only shapes matter, as the last bits of results may differ
 
 TYPE_NAMES = {
     "tensor(float)": "float32",
@@ -63,7 +63,7 @@ class Infer(WireMessage, frozen=True):
 
 
 class Fold(WireMessage, frozen=True):
-    """Compute constants by the nodes as they are; only the shape of an input matters."""
+    """Compute constants by the nodes as they are; only the shapes of inputs matter."""
 
     doing: ClassVar[str] = "computing constants"
     folder: Path | None  # with external data
@@ -73,7 +73,7 @@ class Fold(WireMessage, frozen=True):
 
 
 class Run(Fold, frozen=True):
-    """Run the model some times with random inputs and fetch tensors."""
+    """Run the model several times with random inputs and fetch tensors."""
 
     doing: ClassVar[str] = "a trial run"
     runs: int
@@ -124,7 +124,7 @@ class AttemptRun(WireMessage, frozen=True):
 
 
 class Attempted(WireMessage, frozen=True):
-    """Why each try failed, or the shapes that were watched when one did not."""
+    """The reason why each try failed, or the watched shapes of the try that succeeded."""
 
     failures: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -140,7 +140,7 @@ def inline(_request: Inline, payload: bytes) -> Frame[Done]:
 
 
 def infer(_request: Infer, payload: bytes) -> Frame[Done]:
-    """Find value infos by shape inference; they come in a graph."""
+    """Return value infos by shape inference, inside a graph."""
     import onnx
     import onnx.shape_inference
 
@@ -153,10 +153,10 @@ def infer(_request: Infer, payload: bytes) -> Frame[Done]:
 
 
 def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
-    """Run the model: per run one tensor per fetched name, and the outputs' types."""
+    """Run the model; return one tensor per run and fetched name, and the outputs' types."""
     levels = import_onnxruntime().GraphOptimizationLevel
     reasons = []
-    # Basic folding removes whatever a shape does not really depend on, but rarely breaks a graph.
+    # Basic folding removes false dependencies of shapes, but rarely breaks a graph.
     for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
         try:
             session = exact_session(
@@ -203,7 +203,7 @@ def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
 
 def open_session(request: Open, payload: bytes) -> Done:
     """Keep a model open for `attempt`."""
-    # Shapes are asked as soon as a tensor is there, so that none lives longer for it.
+    # Shapes are read as soon as a tensor exists, so that no tensor lives longer for it.
     order = import_onnxruntime().ExecutionOrder.PRIORITY_BASED
     _KEPT["session"] = exact_session(
         payload, folder=request.folder, execution_order=order, intra_op_num_threads=_THREADS
@@ -212,7 +212,7 @@ def open_session(request: Open, payload: bytes) -> Done:
 
 
 def attempt(request: AttemptRun, payload: bytes) -> Attempted:
-    """Run the kept model with inputs of some sizes: why each try fails, or the watched shapes."""
+    """Run the kept model on each kind of data; return why each try fails, or watched shapes."""
     import onnx
     from onnx import numpy_helper
 
@@ -251,7 +251,7 @@ def _packed(values: list[Any], most: int) -> bytes:
 
 
 def order(request: Order, payload: bytes) -> NodeOrder:
-    """Run the model as it is until it succeeds: the order of its nodes, the shapes it gives."""
+    """Run the model unoptimised until it succeeds; return node order and output shapes."""
     import tempfile
 
     from onnx import helper

@@ -23,7 +23,7 @@ _Key = tuple[str, str, str]  # of a function: domain, name, overload
 def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
     """Check the names and the order of a graph and its bodies; sorts nodes in place.
 
-    The caller owns the message: it was decoded a moment ago.
+    The caller owns the message, which it just decoded.
     """
     nodes = 0
     for one in graphs_in(graph):
@@ -37,7 +37,7 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
 def check_expansion(path: Path, model: onnx.ModelProto) -> None:
     """Raise LoadError for functions that expand into too many nodes.
 
-    The nodes are counted, not expanded: thirty functions of two calls each give a billion.
+    The nodes are counted without expanding: thirty functions of two calls each give a billion.
     """
     functions = {_called(one): one for one in model.functions}
     sizes: dict[_Key, int] = {}
@@ -46,7 +46,7 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
             continue
         walk = {
             start: _calls(functions[start].node)
-        }  # those that are being counted, outermost first
+        }  # functions that are being counted, outermost first
         while walk:
             ask_deadline()
             key, calls = next(reversed(walk.items()))
@@ -124,9 +124,9 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 
 
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
-    """Bring nodes into execution order, stably and in place; cycles are refused."""
+    """Sort nodes into execution order, stably and in place; refuse cycles."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
-    # Sequences and maps get an error of their own, not one about a missing producer.
+    # Sequences and maps get their own error, not an error about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
     maker: dict[str, int] = {}
     for index, node in enumerate(graph.node):
@@ -186,7 +186,7 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """True if an operator is neither of the standard nor of onnxruntime."""
+    """True if an operator belongs neither to the standard nor to onnxruntime."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 

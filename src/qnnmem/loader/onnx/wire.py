@@ -1,7 +1,7 @@
-"""A look at the bytes of an ONNX file before a protobuf library unpacks them.
+"""Checks the bytes of an ONNX file before a protobuf library unpacks them.
 
 A few bytes on disk can become hundreds in memory (an empty message, a one-byte number), so the
-number of messages and the bytes outside of plain weight data are bounded first.
+number of messages and the bytes other than plain weight data are limited first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qnnmem.errors import Damaged, LoadError
 
 MAX_MESSAGES = 4_000_000
 MAX_STRUCTURE_BYTES = 512 << 20
-# A body in a body makes three messages per level; protobuf itself gives up at 100.
+# Nested bodies take three messages per level; protobuf itself gives up at 100.
 MAX_DEPTH = 90
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -64,7 +64,7 @@ class _Scan:
         self.plain_bytes = 0
 
     def walk(self) -> None:
-        """Visit every message with a stack of our own: depth is the file's choice.
+        """Visit every message with an explicit stack, as the file decides the depth.
 
         Only enclosing messages are kept: a list of all siblings would be the unbounded memory
         that this check prevents.

@@ -1,4 +1,4 @@
-"""TFLite flatbuffers (`.tflite`) into the model of `qnnmem.ir`."""
+"""Load TFLite flatbuffers (`.tflite`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 IDENTIFIER = b"TFL3"  # at byte 4
-# Offsets in a flatbuffer have 32 bits; weights kept behind it may be larger.
+# Offsets in a flatbuffer have 32 bits; weights after it may be larger.
 _MAX_FILE = 1 << 36
 _MAX_EXECUTABLE = 2 << 30  # a program with its constants is an ONNX file
 
@@ -34,7 +34,7 @@ def read(
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int] | None = None,
 ) -> Model:
-    """Read the main graph of a TFLite file; `shapes` may change sizes of inputs left open."""
+    """Read the main graph of a TFLite file; `shapes` sets sizes of inputs left open."""
     return _read(path, decode_file(path), shapes, dims)[1]
 
 
@@ -47,8 +47,8 @@ def read_with_graph(
 ) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
     """Return the result of `read`, nodes that compute it, and its states as pairs.
 
-    Where an operator has no nodes, the model says so in a note. With `reals` the nodes compute with
-    real numbers between DequantizeLinear and QuantizeLinear, which other tools know how to change.
+    If an operator has no nodes, the model says so in a note. With `reals` the nodes compute with
+    real numbers between DequantizeLinear and QuantizeLinear, which other tools can change.
     """
     from qnnmem.loader.tflite.operators import translate
 
@@ -132,7 +132,7 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given shapes that differ from the stored ones, by tensor."""
+    """Return the given shapes that differ from the stored shapes, by tensor."""
     places = {graph.tensors[index].name: index for index in graph.inputs}
     given = {}
     for name, wanted in shapes.items():

@@ -1,4 +1,4 @@
-"""What all subgraphs of one TFLite file share: names, states, tensor sizes, and assumptions."""
+"""The data shared by all subgraphs of a TFLite file: names, states, sizes, assumptions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class NestedGraph:
     """A subgraph that an operator runs."""
 
     model: Model
-    reads: tuple[str, ...]  # constants, and what the graph around hands in without a copy
+    reads: tuple[str, ...]  # constants, and outer tensors passed without a copy
     states: tuple[str, ...]  # variables it reads or writes
     writes: bool  # it changes a variable, so it must run even if nobody reads its results
     size: int  # ops when every call is written out
-    returned: tuple[Shape, ...]  # shapes of its outputs
+    returned: tuple[Shape, ...]  # output shapes
 
 
 @dataclass(slots=True)
 class TfliteFile:
-    """What all subgraphs of one file share; filled while they are read."""
+    """Data shared by all subgraphs of one file; filled while they are read."""
 
     path: Path
     graphs: tuple[RawGraph, ...]
@@ -45,13 +45,13 @@ class TfliteFile:
     nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
     holds_for: dict[str, None] = field(default_factory=dict)  # sentences, as `Model` has them
     ranks_known: bool = False
-    is_open: bool = False  # some size follows from others only
+    is_open: bool = False  # some size is only implied by others
     cannot_run: str = ""  # operator that the stored shapes are too small for, and why
     work: int = 0  # tensors and operators walked so far
     _stored: dict[int, str] = field(default_factory=dict)  # buffer -> name of its constant
 
     def __post_init__(self) -> None:
-        # Only newer writers mark ranked tensors; where none is marked an empty shape is a scalar.
+        # Only newer writers mark ranked tensors; if none is marked, an empty shape is a scalar.
         tensors = [tensor for graph in self.graphs for tensor in graph.tensors]
         self.ranks_known = any(tensor.has_rank for tensor in tensors)
         self.is_open = any(-1 in tensor.signature for tensor in tensors)
@@ -64,7 +64,7 @@ class TfliteFile:
             )
 
     def fail(self, reason: str) -> NoReturn:
-        """Refuse the file."""
+        """Raise the error about the file."""
         raise LoadError(self.path, reason)
 
     def unique(self, name: str, position: int) -> str:
@@ -76,7 +76,7 @@ class TfliteFile:
         return chosen
 
     def state(self, variable: str) -> str:
-        """Return the name of the state behind a resource variable."""
+        """Return the name of the state of a resource variable."""
         if variable not in self.variables:
             self.variables[variable] = self.unique(variable or "variable", len(self.variables))
         return self.variables[variable]
@@ -148,7 +148,7 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
 
 
 def say_first(file: TfliteFile) -> Words:
-    """Return the warning that makes every number a guess, or ""."""
+    """Return the warning that makes every number uncertain, or ""."""
     given = (_placeholders(file), unknown_inside(_custom(file)))
     parts: list[Words] = [part for part in given if part]
     return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]

@@ -20,7 +20,7 @@ from qnnmem.ir import DType
 
 # What a table costs from the budget; a string or vector costs its bytes.
 _TABLE_COST = 64
-# Budget per byte of file: the most compact honest files, without weights, cost 1.8 (measured).
+# Budget per byte of file: the most compact real files, without weights, cost 1.8 (measured).
 _SHARING = 4
 _MAX_BUDGET = 1 << 25
 _INDEX_BYTES = {1: 4, 2: 2, 3: 1}  # of one index, by the SparseIndexVector it is stored in
@@ -34,15 +34,15 @@ class RawTensor:
     name: str
     type: int
     shape: tuple[int, ...]
-    signature: tuple[int, ...]  # as `shape` with -1 where the size is open; often absent
+    signature: tuple[int, ...]  # like `shape` with -1 for open sizes; often absent
     stored: int  # bytes of its buffer in the file; 0 for none
-    buffer: int  # which one that is: tensors of equal content share it
-    data: bytes | memoryview  # what is stored: all of it, or what may be sizes of other tensors
+    buffer: int  # index of that buffer: tensors of equal content share it
+    data: bytes | memoryview  # stored bytes: all, or only those that may be sizes of other tensors
     variable: bool
     sparse: bool
     has_rank: bool
-    index_bytes: int = 0  # of a sparse one, beside its values: where they stand
-    # What its integers stand for, of all of it or along an axis; read for execution only.
+    index_bytes: int = 0  # indices of a sparse tensor, in addition to its values
+    # Encoding of its integers, per tensor or along an axis; read for execution only.
     scales: tuple[float, ...] = ()
     zeros: tuple[int, ...] = ()
     axis: int = 0
@@ -56,9 +56,9 @@ class RawOp:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     subgraphs: tuple[int, ...] = ()
-    variable: str = ""  # what a VAR_HANDLE names
-    custom: bool = False  # `type` is a name of the author's own choice
-    options: Options = field(default_factory=dict)  # those that a rule or a translation asks for
+    variable: str = ""  # the variable that a VAR_HANDLE names
+    custom: bool = False  # `type` is a name chosen by the author
+    options: Options = field(default_factory=dict)  # options that a rule or a translation uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,9 @@ class RawGraph:
 
 
 def decode(path: Path, content: Any, *, whole: bool = False) -> tuple[RawGraph, ...]:
-    """Decode the subgraphs of a TFLite flatbuffer; subgraph 0 is the main one.
+    """Decode the subgraphs of a TFLite flatbuffer; subgraph 0 is the main graph.
 
-    With `whole` tensors have all of their bytes, which are views of `content`, and their scales.
+    With `whole`, tensors have all of their bytes, as views of `content`, and their scales.
     """
     from tflite.Model import Model
 
@@ -85,7 +85,7 @@ def decode(path: Path, content: Any, *, whole: bool = False) -> tuple[RawGraph, 
         raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
 
 
-_Buffer = tuple[int, bytes | memoryview]  # how much it stores, and what if that is short
+_Buffer = tuple[int, bytes | memoryview]  # stored size, and the bytes themselves if they are few
 
 
 class _Decoder:
@@ -136,7 +136,7 @@ class _Decoder:
         )
 
     def _quantization(self, found: Any) -> tuple[tuple[float, ...], tuple[int, ...], int]:
-        """Return scales, zero points and the axis they are along."""
+        """Return scales, zero points and their axis."""
         if found is None:
             return (), (), 0
         scales = self._numbers(found.ScaleLength(), found.ScaleAsNumpy)
@@ -178,7 +178,7 @@ class _Decoder:
         return f"{container}/{name}" if container else name
 
     def _stored(self, buffer: Any) -> _Buffer:
-        # Files above 2 GB keep buffers behind the flatbuffer; offsets 0 and 1 mean "not used".
+        # Files above 2 GB keep buffers after the flatbuffer; offsets 0 and 1 mean "not used".
         external = int(buffer.Size()) if buffer.Offset() > 1 else 0
         stored = external or int(buffer.DataLength())
         if stored > self._size:
@@ -390,7 +390,7 @@ NEVER_FOLDED = frozenset(
     }
 )
 
-# How much they return depends on the values they read.
+# The size of their outputs depends on the values they read.
 DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE"})
 
 # They run a nested graph in a way this reader does not follow.

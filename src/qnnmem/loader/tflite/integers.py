@@ -1,10 +1,10 @@
 """Arithmetic on quantized integers, bit for bit as TFLite's reference kernels do it.
 
 A real factor is an integer of 31 bits and a power of two. A product with it is rounded twice: the
-upper 32 of 64 bits are taken with halves going up, then shifted right with halves going away from
-zero. FULLY_CONNECTED rounds once, and so do convolutions of 16-bit integers, whose factors have 15
-bits. The nodes compute in 64 bits, which hold every intermediate value; `scaled_now` does the same
-to numbers that are known before the model runs.
+upper 32 of 64 bits are taken with halves rounded up, then shifted right with halves rounded away
+from zero. FULLY_CONNECTED rounds once, and so do convolutions of 16-bit integers, whose factors
+have 15 bits. The nodes compute in 64 bits, which hold every intermediate value; `scaled_now` does
+the same to numbers that are known before the model runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _HALF = 1 << 30
-_UP = 1 << 62  # moves every product above 0, where division rounds down
+_UP = 1 << 62  # makes every product positive, so that division rounds down
 _INT64 = 7
 
 
@@ -56,9 +56,10 @@ def scaled(
     *,
     once: int = 0,
 ) -> str:
-    """Multiply 64-bit integers by a real factor, or by one for each channel of shape `along`.
+    """Multiply 64-bit integers by a real factor, or by one factor per channel of shape `along`.
 
-    The product is rounded twice, or once with halves going up by a factor of `once` bits.
+    The product is rounded twice. With `once`, the factor has that many bits and the product is
+    rounded once, with halves rounded up.
     """
     import numpy
 
@@ -70,7 +71,7 @@ def scaled(
         return step.constant(shaped if same else shaped.reshape(along))
 
     def moved(rights: Sequence[int], product: str) -> str:
-        """Shift products right, with halves going up."""
+        """Shift products right, rounding halves up."""
         ups = numbers([_UP + (1 << right >> 1) for right in rights])
         quotient = step.one("Div", step.one("Add", product, ups), numbers([1 << r for r in rights]))
         return step.one("Sub", quotient, numbers([_UP >> right for right in rights]))
@@ -86,7 +87,7 @@ def scaled(
     rights = [max(-shift, 0) for _, shift in pairs]
     if not any(rights):
         return value
-    # Halves go away from zero, as division of ONNX's integers goes towards it.
+    # Round halves away from zero; ONNX integer division truncates towards zero.
     half = step.one("Mul", step.one("Sign", value), numbers([1 << right >> 1 for right in rights]))
     return step.one("Div", step.one("Add", value, half), numbers([1 << right for right in rights]))
 
@@ -97,14 +98,14 @@ def _fewer_bits(whole: int, dropped: int) -> int:
 
 
 def upper(step: TfliteStep, product: str) -> str:
-    """Return products without their lower 31 bits; halves go up."""
+    """Return products without their lower 31 bits; halves are rounded up."""
     positive = step.one("Add", product, step.constant(_UP + _HALF, "i8"))
     quotient = step.one("Div", positive, step.constant(1 << 31, "i8"))
     return step.one("Sub", quotient, step.constant(_UP >> 31, "i8"))
 
 
 def wide(step: TfliteStep, place: int) -> str:
-    """Return an input's integers in 64 bits, less their zero point."""
+    """Return an input as 64-bit integers, minus their zero point."""
     _, zero = step.encoding(step.tensor(place))
     value = step.one("Cast", step.raw(place), to=_INT64)
     return step.one("Sub", value, step.constant(zero, "i8")) if zero else value
@@ -126,7 +127,7 @@ def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
 
 
 def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Map each integer through a table of function values, less the zero point."""
+    """Map each integer through a table of function values, minus the zero point."""
     import numpy
 
     tensor, made = step.tensor(), step.result()
@@ -143,9 +144,9 @@ def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) 
 
 
 def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
-    """Return an input of 8 bits as unsigned integers, and the zero point they have then.
+    """Return an 8-bit input as unsigned integers, and their zero point.
 
-    Products of unsigned integers are exact on every processor; of mixed ones they may saturate.
+    Products of unsigned integers are exact on every processor; mixed products may saturate.
     """
     tensor = step.tensor(place)
     zero = tensor.zeros[0] if tensor.zeros else 0
@@ -161,7 +162,7 @@ def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
 
 
 def halves(step: TfliteStep) -> tuple[str, str]:
-    """Return an input of 16 bits as upper bytes with zero point 128, and lower ones with 0."""
+    """Return the upper bytes of a 16-bit input, zero point 128, and the lower, zero point 0."""
     value = step.one("Cast", step.raw(), to=6)
     lower = step.one("BitwiseAnd", value, step.constant(255, "i4"))
     rest = step.one("Div", step.one("Sub", value, lower), step.constant(256, "i4"))

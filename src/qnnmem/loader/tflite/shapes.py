@@ -24,7 +24,7 @@ class Operand:
     """Shape and value of a tensor, as far as known before the model runs."""
 
     shape: Shape
-    value: Any = None  # array of few numbers, where they follow from shapes and constants
+    value: Any = None  # array of few numbers, if they follow from shapes and constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ class Unknown(Exception):
 
 
 def written(shape: Sequence[int]) -> str:
-    """Return a shape in words; a size left open is `?`."""
+    """Return a shape as text; an open size is `?`."""
     return by_sizes(("?" if size == -1 else size for size in shape), "a scalar")
 
 
 def elements(shape: Sequence[int]) -> int:
-    """Return how many elements a shape holds."""
+    """Return the number of elements of a shape."""
     return math.prod(shape)
 
 
@@ -132,7 +132,7 @@ def _target(call: Call) -> list[int]:
         return call.value(1)
     if "NewShape" in call.op.options:
         return list(call.option("NewShape"))
-    # The signature says what stays; more than one open size would be a guess.
+    # The signature states the fixed sizes; more than one open size would be a guess.
     return list(call.outputs[0].signature or call.outputs[0].shape)
 
 
@@ -383,7 +383,7 @@ def _same(call: Call) -> list[Shape]:
 
 
 def _choice(call: Call) -> list[Shape]:
-    return [call.shape(1)]  # of the older SELECT, whose condition may be one for each row
+    return [call.shape(1)]  # of the older SELECT, which may have one condition per row
 
 
 def _connect(call: Call) -> list[Shape]:
@@ -504,7 +504,7 @@ def _positions(call: Call, size: Shape, window: Shape, *, dilated: bool) -> Shap
 
 
 def _fits(size: int, window: int, step: int, spread: int, *, same: bool) -> int:
-    """Return how often a window fits."""
+    """Return the number of window positions along an axis."""
     if min(window, step, spread) < 1:
         raise Damaged("has a window or a step of no size")
     covered = 1 if same else (window - 1) * spread + 1

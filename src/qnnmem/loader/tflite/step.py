@@ -1,7 +1,7 @@
-"""One operator of a TFLite graph, and the ONNX nodes that stand for it.
+"""One operator of a TFLite graph, and the ONNX nodes that replace it.
 
-Values are handed on as TFLite stores them. `read` gives the real numbers that integers stand for,
-`write` rounds them; where TFLite's kernels compute with integers, `integers` does the same.
+Values are passed on as TFLite stores them. `read` dequantizes integers and `write` rounds real
+numbers to them; where TFLite's kernels compute with integers, `integers` does the same.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NONE, RELU, RELU_N1, RELU6 = 0, 1, 2, 3  # of ActivationFunctionType in the schema
+NONE, RELU, RELU_N1, RELU6 = 0, 1, 2, 3  # values of ActivationFunctionType in the schema
 _REAL_LIMITS = {NONE: (None, None), RELU: (0.0, None), RELU_N1: (-1.0, 1.0), RELU6: (0.0, 6.0)}
 _MOST_COMPUTED = 1 << 26  # elements of constants that are computed from constants
-INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # that may be quantized
+INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # types that may be quantized
 
 
 @dataclass
 class TfliteDraft(NodeDraft):
-    """The main graph of a file in the making."""
+    """The main graph of a file under translation."""
 
     graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
-    names: tuple[str, ...] = ()  # of its tensors
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # those that the model has
+    names: tuple[str, ...] = ()  # names of its tensors
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # tensors that the model has
     made: set[int] = field(default_factory=set)  # tensors that depend on inputs or variables
     reals: bool = False  # compute with real numbers between DequantizeLinear and QuantizeLinear
     _values: dict[int, Any] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class TfliteDraft(NodeDraft):
         return self.graph.tensors[index].shape if tensor is None else tensor.shape
 
     def value(self, index: int) -> NDArray[Any] | None:
-        """Return what a tensor holds, if that is known before the model runs."""
+        """Return the elements of a tensor, if they are known before the model runs."""
         raw = self.graph.tensors[index]
         if index not in self._values and index not in self.made and not raw.variable:
             self._values[index] = stored_array(raw) if raw.stored or 0 in raw.shape else None
@@ -156,17 +156,17 @@ class TfliteStep(NodeWriter):
         return any(DTYPES.get(self._draft.graph.tensors[at].type) is dtype for at in held)
 
     def is_quantized(self, raw: RawTensor) -> bool:
-        """Return whether the integers of a tensor stand for real numbers."""
+        """Return whether the integers of a tensor represent real numbers."""
         return bool(raw.scales) and self.dtype(raw) in INTEGERS
 
     @property
     def is_integer(self) -> bool:
-        """Whether the nodes compute in integers that stand for real numbers, as TFLite does."""
+        """Return whether the nodes compute with quantized integers, as TFLite does."""
         ends = self.tensor(), self.result()
         return not self._draft.reals and all(map(self.is_quantized, ends))
 
     def encoding(self, raw: RawTensor) -> tuple[float, int]:
-        """Return the one scale and zero point of a tensor, the scale as 32 bits hold it."""
+        """Return the 32-bit scale and the zero point of a tensor with a per-tensor encoding."""
         if len(raw.scales) != 1 or len(raw.zeros) > 1:
             raise self.refuse(f"reads or writes {quote(raw.name)}, which has no single scale")
         if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
@@ -182,13 +182,13 @@ class TfliteStep(NodeWriter):
         return self._draft.shape(self.op.outputs[place])
 
     def value(self, place: int) -> NDArray[Any] | None:
-        """Return what a constant input holds; None for others."""
+        """Return the elements of a constant input; None for other inputs."""
         operand = self.call.inputs[place] if self.has(place) else None
         found: NDArray[Any] | None = None if operand is None else operand.value
         return found
 
     def known(self, place: int) -> NDArray[Any]:
-        """Return what an input holds that must be known before the model runs."""
+        """Return the elements of an input, which must be known before the model runs."""
         found = self.value(place)
         if found is None:
             raise self.refuse(f"has an input {place} that is not a constant")
@@ -210,9 +210,9 @@ class TfliteStep(NodeWriter):
         return self._draft.names[index]
 
     def read(self, place: int = 0, perm: Sequence[int] = ()) -> str:
-        """Return an input as real numbers, or as it is where it holds whole numbers.
+        """Return an input as real numbers; whole numbers stay unchanged.
 
-        `perm` transposes it first, when its elements are still as small as they are stored.
+        `perm` transposes it first, while its elements are still as small as they are stored.
         """
         tensor = self.tensor(place)
         name = self.raw(place)
@@ -226,7 +226,7 @@ class TfliteStep(NodeWriter):
         return self.one("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
 
     def weights(self, order: Sequence[int]) -> str:
-        """Return constant weights with their axes in an order, as real numbers."""
+        """Return constant weights as real numbers, with their axes in this order."""
         tensor, value = self.tensor(1), self.known(1)
         name = self.constant(value.transpose(order))
         if not self.is_quantized(tensor):
@@ -250,7 +250,7 @@ class TfliteStep(NodeWriter):
     def _real(
         self, name: str, scales: Sequence[float], zeros: Sequence[int], axis: int, dtype: Any
     ) -> str:
-        """Return what the integers of a constant stand for, channel by channel."""
+        """Return the real numbers of a constant's integers, channel by channel."""
         import numpy
 
         one = len(scales) == 1
@@ -259,7 +259,7 @@ class TfliteStep(NodeWriter):
         return self.one("DequantizeLinear", name, *given, **({} if one else {"axis": axis}))
 
     def write(self, value: str, place: int = 0, perm: Sequence[int] = ()) -> None:
-        """Give real numbers to an output, with the operator's fused activation, transposed last."""
+        """Apply the fused activation to real numbers, transpose, and write them to an output."""
         tensor = self.result(place)
         if self.is_quantized(tensor):
             value = self.rounded(value, tensor)
@@ -283,7 +283,7 @@ class TfliteStep(NodeWriter):
         return self.one("Clip", value, *limits)
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
-        """Quantize real numbers; halves go away from zero, as in TFLite."""
+        """Quantize real numbers; halves are rounded away from zero, as in TFLite."""
         import numpy
 
         scale, zero = self.encoding(tensor)
@@ -291,7 +291,7 @@ class TfliteStep(NodeWriter):
         if self._draft.reals:
             kind = numpy.iinfo(self.dtype(tensor).value)
             ends = self.constant(scale, "f4"), self.constant(zero, kind.dtype.str)
-            if kind.bits > 8:  # onnxruntime clips integers of 8 bits only
+            if kind.bits > 8:  # onnxruntime clips only 8-bit integers
                 return self.one("QuantizeLinear", self.activated(value), *ends)
             found = self.one("QuantizeLinear", value, *ends)
             if (low, high) == (kind.min, kind.max):
@@ -306,7 +306,7 @@ class TfliteStep(NodeWriter):
         return self.one("Cast", kept, to=element(numpy.dtype(self.dtype(tensor).value)))
 
     def limits(self, tensor: RawTensor) -> tuple[int, int]:
-        """Return the least and the largest integer that the fused activation lets through."""
+        """Return the smallest and largest integer that the fused activation allows."""
         import numpy
 
         scale, zero = self.encoding(tensor)
@@ -323,11 +323,11 @@ class TfliteStep(NodeWriter):
         return least, most
 
     def write_raw(self, value: str, place: int = 0) -> None:
-        """Give elements to an output as they are."""
+        """Write elements to an output unchanged."""
         self.give(value, self._draft.names[self.op.outputs[place]])
 
     def moves(self) -> bool:
-        """Return whether outputs mean by their elements what the first data input means."""
+        """Return whether elements can be copied: tensors of the output type have its encoding."""
         first = self.result()
         held = [
             self._draft.graph.tensors[at] for at in (*self.op.inputs, *self.op.outputs) if at >= 0
@@ -336,7 +336,7 @@ class TfliteStep(NodeWriter):
         return all((raw.scales, raw.zeros) == (first.scales, first.zeros) for raw in alike)
 
     def check_shapes(self) -> None:
-        """Raise Damaged if the file states other output shapes than its inputs give."""
+        """Raise Damaged if the file states output shapes that the inputs contradict."""
         try:
             shapes = derive(self.call)
         except Unknown:
@@ -355,7 +355,7 @@ def element(dtype: Any) -> int:
 
 
 def away(value: Any) -> int:
-    """Return the nearest integer; halves go away from zero."""
+    """Return the nearest integer; halves are rounded away from zero."""
     return math.floor(abs(float(value)) + 0.5) * (1 if value >= 0 else -1)
 
 

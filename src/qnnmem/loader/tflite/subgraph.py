@@ -1,8 +1,8 @@
 """One TFLite subgraph, and the subgraphs it runs, as an `ir.Model`.
 
-Walks the operators in file order, which is the order of execution. An operator whose inputs are
-all constant becomes a constant; handles of resource variables are followed to the state they
-stand for; what remains and is needed becomes the ops of the model.
+Walks the operators in file order, which is the order of execution. An operator with only constant
+inputs becomes a constant. Handles of resource variables are followed to their state. The other
+operators become the ops of the model if they are needed.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class _Argument:
     """An argument of a nested graph."""
 
     variable: str = ""  # the resource variable it is a handle of
-    name: str = ""  # of the outer tensor, where that is read in place and not copied
+    name: str = ""  # name of the outer tensor, if it is read in place and not copied
     like: Tensor | None = None  # that tensor
     constant: bool = False
-    known: Operand | None = None  # what is known of it, where shapes are derived
+    known: Operand | None = None  # known shape and value, if shapes are derived
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Arguments of equal keys make the same graph."""
+        """Key of an argument; arguments with equal keys make the same graph."""
         if self.known is None:
             return self.variable, self.name
         value = self.known.value
@@ -89,7 +89,7 @@ class _GraphReader:
         self.file, self.index, self.callers = file, index, (*callers, index)
         self.raw, self.names = file.graphs[index], file.names[index]
         self.returned = frozenset(self.raw.outputs)
-        self.outer = {i: a for i, a in arguments.items() if a.name}  # read where it lies
+        self.outer = {i: a for i, a in arguments.items() if a.name}  # read in place
         self.handles = {i: a.variable for i, a in arguments.items() if a.variable}
         self.shapes = KnownShapes(
             file, self.raw, {i: a.known for i, a in arguments.items() if a.known}
@@ -101,7 +101,7 @@ class _GraphReader:
         self.tensors: dict[str, Tensor] = {}
         self.stored: dict[int, Tensor] = {}
         self.states: dict[str, None] = {}
-        self.ops: list[tuple[Op, bool]] = []  # op, and whether it runs for its effect on state
+        self.ops: list[tuple[Op, bool]] = []  # op, and whether it is kept for its effect on state
         self.size = 0
 
     def read(self) -> NestedGraph:
@@ -116,7 +116,7 @@ class _GraphReader:
 
     def _begin(self) -> None:
         raw, fail = self.raw, self.file.fail
-        # A graph is read again for each set of variables it is run on.
+        # A graph is read again for each set of variables that it runs on.
         self.file.work += len(raw.tensors) + len(raw.ops)
         if self.file.work > _MAX_WORK:
             fail("its nested graphs are run in too many ways")
@@ -218,7 +218,7 @@ class _GraphReader:
         return any(name in self.file.states for name in reads)
 
     def _follow_variable(self, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
-        """Give the state behind a variable its size, from the value read or assigned."""
+        """Set the size of a variable's state, from the value read or assigned."""
         held = [index for index in inputs if index in self.handles]
         if op.custom or op.type not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
             if held and not op.subgraphs:
@@ -243,7 +243,7 @@ class _GraphReader:
     def _nested(
         self, op: RawOp, inputs: tuple[int, ...], where: str
     ) -> tuple[tuple[NestedGraph, ...], tuple[int, ...]]:
-        """Return the subgraphs of an operator, and the inputs that it reads itself."""
+        """Return the subgraphs of an operator, and the inputs that the operator itself reads."""
         if not op.subgraphs:
             return (), inputs
         self._check_subgraphs(op, where)
@@ -258,7 +258,7 @@ class _GraphReader:
 
     def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
         """Return the positions of carried values that a loop changes; the others pass through."""
-        # A handle carried through the loop stands for the same variable afterwards.
+        # A handle carried through the loop still refers to the same variable afterwards.
         self.handles.update(
             (output, self.handles[source])
             for output, source in zip(op.outputs, passed, strict=False)
@@ -331,7 +331,7 @@ class _GraphReader:
         if index in self.handles:
             return _Argument(variable=self.handles[index])
         known = self.shapes.operand(index) if self.file.is_open else None
-        if copied:  # what it is in the first turn says nothing of the next
+        if copied:  # its value in the first iteration says nothing about the next
             return _Argument(known=known and Operand(known.shape))
         constant = index in self.constants
         return _Argument("", self._source(index), self._sized(index), constant, known)
@@ -415,7 +415,7 @@ class _GraphReader:
         return quote(self.names[index])
 
     def _is_made(self, index: int) -> bool:
-        """True if an output is a tensor of its own, not another name of one."""
+        """True if an output is a separate tensor, not another name of a tensor."""
         return not (index in self.handles or index in self.stands or index in self.constants)
 
     def _source(self, index: int) -> str:
@@ -431,7 +431,7 @@ class _GraphReader:
         return self.shapes.operand(index).shape
 
     def _sized(self, index: int) -> Tensor:
-        """Return a tensor with its size; constants as stored."""
+        """Return a tensor with its size; constants have the stored size."""
         index = self.constants.get(index, index)
         index = self.stands.get(index, index)
         if index in self.outer and (like := self.outer[index].like):

@@ -1,4 +1,4 @@
-"""Shapes and small integer values of a TFLite graph that follow from constants and shapes."""
+"""Shapes and small integer values of a TFLite graph, derived from constants and shapes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from qnnmem.loader.tflite.shapes import (
     written,
 )
 
-_MOST = 64  # numbers in a tensor that is followed
-_TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: what sizes are computed in
+_MOST = 64  # maximum of numbers in a tracked tensor
+_TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: the types of computed sizes
 
 
 def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
-    """Return the numbers that a constant stores; None where they cannot be sizes."""
+    """Return the numbers that a constant stores; None if they cannot be sizes."""
     if type_ not in _TYPES or not data:
         return None
     import numpy as np
@@ -36,7 +36,7 @@ def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
 
 
 def compute(call: Call, shapes: list[Shape]) -> list[Any]:
-    """Return the numbers in each output; None where they depend on data."""
+    """Return the numbers in each output; None if they depend on data."""
     unknown = [None] * len(shapes)
     if any(elements(shape) > _MOST for shape in shapes):
         return unknown
@@ -46,7 +46,7 @@ def compute(call: Call, shapes: list[Shape]) -> list[Any]:
 
 
 def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
-    """Return the numbers in each output; None where they depend on data or no rule is known."""
+    """Return the numbers in each output; None if they depend on data or no rule exists."""
     way = None if call.op.custom else _WAYS.get(call.op.type)
     kinds = [DTYPES.get(tensor.type) for tensor in call.outputs]
     if way is None or None in kinds:
@@ -65,7 +65,7 @@ def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
                 if kind is not None
             ]
     except (ValueError, TypeError, IndexError, OverflowError, Unknown):
-        return None  # an operator that cannot run; whoever needs its numbers will say so
+        return None  # an operator that cannot run; the user of its numbers reports it
 
 
 def _values(call: Call) -> list[Any]:
@@ -182,7 +182,7 @@ _MISSTATED = ("RFFT2D",)
 
 
 class KnownShapes:
-    """Shapes derived operator by operator; `inputs` are those of the graph's inputs.
+    """Shapes derived operator by operator; `inputs` are the shapes of the graph's inputs.
 
     If the user gives no shapes, a shape that cannot be derived stays as stored.
     """
@@ -194,7 +194,7 @@ class KnownShapes:
         self._misstated: set[int] = set()
 
     def derived(self, index: int) -> Shape | None:
-        """Return the derived shape of a tensor; None for the stored one."""
+        """Return the derived shape of a tensor; None for the stored shape."""
         return self._derived.get(index)
 
     def operand(self, index: int) -> Operand:
@@ -232,7 +232,7 @@ class KnownShapes:
         self._derived.update(zip(outputs, shapes, strict=True))
 
     def _correct(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
-        """Record outputs whose sizes the file states wrongly."""
+        """Record outputs whose sizes contradict the file."""
         for index, shape in zip(outputs, shapes, strict=True):
             raw = self._graph.tensors[index]
             if len(raw.shape) == len(shape) and not _agrees(raw, shape):

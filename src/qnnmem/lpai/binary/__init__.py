@@ -29,7 +29,7 @@ from qnnmem.units import round_up
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# Like PNG's: a byte no text begins with, then line ends that a transfer as text would change.
+# As in PNG: a byte that no text starts with, then line ends that a text transfer would change.
 MAGIC = b"\x89QMEM\r\n\x1a"
 MAJOR, MINOR = 1, 0
 ALIGN = 256  # of every section in the file, and so of every constant
@@ -62,7 +62,7 @@ class Section(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a reader of an error message calls it."""
+        """The name of the section in error messages."""
         return f"program {self.graph}" if self.kind == PROGRAM else _KINDS[self.kind]
 
 
@@ -80,7 +80,7 @@ class BinarySections(NamedTuple):
 def assemble(
     meta: bytes, programs: Sequence[bytes], constants: memoryview
 ) -> Iterator[bytes | memoryview]:
-    """The file piece by piece; joined they are the whole binary."""
+    """Yield the pieces of the file; joined they are the whole binary."""
     kinds = [(META, 0), *((PROGRAM, index) for index in range(len(programs))), (CONSTANTS, 0)]
     bodies: list[bytes | memoryview] = [meta, *programs, constants]
     header_size = HEADER_SIZE + SECTION_SIZE * len(bodies)
@@ -109,7 +109,7 @@ def _head(table: Sequence[Section], header_size: int, file_size: int) -> bytes:
 
 
 def take_apart(file: memoryview) -> BinarySections:
-    """The sections of a binary, checksums and padding verified; raises `Damaged`."""
+    """Return the sections of a binary, checksums and padding verified; raise `Damaged`."""
     table = _read_table(file)
     end = HEADER_SIZE + SECTION_SIZE * len(table)
     bodies = []
@@ -152,7 +152,7 @@ def _read_table(file: memoryview) -> list[Section]:
 def _follow(
     rows: Iterator[tuple[int, ...]], end: int, file_size: int, count: int
 ) -> Iterator[Section]:
-    """The sections, each where the one before it makes it begin."""
+    """Yield the sections; raise `Damaged` unless each starts where the previous one ends."""
     for number, (kind, index, offset, size, crc, reserved) in enumerate(rows):
         wanted = META if number == 0 else CONSTANTS if number == count - 1 else PROGRAM
         if (kind, index, reserved) != (wanted, number - 1 if wanted == PROGRAM else 0, 0):
@@ -179,7 +179,7 @@ def _check_padding(file: memoryview, start: int, section: Section) -> None:
 
 
 def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
-    """The binary piece by piece, refused when it could not be read back; equal in, equal out."""
+    """Return the binary in pieces; refuse what could not be read back. Output is deterministic."""
     constants = _flat(context.constants)
     programs = [graph.program for graph in context.graphs]
     try:
@@ -193,7 +193,7 @@ def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
 
 
 def write(context: CompiledContext, path: Path | str, *, force: bool = True) -> int:
-    """Writes a binary that appears whole or not at all, and gives its size in bytes.
+    """Write the binary, whole or not at all, and return its size in bytes.
 
     An ordinary file of that name is replaced, unless `force` is False.
     """
@@ -201,7 +201,7 @@ def write(context: CompiledContext, path: Path | str, *, force: bool = True) -> 
 
 
 def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> CompiledContext:
-    """The context in a binary; its constants are a read-only view of `buffer`, nothing is copied.
+    """Return the context in a binary; its constants are a read-only view of `buffer`.
 
     `malformed` is the code for a binary that does not hold together: 5005 when a context is
     created, 30010 when the system context reads it.
@@ -229,20 +229,20 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
 def read_binary(path: Path) -> tuple[CompiledContext, int]:
     """Return the context of a file and its size; LoadError for one that is not whole.
 
-    The file is read, not mapped: one that shrinks meanwhile must end in a sentence.
+    The file is read, not mapped: a file that shrinks meanwhile must cause an error message.
     """
     data = read_bytes(path, _LARGEST)
     try:
         return unpack(data, MALFORMED_BINARY), len(data)
-    except QnnError as exc:  # the code says which fault it is; to the shell it is bad input
+    except QnnError as exc:  # the code tells the faults apart; the shell only sees bad input
         raise LoadError(path, str(exc)) from exc
 
 
 def map_file(path: Path | str) -> memoryview:
-    """A file's bytes without reading them all; they stay as long as a view of them does.
+    """Map a file and return its bytes; the mapping lasts as long as a view of it.
 
     The start is on a page, so every section is on 256 bytes in memory too. The file
-    must not be shortened meanwhile: touching a page that is gone ends the process.
+    must not be shortened meanwhile: reading a missing page kills the process.
     """
     import mmap
 
@@ -256,7 +256,7 @@ def map_file(path: Path | str) -> memoryview:
 
 
 def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
-    """Refuses a context made for newer hardware than the device's; `strict`, also for older."""
+    """Refuse a context made for newer hardware than the device's; with `strict` also for older."""
     made, device = _age(context.hw_version), _age(hw_version)
     if made <= device and not (strict and made < device):
         return
@@ -267,7 +267,7 @@ def check_device(context: CompiledContext, hw_version: str, *, strict: bool = Fa
 
 
 def _age(hw_version: str) -> tuple[int, int]:
-    """Major and minor version, which sort by age."""
+    """Return major and minor version, which sort by age."""
     match = HW_VERSION.fullmatch(hw_version)
     if match is None:
         raise UsageError(f"{quote(hw_version)} is not an LPAI hardware version such as v6")
@@ -275,7 +275,7 @@ def _age(hw_version: str) -> tuple[int, int]:
 
 
 def _flat(view: memoryview) -> memoryview:
-    """The same memory as plain bytes."""
+    """Return a view of the same memory as plain bytes."""
     if view.nbytes == 0:  # a view with a zero in its shape cannot be cast
         return memoryview(b"")
     if not view.c_contiguous:
@@ -299,7 +299,7 @@ _CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.
 
 
 def guess_kind(file: memoryview) -> tuple[str, str]:
-    """A clause that says what the file seems to be, and what to do about it."""
+    """Return a clause that names the likely file type, and the remedy."""
     head = bytes(file[:_HEAD])
     if not head:
         return "the context binary is empty", _CURE

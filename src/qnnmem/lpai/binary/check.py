@@ -24,7 +24,7 @@ Scope = tuple[Mapping[str, Tensor], ...]  # tensors of a model and of the models
 
 
 def check(description: Description, constants_bytes: int) -> None:
-    """Raises `Damaged` for the first thing that does not fit."""
+    """Raise `Damaged` for the first value that does not fit the others."""
     if not HW_VERSION.fullmatch(description.hw_version):
         shown = quote(description.hw_version)
         raise Damaged(f"is {shown}; expected a hardware version such as v6", "hw_version")
@@ -85,7 +85,7 @@ def _check_model(model: Model, around: Scope) -> None:
 
 
 def _visible(names: Iterable[str], scope: Scope, where: str) -> None:
-    """A body may read what the models around it define."""
+    """Raise `Damaged` unless each name is a tensor of the model or of a model around it."""
     for name in names:
         if not any(name in tensors for tensors in scope):
             raise Damaged(f"names {quote(name)}, which is not a tensor", where)
@@ -155,7 +155,7 @@ def _check_places(graph: CompiledGraph) -> None:
 
 
 def _planned(model: Model) -> Iterator[str]:
-    """Every tensor that needs a place: written tensors except constants, and state."""
+    """Yield every tensor that needs a place: written tensors except constants, and state."""
     constants = set(model.constants)
     yield from (name for name in model.inputs if name not in constants)
     for op in model.ops:

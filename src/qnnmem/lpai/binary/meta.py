@@ -40,7 +40,7 @@ MAX_ELEMENTS = 1 << 40  # of a tensor
 MAX_POOL = 1 << 40  # bytes
 MAX_COUNT = (1 << 31) - 1  # frames, nodes, float ops
 _MAX_BODIES_DEEP = 16
-# Fields that are stored elsewhere, or said before there is a plan.
+# Fields that are stored elsewhere, or are reported before planning.
 _NOT_STORED = frozenset(("program", "assumed", "encodings", "holds_for"))
 
 
@@ -69,7 +69,7 @@ class Row(Generic[T]):
 
 
 def text(value: Any) -> str:
-    """A string of bounded length."""
+    """Read a string of bounded length."""
     if type(value) is not str:
         raise Damaged(f"is {_shown(value)} where a text belongs")
     if len(value) > MAX_TEXT:
@@ -78,14 +78,14 @@ def text(value: Any) -> str:
 
 
 def flag(value: Any) -> bool:
-    """True or false."""
+    """Read true or false."""
     if type(value) is not bool:
         raise Damaged(f"is {_shown(value)} where true or false belongs")
     return value
 
 
 def integer(low: int, high: int) -> Read[int]:
-    """Reads whole numbers `low <= n <= high`."""
+    """Return a reader of whole numbers `low <= n <= high`."""
 
     def read(value: Any) -> int:
         if type(value) is not int:
@@ -98,7 +98,7 @@ def integer(low: int, high: int) -> Read[int]:
 
 
 def word(kind: type[E]) -> Read[E]:
-    """Reads the words of a closed set."""
+    """Return a reader of the words of a closed set."""
     words = {member.value: member for member in kind}
 
     def read(value: Any) -> E:
@@ -111,7 +111,7 @@ def word(kind: type[E]) -> Read[E]:
 
 
 def listing(read: Read[T], most: int | None = None) -> Read[tuple[T, ...]]:
-    """Reads lists whose elements `read` understands."""
+    """Return a reader of lists whose elements `read` understands."""
 
     def read_all(value: Any) -> tuple[T, ...]:
         if type(value) is not list:
@@ -130,7 +130,7 @@ def listing(read: Read[T], most: int | None = None) -> Read[tuple[T, ...]]:
 
 
 def pair(read: Read[T]) -> Read[tuple[T, T]]:
-    """Reads lists of exactly two."""
+    """Return a reader of lists with exactly two elements."""
 
     def read_two(value: Any) -> tuple[T, T]:
         found = listing(read, 2)(value)
@@ -142,7 +142,7 @@ def pair(read: Read[T]) -> Read[tuple[T, T]]:
 
 
 def optional(read: Read[T]) -> Read[T | None]:
-    """Reads what may be null."""
+    """Return a reader that also accepts null."""
     return lambda value: None if value is None else read(value)
 
 
@@ -153,7 +153,7 @@ def _shown(value: Any) -> str:
 
 
 class Description(NamedTuple):
-    """What the description says, before programs and constants are joined to it."""
+    """The parsed description, before programs and constants are added to it."""
 
     producer: str
     hw_version: str
@@ -164,7 +164,7 @@ class Description(NamedTuple):
 
 
 def encode(context: CompiledContext) -> bytes:
-    """The description of a context."""
+    """Return the description of a context as JSON."""
     value = {
         "producer": context.producer,
         "hw_version": context.hw_version,
@@ -176,7 +176,7 @@ def encode(context: CompiledContext) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """What `json` cannot write by itself, as something that it can."""
+    """Convert a value that `json` cannot write into one that it can."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Span):
@@ -197,7 +197,7 @@ def _plain(value: Any) -> Any:
 
 
 def decode(data: bytes, programs: Sequence[bytes]) -> Description:
-    """The context that a description describes; raises `Damaged`.
+    """Return the context in a JSON description; raise `Damaged` if it is malformed.
 
     Every value has its type and range; whether values fit each other is for `binary/check`.
     """

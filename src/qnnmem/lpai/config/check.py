@@ -53,7 +53,7 @@ _ORDER = list(Severity)
 
 @dataclass(frozen=True, slots=True)
 class ValueFault:
-    """Why a value cannot stand where it stands."""
+    """Why a value is not allowed for its key."""
 
     check: str
     sentence: str
@@ -127,7 +127,7 @@ def _item_fault(key: Key, node: JsonNode) -> ValueFault | None:
 
 
 def show(node: JsonNode) -> str:
-    """A value for a sentence, short and escaped."""
+    """Return a value for a sentence, short and escaped."""
     if node.kind is JsonKind.FLAG:
         return "true" if node.value else "false"
     if node.kind is JsonKind.NUMBER:
@@ -146,7 +146,7 @@ def _json(value: object) -> str:
 
 
 def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
-    """The value a run would use: the file's, the default if absent, None if it is not allowed."""
+    """Return the value that a run would use: the file's or the default; None if not allowed."""
     key, node = BY_PATH[path], root.find(path)
     if node is None:
         return key.default
@@ -154,7 +154,7 @@ def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
 
 
 def classify(root: JsonNode) -> FileKind:
-    """Tells from the outermost keys what a file is."""
+    """Return the kind of a config file, judged by its outermost keys."""
     names = [member.name for member in root.members[:1000]]
     scores = {kind: sum(_likeness(name, kind) for name in names) for kind in KEYS}
     best = max(scores, key=lambda kind: scores[kind])
@@ -177,7 +177,7 @@ def is_htp_library(name: str) -> bool:
     return "htp" in name.lower().replace("\\", "/").rpartition("/")[2]
 
 
-# A hostile file may hold 100,000 unknown keys; more than this is of no use to a reader.
+# A hostile file may hold 100,000 unknown keys; a longer list helps no reader.
 MAX_FINDINGS = 100
 _PLAIN = re.compile(r"\w{1,60}", re.ASCII)
 
@@ -196,12 +196,12 @@ class Finder:
         return ConfigFinding(self.file, line, column, severity, key, check, text, cure)
 
     error = partialmethod(_make, Severity.ERROR)  # makes a run fail, or a setting have no effect
-    warning = partialmethod(_make, Severity.WARNING)  # is probably not what was meant
+    warning = partialmethod(_make, Severity.WARNING)  # is probably a mistake
     note = partialmethod(_make, Severity.NOTE)  # cannot be checked here
 
 
 def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
-    """Findings about the text and every key, at most a hundred."""
+    """Return findings about the text and every key, at most a hundred."""
     found = [
         find.error(issue.at, "", "not-json", issue.sentence, issue.cure)
         for issue in islice(document.issues, MAX_FINDINGS)
@@ -215,7 +215,7 @@ def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
 
 
 def _section(node: JsonNode, section: str, shown: str, find: Finder) -> Iterator[ConfigFinding]:
-    """Walks over one object; `section` is its path in the tables, `shown` the one for people."""
+    """Yield findings about one object; `section` is its schema path, `shown` the path printed."""
     known = keys_of(section, find.kind)
     first: dict[str, Position] = {}
     for member in node.members:
@@ -246,7 +246,7 @@ def _value(key: Key, node: JsonNode, shown: str, find: Finder) -> Iterator[Confi
 def _unknown_key(
     member: JsonMember, known: dict[str, Key], path: str, find: Finder
 ) -> ConfigFinding:
-    """A key that does not belong here: known elsewhere, misspelt, or simply unknown."""
+    """Return the finding for an unknown key: misplaced, misspelt, or simply unknown."""
     home = next((key for key in BY_PATH.values() if key.name == member.name), None)
     if home is not None:
         where = home.section or "the outermost object"
@@ -261,7 +261,7 @@ def _unknown_key(
 
 
 def _far_cure(name: str, known: dict[str, Key]) -> str:
-    """Looks for a similar key in all sections before listing those of this one."""
+    """Suggest a similar key of any section, or else list the keys of this section."""
     by_name = {key.name: key for key in BY_PATH.values()}
     near = nearest(name, list(by_name))
     if near is not None:
@@ -270,13 +270,13 @@ def _far_cure(name: str, known: dict[str, Key]) -> str:
 
 
 def join(section: str, name: str) -> str:
-    """The dotted path of a key, safe to show whatever the file calls it."""
+    """Return the dotted path of a key; a name with unusual characters is quoted."""
     shown = name if _PLAIN.fullmatch(name) else quote(name)
     return f"{section}.{shown}" if section else shown
 
 
 def check_lpai(document: Document, find: Finder) -> Iterator[ConfigFinding]:
-    """Contradictions inside of an LPAI file."""
+    """Yield contradictions inside an LPAI file."""
     yield from _tcm(document.root, find)
     yield from _real_time(document.root, find)
     yield from _cores(document.root, find)
@@ -321,7 +321,7 @@ def several_cores(mask: int) -> bool:
 
 
 def check_tool(document: Document, find: Finder) -> Iterator[ConfigFinding]:
-    """What a tool file lacks; whether the files it names exist is asked elsewhere."""
+    """Yield what a tool file lacks; whether the files it names exist is checked elsewhere."""
     section = document.root.find("backend_extensions")
     if section is None:
         text = "there is no backend_extensions, so no LPAI file is read and its defaults apply"
@@ -357,11 +357,11 @@ def _graph_names(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
             path = f"graph_configs[{number}].graph_name"
             text = "is missing, so the entry applies to no graph"
             yield find.error(entry.at, path, "missing-key", text, "name the graph")
-            return  # one is enough to see what is meant
+            return  # one is enough
 
 
 def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
-    """What a tool file must say because of the LPAI file it points to."""
+    """Yield settings of a tool file that contradict the LPAI file it points to."""
     direct = setting(lpai, _TARGET) == "adsp" and not _only_prepares(lpai)
     if direct and setting(tool.root, _PERSISTENT) is False:
         text = 'direct mode (target_env "adsp") reads the model binary in place and needs true here'
@@ -372,7 +372,7 @@ def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigF
 
 
 def _only_prepares(lpai: JsonNode) -> bool:
-    """A file with prepare and without execute is for the offline generator, which runs nothing."""
+    """Return whether the file only prepares: the offline generator reads it, nothing runs."""
     return lpai.find("lpai_graph.prepare") is not None and lpai.find(_EXECUTE) is None
 
 
@@ -390,10 +390,10 @@ class Located:
 
 
 def locate(text: str, tool_file: Path) -> Located | None:
-    """Finds the LPAI file beside the tool file or from the current folder; None if in neither.
+    """Find the LPAI file that a tool file names; None if there is no such file.
 
-    The tools know the current folder only; beside the tool file is where the files lie on a desk.
-    A path of the device, e.g. `/data/x.conf`, is also met by `x.conf` beside the tool file. Raise
+    The tools look in the current folder only; on a desk the files lie beside the tool file.
+    A path of the device, e.g. `/data/x.conf`, also matches `x.conf` beside the tool file. Raise
     Damaged if the file lies outside the tool file's folder.
     """
     found = config_file(tool_file, text)
@@ -405,7 +405,7 @@ def locate(text: str, tool_file: Path) -> Located | None:
 
 
 def lint_files(paths: Sequence[Path], strict: bool = False) -> LintResult:
-    """Checks every file once, and the LPAI files that tool files point to."""
+    """Check every file once, and the LPAI files that tool files point to."""
     run = _Run(named={_identity(path) for path in paths})
     for path in paths:
         run.check(path, None)
@@ -424,10 +424,10 @@ class _Run:
     findings: list[ConfigFinding] = field(default_factory=list)
 
     def check(self, path: Path, named_by: Path | None) -> tuple[Document, FileKind] | None:
-        """Checks a file unless it was checked before; None if it cannot be read."""
+        """Check a file unless it was checked before; None if it cannot be read."""
         identity = _identity(path)
         if identity not in self.seen:
-            self.seen[identity] = None  # a tool file that names itself must not go in circles
+            self.seen[identity] = None  # a tool file that names itself must not loop
             by = None if named_by is None or identity in self.named else str(named_by)
             self.seen[identity] = self._read(path, by)
         return self.seen[identity]
@@ -479,7 +479,7 @@ class _Run:
         if node is None or not isinstance(node.value, str) or not node.value:
             return
         if _is_for_htp(document):
-            return  # that was said, and the HTP's own file is not ours to judge
+            return  # already reported, and the HTP's own file is not checked here
         try:
             found = locate(node.value, document.path)
         except Damaged as exc:
@@ -516,7 +516,7 @@ def _is_for_htp(tool: Document) -> bool:
 
 
 def _rank(finding: ConfigFinding) -> tuple[int, int, int]:
-    """Order within a file: as they stand in it, then what concerns the whole file."""
+    """Return the sort key of a finding: by position, then findings about the whole file."""
     return (finding.line or 1 << 30, finding.column or 0, _ORDER.index(finding.severity))
 
 

@@ -1,7 +1,7 @@
 """JSON text of a config file with the place of every key and value.
 
-Python's own reader forgets where things stand and drops repeated keys, and a user needs to hear of
-both. Comments and stray commas are skipped and noted, so that one mistake does not hide the others.
+Python's own reader keeps no positions and drops repeated keys, and users need to see both.
+Comments and stray commas are skipped and noted, so that one mistake does not hide the others.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class JsonNode:
     items: tuple[JsonNode, ...] = ()
 
     def get(self, name: str) -> JsonMember | None:
-        """The member of that name; of several the last, as in most JSON readers."""
+        """Return the last member of that name, as most JSON readers do."""
         return next((m for m in reversed(self.members) if m.name == name), None)
 
     def find(self, path: str) -> JsonNode | None:
-        """The value at a dotted path; None where a step is missing or not an object."""
+        """Return the value at a dotted path; None if a step is missing or not an object."""
         node: JsonNode | None = self
         for name in path.split("."):
             member = None if node is None else node.get(name)
@@ -103,7 +103,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Reads a config file; what cannot be read as one JSON object ends in a LoadError."""
+    """Read a config file; raise LoadError if it is not one JSON object."""
     content = read_bytes(path, MAX_FILE)
     if b"\0" in content:
         raise LoadError(path, "is not a config file: it holds NUL bytes, JSON is plain UTF-8 text")
@@ -118,7 +118,7 @@ def read_document(path: Path) -> Document:
 
 
 def read_strictly(path: Path) -> Document:
-    """Reads a config file as the tools do: a comment or a stray comma is refused."""
+    """Read a config file as the tools do: a comment or a stray comma is refused."""
     document = read_document(path)
     for issue in document.issues:
         raise LoadError(path, f"line {issue.at.line}: {issue.sentence}; {issue.cure}")
@@ -151,7 +151,7 @@ class _Reader:
             self.issues.append(SyntaxIssue(self.place(spot), sentence, cure))
 
     def peek(self) -> str:
-        """The next character that means something; empty at the end."""
+        """Return the next character that is not skipped; empty at the end of the text."""
         while True:
             self.spot = self._after(_SPACE)
             comment = _COMMENT.match(self.text, self.spot)
@@ -238,7 +238,7 @@ class _Reader:
         return True
 
     def ended(self, opened: int) -> str:
-        """Says so when the text is over though a bracket is open."""
+        """Return an error if the text ends while a bracket is open, else ""."""
         if self.spot < len(self.text):
             return ""
         return f"the file ends inside the part that began on line {self.place(opened).line}"

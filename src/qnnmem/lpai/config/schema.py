@@ -43,7 +43,7 @@ class Key:
     default: str | int | bool | None = None
     values: tuple[str, ...] = ()  # the only texts allowed; empty for any
     high: int = UINT32  # of a whole number; the lowest is always 0
-    item: JsonKind | None = None  # what the entries of a list must be
+    item: JsonKind | None = None  # type of the entries of a list
     open: bool = False  # an object whose keys are not public
 
     @property
@@ -129,12 +129,12 @@ MEM_TYPE = "lpai_graph.execute.mem_type"
 
 
 def keys_of(section: str, kind: FileKind) -> dict[str, Key]:
-    """The keys that a section of a file may hold, by name."""
+    """Return the keys that a section of a file may hold, by name."""
     return {key.name: key for key in KEYS.get(kind, ()) if key.section == section}
 
 
 def file_of(key: Key) -> FileKind:
-    """The file that a key belongs to."""
+    """Return the kind of file that a key belongs to."""
     return FileKind.LPAI if key in LPAI_KEYS else FileKind.TOOL
 
 

@@ -1,7 +1,7 @@
-"""Config files into the settings of a run, and settings into a pair of files.
+"""Convert config files to the settings of a run, and settings to a pair of config files.
 
 Keys that are not known are ignored here, as the tools ignore them; `qnnmem lint` names them.
-A value that is not allowed is refused, but for `mem_type`: a run must see it to fail as it would
+A value that is not allowed is refused, except for `mem_type`: a run must fail on it as it would
 on the device.
 """
 
@@ -73,18 +73,18 @@ class GraphSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """Everything that `--config_file` tells a run."""
+    """All settings that a run takes from `--config_file`."""
 
     lpai: LpaiConfig = field(default_factory=LpaiConfig)
     context: ContextSettings = field(default_factory=ContextSettings)
     graphs: tuple[GraphSettings, ...] = ()
     shared_library: str | None = None
     file: Path | None = None
-    note: str = ""  # which file was read in place of the one that is named
+    note: str = ""  # says if another file was read in place of the named one
 
 
 def read_run_config(path: Path) -> RunConfig:
-    """Reads a tool file and the LPAI file it points to."""
+    """Read a tool file and the LPAI file it points to."""
     document = read_strictly(path)
     kind = classify(document.root)
     if kind is FileKind.LPAI:
@@ -110,7 +110,7 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def read_lpai_config(path: Path) -> LpaiConfig:
-    """Reads an LPAI file, or the one that a tool file points to."""
+    """Read an LPAI file, or the LPAI file that a tool file points to."""
     document = read_strictly(path)
     kind = classify(document.root)
     if kind is FileKind.TOOL:
@@ -127,7 +127,7 @@ def _what(kind: FileKind) -> str:
 
 
 def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
-    """The LPAI file of a tool file, with a note if it lies elsewhere; all defaults without one."""
+    """Return the LPAI file of a tool file (or defaults), and a note if it lies elsewhere."""
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig(), ""
@@ -192,7 +192,7 @@ def _settings(document: Document, section: str, form: type[_T]) -> _T:
 
 
 def _read(document: Document, path: str) -> Any:
-    """The allowed value at a path, or the default of its key."""
+    """Return the value at a path or its default; refuse a value that is not allowed."""
     steps = path.split(".")
     node: JsonNode | None = document.root
     for depth in range(1, len(steps) + 1):
@@ -227,7 +227,7 @@ class ConfigPair:
 
 
 def make_pair(config: LpaiConfig) -> ConfigPair:
-    """Writes settings down as the two files; settings that contradict each other are refused."""
+    """Return settings as texts of the two files; raise UsageError for contradictions."""
     refuse_contradictions(config)
     direct = config.target_env == "adsp"
     stem = "eaiParams_direct" if direct else "lpaiParams"
@@ -241,7 +241,7 @@ def make_pair(config: LpaiConfig) -> ConfigPair:
 
 
 def refuse_contradictions(config: LpaiConfig) -> None:
-    """Raises a UsageError for settings that `qnnmem lint` would complain about."""
+    """Raise UsageError for settings that `qnnmem lint` would report."""
     execute = config.execute
     ddr = Setting("mem_type", "ddr")
     if execute.mem_type == "tcm" and config.target_env != "adsp":
@@ -290,7 +290,7 @@ def _execute_values(execute: ExecuteSettings, target: str) -> dict[str, Any]:
 
 
 def run_command(config: LpaiConfig, tool_file: str) -> str:
-    """The command that runs a model with this tool file."""
+    """Return the command that runs a model with this tool file."""
     words = ["qnn-net-run", "--retrieve_context", "model.bin", "--backend", "libQnnLpai.so"]
     words += ["--input_list", "input_list.txt"]
     words += ["--direct_mode", "adsp"] if config.target_env == "adsp" else []

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 Files = Mapping[str, Path]
 Clock = Callable[[], float]
-Inputs = TypeVar("Inputs")  # what one inference gets
+Inputs = TypeVar("Inputs")  # the input files of one inference
 
 Progress = Callable[[str], None]
 LARGEST_BINARY = 16 << 30
@@ -75,11 +75,11 @@ class Job:
     native: frozenset[str]  # inputs whose files hold the tensor's own type
 
     def inputs(self, files: Files) -> list[memoryview]:
-        """What the files of one inference hold, as bytes of each tensor in the graph's order."""
+        """Return the bytes of each input of one inference, in the graph's order."""
         return [self._input(name, files[name]) for name in dict.fromkeys(self.compiled.inputs)]
 
     def outputs(self, content: bytes) -> dict[str, NDArray[Any]]:
-        """The bytes of each output, from those of all in the graph's order."""
+        """Return the bytes of each output by name, cut from the bytes of all outputs."""
         import numpy
 
         names = tuple(dict.fromkeys(self.compiled.outputs))
@@ -99,7 +99,7 @@ def make_jobs(
     options: RunOptions,
     warn: Line,
 ) -> list[Job]:
-    """Of the enabled graphs those with an input list; one belongs to each, None skips it."""
+    """Return a job for each enabled graph that has an input list; None skips a graph."""
     if len(graphs) != len(lists):
         raise UsageError(_wrong_count(graphs, len(lists)))
     natives = native_inputs(graphs, options)
@@ -119,7 +119,7 @@ def make_jobs(
 def native_inputs(
     graphs: Sequence[CompiledGraph], options: RunOptions
 ) -> Mapping[str, frozenset[str]]:
-    """By graph the inputs whose files hold the tensor's own type."""
+    """Return by graph the inputs whose files hold the tensor's own type."""
     if options.native_inputs:
         return {graph.name: frozenset(graph.inputs) for graph in graphs}
     return native_tensors(options.native_names, {graph.name: graph.inputs for graph in graphs})
@@ -128,7 +128,7 @@ def native_inputs(
 def chosen_graphs(
     graphs: Sequence[CompiledGraph], lists: Sequence[InputList | None]
 ) -> list[CompiledGraph]:
-    """The enabled graphs that run; all of them where the lists do not say which."""
+    """Return the graphs that have an input list; all graphs if the number of lists is wrong."""
     if len(graphs) != len(lists):
         return list(graphs)
     return [graph for graph, inputs in zip(graphs, lists, strict=True) if inputs is not None]
@@ -153,7 +153,7 @@ def _wrong_count(graphs: Sequence[CompiledGraph], lists: int) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the executions so far."""
+    """The results of the executions so far."""
 
     executions: int = 0
     completed: int = 0
@@ -166,7 +166,7 @@ def schedule(
     duration_s: float | None,
     clock: Clock = monotonic,
 ) -> Iterator[tuple[int, Inputs]]:
-    """Inferences by number: the list once, or again and again until the number or time is reached.
+    """Yield numbered inferences: the list once, or repeated up to a number or a time.
 
     At least one inference runs, however short the time.
     """
@@ -191,13 +191,13 @@ class Loop:
         self.tally = Tally()
 
     def one_by_one(self, inferences: Iterator[tuple[int, Files]]) -> None:
-        """Each inference waits for the one before."""
+        """Execute each inference after the one before has finished."""
         for number, files in inferences:
             inputs = self._job.inputs(files)
             self._finish(number, self._device.execute(self._job.compiled.name, inputs))
 
     def queued(self, inferences: Iterator[tuple[int, Files]], sets: int) -> None:
-        """Inferences wait in the queue, as many as there are sets of buffers."""
+        """Queue as many inferences as there are sets of buffers."""
         free = deque(range(sets))
         waiting: deque[tuple[int, int]] = deque()
         graph = self._job.compiled.name
@@ -213,7 +213,7 @@ class Loop:
             try:
                 inputs = self._job.inputs(files)
             except QnnMemError:
-                while waiting:  # what was asked for before has its result all the same
+                while waiting:  # inferences queued earlier still deliver their results
                     take()
                 raise
             slot = free.popleft()
@@ -234,7 +234,7 @@ class Loop:
         self._progress(self.tally)
 
     def _raise(self, code: int) -> None:
-        """An execution in the queue failed: its code came here, its reason is in the record."""
+        """Raise the error of a queued execution; its reason is the last finding."""
         findings = self._device.findings
         raise qnn_error(code, findings[-1] if findings else finding("B1", "an execution failed"))
 
@@ -254,13 +254,13 @@ class FileCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What came of a run."""
+    """The result of a run."""
 
     failure: QnnError | TcmFatal | None
     findings: tuple[Finding, ...]
     tally: Tally
-    tcm: TcmAccount | None = None  # where the run failed for lack of TCM
-    cure: Words = ""  # where a limit ended the run
+    tcm: TcmAccount | None = None  # set if the run failed for lack of TCM
+    cure: Words = ""  # set if a limit ended the run
     files: FileCount = field(default_factory=FileCount)
 
     @property
@@ -280,7 +280,7 @@ def net_run(
     progress: Progress | None = None,
     limits: RunLimits | None = None,
 ) -> RunReport:
-    """Runs a binary as qnn-net-run would; results are files, everything else is printed."""
+    """Run a binary as qnn-net-run would; results are files, everything else is printed."""
     with folder_for_output(options.output_dir):
         run = _Run(options, console, progress or (lambda _text: None))
         return run.go(limits or RunLimits())
@@ -342,7 +342,7 @@ class _Run:
         return report
 
     def _use(self, device: DeviceChild) -> QnnError | None:
-        """Everything that the device does, and why it failed."""
+        """Set the device up, execute and close it; return the first failure."""
         failure: QnnError | None = None
         try:
             self._set_up(device)
@@ -411,7 +411,7 @@ class _Run:
         self._announce()
 
     def _sets(self, job: Job) -> int:
-        """Sets of buffers: several only where executions wait in a queue, in DDR."""
+        """Return the number of buffer sets: above one only for asynchronous runs in DDR."""
         if not self._options.asynchronous or self._mem_type == "tcm":
             return 1
         depth = 0 if self._config is None else self._config.context.async_execute_queue_depth
@@ -478,7 +478,7 @@ class _Run:
         return self._tcm_account() if short else None
 
     def _tcm_account(self) -> TcmAccount | None:
-        """The account of the TCM pool, where the binary can be read at all."""
+        """Return the account of the TCM pool; None if the binary cannot be read."""
         try:
             context = unpack(map_file(self._options.retrieve_context))
         except (QnnError, LoadError):
@@ -496,6 +496,6 @@ class _Run:
 
 
 def _others(device: DeviceChild, failure: QnnError | None) -> tuple[Finding, ...]:
-    """Broken rules other than the one that made the run fail."""
+    """Return the broken rules other than the one that made the run fail."""
     failed = None if failure is None else failure.finding
     return tuple(found for found in device.findings if found is not failed)

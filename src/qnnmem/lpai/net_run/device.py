@@ -1,6 +1,6 @@
 """The device of a run: backend, context, buffers, executions. Of all files it reads the binary.
 
-It is the program of a child process: whatever an untrusted binary does, it does there. First comes
+It runs in a child process, so an untrusted binary cannot harm the parent. First comes
 `Start`, answered by `Ready`. Then each `DeviceCall` names a method of `Device`; the payload has the
 inputs of an execution. The child sends any number of `DeviceLogLine`, then one `DeviceAnswer` with
 the result, new findings and times, and the outputs of an execution.
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 Inputs = Sequence[memoryview]  # the bytes of each input, in the graph's order
-_CHECKED_FIRST = 64 << 20  # a larger file is checked where it lies before it is read
+_CHECKED_FIRST = 64 << 20  # a larger file is checked on disk before it is read
 _HEAD_BYTES = 4096
 
 _LARGEST_FRAME = 16 << 30
@@ -92,14 +92,14 @@ class IoBuffers:
     fd: int | None = None
 
     def close(self) -> None:
-        """Lets go of the file descriptor, once the context is freed."""
+        """Close the file descriptor after the context was freed."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
 
 def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> IoBuffers:
-    """Buffers in one file descriptor, registered with the context: nothing is copied."""
+    """Return buffers in one file descriptor, registered with the context: nothing is copied."""
     inputs, outputs = io_tensors(graph)
     tensors = (*inputs, *outputs)
     sizes = [graph.model.tensors[tensor.name].nbytes for tensor in tensors]
@@ -129,7 +129,7 @@ def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> 
 
 
 def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
-    """Places one after the other, and the room for all of them."""
+    """Return consecutive offsets and the total size."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -138,7 +138,7 @@ def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
 
 
 def _memory_fd(size: int) -> int:
-    """A file descriptor of `size` bytes that has no name."""
+    """Return a file descriptor of `size` bytes without a name."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("qnnmem-io")
     else:  # pragma: no cover - systems other than Linux
@@ -178,7 +178,7 @@ class Counted(NamedTuple):
 
 
 class Device:
-    """A simulated device with one binary; `limited` says that this process is a limited child."""
+    """A simulated device with one binary; `limited` is true in a limited child process."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class Device:
             buffers.append(self._io(context, extensions, compiled))
 
     def _io(self, context: Context, extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
-        """Buffers for one execution, registered with the context where they are shared."""
+        """Return buffers for one execution, registered with the context if they are shared."""
         if self._settings.shared is not None:
             with self._times.timed("QnnMem_register"):
                 return shared_io(context, graph, self._settings.shared)
@@ -260,7 +260,7 @@ class Device:
                 handle.set_config([*configs, None])
 
     def _one_scratch(self) -> HeapBuffer | None:
-        """One scratch for all graphs that run, where that is wanted."""
+        """Return one scratch for all graphs that run, if the options ask for it."""
         context, extensions = self._made()
         if self._settings.one_scratch and self._scratch is None:
             running = enabled_graphs(context.compiled, self._settings.config)
@@ -291,7 +291,7 @@ class Device:
         return self._executed(self._buffers[graph][slot], self._codes.get())
 
     def counted(self, graph: str) -> Counted:
-        """What a graph did so far."""
+        """Return what a graph did so far."""
         counters = self._graphs[graph].counters
         return Counted(counters.executions, counters.copied_bytes)
 
@@ -343,7 +343,7 @@ class Device:
 
 
 def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
-    """The binary in memory of the run's type, or mapped where that is asked for."""
+    """Load the binary into memory of the run's type, or map it if the options say so."""
     path, size = settings.binary, settings.size
     if settings.use_mmap and extensions.mem_type is MemType.DDR:
         return map_file(path)
@@ -359,13 +359,13 @@ def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
 
 
 def enabled_graphs(context: CompiledContext, config: RunConfig | None) -> list[CompiledGraph]:
-    """The graphs of a binary that the config does not leave out."""
+    """Return the graphs of a binary that the config enables."""
     names = None if config is None else config.context.enable_graphs
     return [graph for graph in context.graphs if names is None or graph.name in names]
 
 
 def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
-    """Parts of these sizes, one after the other."""
+    """Yield parts of these sizes, one after the other."""
     at, whole = 0, memoryview(content)
     for size in sizes:
         yield whole[at : at + size]
@@ -380,7 +380,7 @@ class Start(WireMessage, frozen=True):
 
 
 class Ready(WireMessage, frozen=True):
-    """The libraries are imported; now the time of calls counts."""
+    """The libraries are imported; from now on the time of calls counts."""
 
 
 class DeviceCall(WireMessage, frozen=True):
@@ -410,7 +410,7 @@ class DeviceLogLine(WireMessage, frozen=True):
 
 
 class DeviceAnswer(WireMessage, frozen=True):
-    """What a call did."""
+    """The result of a call."""
 
     findings: list[Finding]
     times: list[tuple[str, int]]
@@ -436,7 +436,7 @@ class _Server:
         self._device = Device(settings, self._times, self._log, limited=True)
 
     def answer(self, request: DeviceCall, payload: bytes) -> None:
-        """Make a call and send what came of it."""
+        """Make a call and send its result."""
         arguments = [value for value in (request.graph, request.number) if value is not None]
         inputs = [] if request.sizes is None else [list(cut(payload, request.sizes))]
         result = failure = None
@@ -460,7 +460,7 @@ class _Server:
 
 
 def _failure(exc: Exception) -> DeviceFailure:
-    """An error as plain values."""
+    """Return an exception as plain values."""
     if isinstance(exc, QnnError):
         return DeviceFailure("qnn", code=exc.code, finding=exc.finding)
     if isinstance(exc, TcmFatal):

@@ -51,14 +51,14 @@ _LARGEST_ANSWER = 64 << 20  # beside outputs: log lines, findings, times
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """What a program may take."""
+    """Limits of a program: time and memory."""
 
     time_s: float = TIME_LIMIT_S  # for the binary to load, and for each execution
     memory: int | None = None  # address space in bytes; None: three quarters of the machine
 
 
 class DeviceChild(ChildProcess):
-    """`Device` by its methods; one that does not answer has failed as a program fails."""
+    """Proxy for `Device`; a device that does not answer counts as a failed program."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class DeviceChild(ChildProcess):
         return self._executed(graph, self._call("take", graph, slot))
 
     def counted(self, graph: str) -> Counted:
-        """What a graph did so far."""
+        """Return what a graph did so far."""
         counted = self._call("counted", graph)[0].counted
         return self._lose("counted") if counted is None else counted
 
@@ -129,7 +129,7 @@ class DeviceChild(ChildProcess):
             self._call("close")
 
     def _await_start(self) -> None:
-        """Python and its libraries take a while on a busy machine, for which no program can."""
+        """Wait for Python and its libraries to load; a program is not charged for this time."""
         if self._timed(_START_S, lambda: self.receive(Ready)) is None:
             self._lose("create")
 
@@ -142,7 +142,7 @@ class DeviceChild(ChildProcess):
     ) -> Frame[DeviceAnswer]:
         sizes = None if inputs is None else [content.nbytes for content in inputs]
         payload = b"".join(inputs or ())
-        # An answer is no larger than what is asked for can be.
+        # No answer is larger than the requested data can be.
         most = _LARGEST_ANSWER + self._output_bytes.get(graph or "", 0)
 
         def answer() -> Frame[DeviceAnswer] | None:
@@ -170,7 +170,7 @@ class DeviceChild(ChildProcess):
             self.deadline = whole
 
     def _note(self, method: str, answer: DeviceAnswer) -> None:
-        """Take over findings and times, and raise what the device raised."""
+        """Store findings and times, and raise the error of the device again, if any."""
         self.findings += answer.findings
         for name, duration in answer.times:
             self._times.add(name, duration)
@@ -199,7 +199,7 @@ class DeviceChild(ChildProcess):
         return Executed(code, outputs)
 
     def _lose(self, call: str) -> NoReturn:
-        """The device is gone: fail as a program fails that cannot run."""
+        """Fail as if the program could not run: the device process is gone."""
         self._lost = True
         if self.expired:
             what = f"the program did not finish within {self._limits.time_s:g} s"
@@ -210,7 +210,7 @@ class DeviceChild(ChildProcess):
         code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
             code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"
-        # The rule's own cure is for damaged files; this one's is ours to say.
+        # The rule's own cure is about damaged files, so another one is given here.
         error = qnn_error(code, replace(finding("B1", what, call=noticed), cure=""))
         self.findings.append(error.finding)
         self._log(LogLevel.ERROR, str(error))

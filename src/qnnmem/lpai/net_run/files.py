@@ -7,9 +7,9 @@ An input list has one line for each inference:
     a first line that begins with `#`, then one that begins with `%`, are headers and do not count
     names count only if all entries of the first line have one; that line fixes the order for all
 
-Inputs that nobody has to write come from random numbers, or from `.npy` and `.npz` files. They lie
-where the results will: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
-where there are several. They are those that qnn-net-run would read, and appear all or none.
+Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written
+beside the results: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
+where there are several. qnn-net-run reads the same files. Either all of them are written or none.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class InputList:
 
     @classmethod
     def read(cls, file: Path) -> InputList:
-        """Reads a list; headers and empty lines are gone."""
+        """Read a list; headers and empty lines are dropped."""
         _check_readable(file, MAX_LIST_BYTES)
         text = os.fsdecode(read_head(file, MAX_LIST_BYTES + 1))
         lines = [line for line in text.split("\n") if line.strip()]
@@ -86,7 +86,7 @@ class InputList:
         return cls(file, tuple(lines))
 
     def assigned(self, inputs: Sequence[str], warn: Line) -> InputFiles:
-        """For each inference the file of each input; every line is looked at before the first."""
+        """Return the file of each input for every inference; all lines are checked first."""
         order = self._order(inputs) if self.lines else []
         if self.lines and self.lines[0].endswith("\r"):
             warn(
@@ -101,7 +101,7 @@ class InputList:
         return InputFiles(self, order)
 
     def entries(self, number: int, count: int | None = None) -> list[InputEntry]:
-        """Entries of a line, `count` of them where that is given."""
+        """Return the entries of a line; with `count` there must be that many."""
         line = self.lines[number].removesuffix("\r").removesuffix(" ")
         entries = [_entry(text) for text in line.split(" ")]
         if not all(entry.path for entry in entries):
@@ -111,7 +111,7 @@ class InputList:
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
-        """Inputs in the order of the entries: that of the first line's names, else the graph's."""
+        """Return input names in entry order: from the names in the first line, else the graph's."""
         entries = self.entries(0)
         if not all(entry.name for entry in entries):
             return list(inputs)
@@ -134,7 +134,7 @@ class InputList:
     def _warn_of_order(
         self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
     ) -> bool:
-        """Whether a line names its files in another order than it is read, which is then said."""
+        """Warn if a line names its files in another order than they are read; return whether."""
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
@@ -151,7 +151,7 @@ class InputList:
 
 
 class InputFiles(Sequence[Mapping[str, Path]]):
-    """For each inference the file of each input; lines are taken apart when they are asked for."""
+    """The file of each input for every inference; a line is parsed when it is accessed."""
 
     def __init__(self, inputs: InputList, order: Sequence[str]) -> None:
         self._inputs, self._order = inputs, order
@@ -164,7 +164,7 @@ class InputFiles(Sequence[Mapping[str, Path]]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[Mapping[str, Path]]: ...
     def __getitem__(self, number: int | slice) -> Mapping[str, Path] | Sequence[Mapping[str, Path]]:
-        """One inference, or several."""
+        """Return the files of one inference, or of several."""
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         entries = self._inputs.entries(number, len(self._order))
@@ -172,7 +172,7 @@ class InputFiles(Sequence[Mapping[str, Path]]):
 
 
 def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool) -> NDArray[Any]:
-    """What an input file holds, as bytes of the tensor; files are float32 unless `native`."""
+    """Read an input file as bytes of the tensor; files are float32 unless `native`."""
     import numpy
 
     elements = 1
@@ -203,20 +203,20 @@ def is_convertible(tensor: Tensor) -> bool:
 
 
 def sanitized(name: str) -> str:
-    """A name of word characters: runs of others become `_`, and it does not begin with a digit."""
+    """Return a name of word characters: other runs become `_`; it does not begin with a digit."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII)
     return word if re.match(r"[A-Za-z_]", word) else f"_{word}"
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """The tensor meant by a name in a list or option, which may be raw or sanitised."""
+    """Return the tensor that a raw or sanitised name in a list or option means."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
 
 
 def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Inputs by graph that `--native_input_tensor_names` means.
+    """Return by graph the inputs that `--native_input_tensor_names` names.
 
     The text is `graph:tensor,tensor;graph:tensor`; without a graph the names are looked for in all.
     """
@@ -237,7 +237,7 @@ def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, fro
 
 
 def _of_graph(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
-    """Graphs that a group is about, and its names."""
+    """Return the graphs that a group is about, and its names."""
     graph, colon, names = group.partition(":")
     if colon:
         meant = matching(graph, list(graphs))
@@ -269,7 +269,7 @@ def _counted(inputs: int) -> str:
 
 
 def _check_readable(path: Path, limit: int | None = None) -> int:
-    """Bytes of an ordinary file; never blocks."""
+    """Return the size of an ordinary file; never blocks."""
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -293,7 +293,7 @@ def _shown(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """Which files are written for an output."""
+    """The files that are written for an output."""
 
     as_float: bool = True
     native: bool = False
@@ -308,7 +308,7 @@ class OutputTree:
         _make(folder)
 
     def graph_folder(self, stem: str | None) -> Path:
-        """Where the results of a graph go; where only one runs, it has no folder of its own."""
+        """Return the folder for a graph's results; a single graph has no folder of its own."""
         if stem is None:
             return self.folder
         _make(self.folder / stem)
@@ -326,7 +326,7 @@ class OutputTree:
             return
 
     def write_text(self, name: str, text: str) -> None:
-        """A file beside the results."""
+        """Write a file beside the results."""
         write_whole(self.folder / name, text.encode("utf-8", "backslashreplace"))
         self.beside += 1
 
@@ -344,7 +344,7 @@ class ResultWriter:
             self._check_types()
 
     def write(self, number: int, outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Files of one inference; `outputs` are the bytes of each tensor."""
+        """Write the files of one inference; `outputs` are the bytes of each tensor."""
         if self._keep is not None and self.written >= self._keep:
             return
         folder = self._folder / f"Result_{number}"
@@ -373,7 +373,7 @@ class ResultWriter:
 
 
 def file_stems(names: Iterable[str]) -> dict[str, str]:
-    """A file name without ending for each tensor, different for all of them."""
+    """Return a distinct file name without suffix for each tensor."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
@@ -441,7 +441,7 @@ def make_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _GraphInputs:
-    """The inferences of one graph; arrays are made when they are asked for."""
+    """The inferences of one graph; arrays are made on access."""
 
     graph: CompiledGraph
     count: int
@@ -454,10 +454,10 @@ class _GraphInputs:
         return self.count * sum(_file_bytes(self.graph, n, self.native) for n in self.graph.inputs)
 
     def files(self, folder: Path) -> tuple[InputList, dict[Path, Callable[[], bytes]]]:
-        """The list, and what goes into each file: those that it names, and its own."""
+        """Return the input list and the content of each file, the list file included."""
         stems = file_stems(self.graph.inputs)
         words = [sanitized(name) for name in stems]
-        # A list that names its tensors is easier to read; names that are one as words cannot be.
+        # Names make a list easier to read; tensors with equal sanitised names need a plain list.
         named = [f"{word}:=" if len(set(words)) == len(words) else "" for word in words]
         _check_listable(folder, named=bool(named[0]))
         contents: dict[Path, Callable[[], bytes]] = {}
@@ -472,7 +472,7 @@ class _GraphInputs:
         return listed, contents
 
     def _content(self, number: int, name: str) -> bytes:
-        """The bytes of one input in one inference, as its file holds them."""
+        """Return the file content of one input in one inference."""
         values = self.arrays(number)[name]
         if name in self.native:
             return bytes(values.tobytes())
@@ -524,7 +524,7 @@ def _inputs_of_graph(
 
 
 def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
-    """What an array of an input holds: real numbers for a quantized one, unless it is native."""
+    """Return what an array for an input holds: float32 if quantized and not native."""
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(
@@ -536,7 +536,7 @@ def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
 
 
 def _random(graph: CompiledGraph, wanted: Sequence[Input], seed: int, number: int) -> Arrays:
-    """Made-up arrays; every value that a quantized input can store is equally likely."""
+    """Return random arrays; every value that a quantized input can store is equally likely."""
     import numpy
 
     found = random_sample(wanted, seed, number)

@@ -25,7 +25,7 @@ _WORDS = {LogLevel.WARN: "WARNING"}
 # The reason behind a code goes to the stream of explanations; the log of a device has the code.
 _CODE_AND_REASON = re.compile(r"(\w+ \([0-9]+\))(?: \[\w+\])?: ")
 
-# Single calls that are listed; an endless run must not fill memory with its own measurements.
+# Limit on listed single calls: an endless run must not fill memory with its measurements.
 _MAX_LISTED = 10_000
 
 
@@ -38,32 +38,32 @@ class Console:
         self._start = monotonic()
 
     def say(self, text: str) -> None:
-        """A line of the tool itself, whatever the level."""
+        """Print a line of the tool itself at any level."""
         self._out(text)
 
     def log(self, level: LogLevel, text: str) -> None:
-        """A line of the log, if its level is wanted."""
+        """Print a log line if its level is enabled."""
         if level <= self.level:
             elapsed_ms = (monotonic() - self._start) * 1000
             self._out(f"{elapsed_ms:.1f}ms [{_WORDS.get(level, level.name)}] {text}")
 
     def backend_log(self, level: LogLevel, text: str) -> None:
-        """A line of the backend's log: an error shows its code, the reason is explained later."""
+        """Log a line of the backend; an error shows its code, the reason is explained later."""
         if level is LogLevel.INFO and self.level < LogLevel.DEBUG:
             return  # the documentation ties the lines of the TCM pool to --log_level debug
         match = _CODE_AND_REASON.match(text) if level is LogLevel.ERROR else None
         self.log(level, match[1] if match else text)
 
     def warn(self, sentence: str) -> None:
-        """Something the user should know that changes no result."""
+        """Print a warning that changes no result."""
         self._err(f"warning: {sentence}")
 
     def note(self, text: str) -> None:
-        """A line of explanation."""
+        """Print a line of explanation."""
         self._err(text)
 
     def explain(self, found: Finding) -> None:
-        """A broken rule: its id, what happened, what to do."""
+        """Print a broken rule: its id, what happened, what to do."""
         cure = f"; {found.cure}" if found.cure else ""
         self._err(f"[{found.rule}] {found.sentence}{cure}")
 
@@ -88,7 +88,7 @@ class ApiTimes:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Measures the block as one call of `name`."""
+        """Measure the block as one call of `name`."""
         start = perf_counter_ns()
         try:
             yield
@@ -96,7 +96,7 @@ class ApiTimes:
             self.add(name, perf_counter_ns() - start)
 
     def report(self, producer: str) -> str:
-        """All of it as text, the shortest unit being a microsecond."""
+        """Return all times in microseconds as text."""
         lines = [f"# {producer}: time per API call in microseconds; this format is its own"]
         lines.append(
             f"{'api':<32} {'calls':>8} {'total':>12} {'average':>10} {'min':>10} {'max':>10}"

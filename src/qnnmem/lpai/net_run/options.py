@@ -1,4 +1,4 @@
-"""What a run is asked to do: options, the platform they make, and configs for QNN."""
+"""Options of a run, the platform they select, and the configs they give to QNN."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qnnmem.qnn.enums import (
 )
 from qnnmem.text import quote
 
-SKIP = "__"  # in place of an input list: this graph is not executed
+SKIP = "__"  # instead of an input list: this graph is not executed
 LIBRARY = "libQnnLpai.so"
 
 _LPAI = re.compile(r"(?:lib)?qnnlpai", re.IGNORECASE)
@@ -34,7 +34,7 @@ _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class RandomInputs:
-    """So many inferences of every graph on random numbers, which depend on the seed alone."""
+    """A number of inferences of every graph on random inputs, which depend on the seed alone."""
 
     count: int
     seed: int = 0
@@ -79,7 +79,7 @@ class RunOptions:
 
 
 def check_backend(library: str) -> None:
-    """Refuses a backend library that is not LPAI's; the file itself need not be there."""
+    """Refuse a backend library that is not LPAI's; the file itself need not exist."""
     name = re.split(r"[/\\]", library)[-1]
     if _LPAI.match(name):
         return
@@ -89,7 +89,7 @@ def check_backend(library: str) -> None:
 
 
 def platform(options: RunOptions, config: RunConfig | None, warn: Line) -> Profile:
-    """The platform of a run: caller of QNN, hardware, alignment."""
+    """Return the platform of a run: caller of QNN, hardware, alignment."""
     version = options.hw_version
     if version is None and config is not None and config.lpai.file is not None:
         version = config.lpai.hw_version
@@ -117,7 +117,7 @@ def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
 
 
 def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]:
-    """Configs for `QnnContext_createFromBinary`."""
+    """Return configs for `QnnContext_createFromBinary`."""
     found: list[Config] = []
     if config is not None:
         settings = config.context
@@ -138,7 +138,7 @@ def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]
 
 
 def graph_configs(config: RunConfig | None, name: str) -> list[Config]:
-    """Configs for `QnnGraph_setConfig`: performance, cores and priority."""
+    """Return configs for `QnnGraph_setConfig`: performance, cores and priority."""
     if config is None:
         return []
     found = [

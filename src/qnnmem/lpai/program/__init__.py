@@ -2,13 +2,13 @@
 
     for each op in planned order
         its nodes follow; a node that an earlier op took as well is repeated under other names,
-        so that each op reads just what the plan says it reads
+        so that each op reads exactly the tensors in its plan
     constants leave the graph; small ones come back when a session is opened, large ones are lent
     constants computed from constants are computed now, by onnxruntime in a child process: a few
     nodes can ask for any amount of time and memory
 
 onnxruntime may treat stored constants specially (pre-packing), and bits must not change by that:
-what was computed by nodes in the model is handed to the program as an input, not as a constant.
+values that nodes of the model computed are passed to the program as inputs, not as constants.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # ONNX's names for element types, where they differ from ours in more than case.
 _ELEMENT = {"float32": "FLOAT", "float64": "DOUBLE", "float8": "FLOAT8E4M3FN"}
-# How a Constant node may spell its value, and the type of numbers that means.
+# Attributes that may hold the value of a Constant node, and their number types.
 _LITERALS = {
     "value": "",
     **dict.fromkeys(("value_float", "value_floats"), "f4"),
@@ -48,7 +48,7 @@ INLINE_BYTES = 1024
 # LPAI has megabytes; weights in other files could be of any size, holes included.
 MAX_CONSTANTS = 2 << 30
 TIME_LIMIT_S = 60.0
-# How the nodes of a program are called: onnxruntime's profile then tells their order.
+# Prefix of node names in a program: onnxruntime's profile then shows their order.
 NODE_PREFIX = "node:"
 
 
@@ -60,14 +60,14 @@ class Form(NamedTuple):
 
 
 def bytes_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Bytes of an array in C order, so that comparing them treats NaN like any other value."""
+    """Return an array's bytes in C order, so that comparing them treats NaN like any value."""
     import numpy
 
     return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
 
 
 def element_of(dtype: DType) -> int:
-    """ONNX's number for an element type."""
+    """Return ONNX's number for an element type."""
     import onnx
 
     word = _ELEMENT.get(dtype.value, dtype.value.upper())
@@ -113,7 +113,7 @@ class ProgramSource:
         return {info.name: info.type.tensor_type for info in infos}
 
     def embedded(self, name: str) -> onnx.TensorProto:
-        """A constant of the file as a tensor that carries its bytes."""
+        """Return a constant of the file as a tensor that embeds its bytes."""
         import onnx
 
         tensor = onnx.TensorProto()
@@ -130,14 +130,14 @@ class ProgramSource:
         return Path(self.folder or "", self.model.name)
 
     def stored_size(self, name: str) -> int:
-        """Bytes of a constant of the file, which need not be read for that."""
+        """Return the size of a constant in the file without reading it."""
         if name in self.initializers:
             tensor = self.initializers[name]
             return 0 if tensor.data_type == STRING else stored_bytes(tensor)
         return int(self.literals[name].ByteSize())
 
     def value(self, name: str) -> NDArray[Any] | None:
-        """Bytes of a constant of the file; None for types numpy has no name for."""
+        """Return the value of a constant in the file; None if numpy lacks its type."""
         from onnx import helper, numpy_helper
 
         tensor = self.embedded(name)
@@ -147,7 +147,7 @@ class ProgramSource:
         return found
 
     def _literal(self, name: str) -> onnx.TensorProto:
-        """Value of a Constant node, however its attribute spells it."""
+        """Return the value of a Constant node in any of its attribute forms."""
         import numpy
         from onnx import helper, numpy_helper
 
@@ -165,7 +165,7 @@ class ProgramSource:
         return name in self.initializers or name in self.literals
 
     def computed_up_front(self) -> Iterator[str]:
-        """Constants that take running some nodes, and those that are results of the model."""
+        """Yield constants that nodes must compute, and constants that the model outputs."""
         for op in self.model.ops:
             if not op.inputs:
                 yield from op.outputs
@@ -176,14 +176,14 @@ class ProgramSource:
         yield from (name for name in self.model.outputs if name in self.fixed)
 
     def nodes(self, op: Op) -> list[onnx.NodeProto]:
-        """Nodes that an op stands for."""
+        """Return the nodes that an op stands for."""
         count = len(self.proto.graph.node)
         if not op.sources or not all(0 <= at < count for at in op.sources):
             raise UsageError(f"op {op.name[:80]!r} does not say which nodes it stands for")
         return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
 
     def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
-        """How a value is declared to onnxruntime."""
+        """Return how a value is declared to onnxruntime."""
         from onnx import helper
 
         if name in constants:
@@ -221,7 +221,7 @@ class ProgramSource:
         return part
 
     def compute(self, names: Iterable[str], time_limit_s: float) -> dict[str, NDArray[Any]]:
-        """Values of constants, by running the nodes that make them."""
+        """Return the values of constants by running the nodes that make them."""
         from onnx import helper, numpy_helper
 
         from qnnmem.loader.onnx.trial import TrialChild
@@ -233,7 +233,7 @@ class ProgramSource:
         nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
         reads = dict.fromkeys((*outside_reads(nodes), *names))
         made = {name for node in nodes for name in node.output}
-        # What is left are tensors whose shape is asked for: any values of that shape will do.
+        # The remaining tensors only provide their shape: any values of that shape will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
         feeds = [
             TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
@@ -257,7 +257,7 @@ class ProgramSource:
         return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
-        """Positions of the nodes that constants come from, beyond what a sub-model embeds."""
+        """Return positions of the nodes that compute constants which a sub-model does not embed."""
         found: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:
@@ -272,7 +272,7 @@ class ProgramSource:
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Names a node reads, those its bodies take from outside included."""
+    """Yield the names a node reads, including those its bodies take from outside."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -284,7 +284,7 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
-    """Names that nodes read before any of them makes it, in order and once each."""
+    """Return names that nodes read before any node makes them, in order and without repeats."""
     made: set[str] = set()
     reads: dict[str, None] = {}
     for node in nodes:
@@ -308,7 +308,7 @@ class Program:
     quants: Mapping[str, Quant]
 
     def constant_bytes(self) -> bytes:
-        """All constants at their offsets, from the first on."""
+        """Return all constants at their offsets, starting with the first."""
         start = min((c.offset for c in self.constants), default=Offset(0))
         block = bytearray()
         for constant in self.constants:
@@ -324,7 +324,7 @@ def arrange(
     start: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Program:
-    """Program of `model`, whose ops point into `proto`; constants are laid out from `start` on.
+    """Return the program of `model`; its ops index `proto`, its constants begin at `start`.
 
     The time limit is for constants that have to be computed, which a child process does.
     """
@@ -367,7 +367,7 @@ class _Arrangement:
         return Program(model, proto, tuple(self._constants), self._values, known)
 
     def _declare(self, graph: onnx.GraphProto) -> None:
-        """State what the program reads from outside and what the model gives."""
+        """Declare the inputs that the program reads and the outputs of the model."""
         from onnx import helper
 
         model = self._source.model
@@ -454,7 +454,7 @@ class _Arrangement:
 def find_quants(
     proto: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]
 ) -> dict[str, Quant]:
-    """What integers stand for, where a quantize or dequantize node or the file's notes say it."""
+    """Return scales and zero points from quantize and dequantize nodes or the file's notes."""
     return {**dict(_node_quants(proto, initializers)), **encodings(proto)}
 
 
@@ -471,7 +471,7 @@ def _node_quants(
 
 
 def _scalar(tensor: onnx.TensorProto | None) -> float | int | None:
-    """The one number a tensor holds; None for several, as in per-channel scales."""
+    """Return the one number a tensor holds; None for several, as in per-channel scales."""
     from onnx import numpy_helper
 
     if tensor is None or tensor.data_location or any(dim != 1 for dim in tensor.dims):

@@ -5,7 +5,7 @@ A binary is one file, and its program reads no other. ONNX has many places that 
 versions will have more: so every message is walked, and a field that is not listed is refused.
 
     fields a program needs                kept, and walked
-    notes of people and tools             dropped: nothing after this sees them
+    notes of people and tools             dropped before any other code sees them
     a single value that is its default    as if it were absent
     anything else                         refused
 """
@@ -113,7 +113,7 @@ def check_contents(program: onnx.ModelProto) -> None:
 
 
 def _check(message: Any) -> None:
-    """Walk one message; how deep they nest was bounded before they were unpacked."""
+    """Check one message and those inside; nesting depth was limited before unpacking."""
     ask_deadline()
     kind = message.DESCRIPTOR.full_name
     needed, notes = _NEEDED.get(kind, _NOTHING), _NOTES.get(kind, _NOTHING)
@@ -147,7 +147,7 @@ def _messages(field: Any, value: Any) -> Iterable[Any]:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a field for text holds text; some versions of protobuf hand out other bytes too."""
+    """Return whether a text field holds text; some protobuf versions also give other bytes."""
     values = (value,) if isinstance(value, str | bytes) else value
     return all(isinstance(item, str) for item in values)
 
@@ -168,7 +168,7 @@ def _check_operator(node: onnx.NodeProto) -> None:
 
 @cache
 def _operators() -> dict[str, frozenset[str]]:
-    """Operators that may be used, by domain."""
+    """Return the operators that may be used, by domain."""
     import onnx
 
     found: dict[str, set[str]] = {domain: set() for domain in _STANDARD_DOMAINS}
@@ -182,7 +182,7 @@ def _operators() -> dict[str, frozenset[str]]:
 
 
 def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Operators that nothing public names for LPAI, and how often; given by kind and domain."""
+    """Count by kind the operators that no public source names for LPAI."""
     found: dict[str, int] = {}
     for kind, domain in nodes:
         plain = kind.removeprefix("QLinear")  # the quantized form of an operator

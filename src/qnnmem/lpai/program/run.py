@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _LOCATION = "constants"  # external data must name a file; the bytes come from memory
 _UNUSED_ADDRESS = 64  # an address that is never read or written
 _CHECK_TIME_LIMIT_S = 120.0
-_OUT_OF_MEMORY = ("alloc", "arena")  # in onnxruntime's words
+_OUT_OF_MEMORY = ("alloc", "arena")  # onnxruntime's names
 _Input = tuple[str, int, tuple[int, ...]]  # name, ONNX element type, shape
 
 
@@ -60,7 +60,7 @@ class Parts:
         return {tensor.name: tensor for tensor in self.proto.graph.initializer}
 
     def check(self) -> None:
-        """Every op reads and writes what the plan believes, else lifetimes would be wrong."""
+        """Raise ProgramError unless every op reads and writes the tensors in the plan."""
         known = {*self.inline, *(constant.name for constant in self.graph.constants)}
         fixed = set(self.graph.model.constants)
         self._check_windows()
@@ -94,7 +94,7 @@ class Parts:
         ]
 
     def _check_windows(self) -> None:
-        """Every window is filled by an op and emptied by an input that has a value."""
+        """Raise ProgramError unless an op fills each window and its reset input has a value."""
         made = {name for names in self.made for name in names}
         for window in self.graph.windows:
             reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
@@ -104,7 +104,7 @@ class Parts:
                 )
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
-        """Model of the ops from `first` to before `last`; `whole` puts all constants inside."""
+        """Return a model of the ops from `first` up to `last`; `whole` embeds all constants."""
         import onnx
         from onnx import helper
 
@@ -131,7 +131,7 @@ class Parts:
         return part
 
     def form(self, name: str) -> tuple[int, tuple[int, ...]]:
-        """ONNX element type and shape of a value that is bound."""
+        """Return ONNX element type and shape of a bound value."""
         tensor: Tensor | None = self.graph.model.tensors.get(name)
         if name in self.values and name not in self.stored:
             constant = next(c for c in self.graph.constants if c.name == name)
@@ -173,7 +173,7 @@ class Parts:
         return tensor
 
     def lent(self, model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
-        """Constants whose bytes onnxruntime takes from the binary."""
+        """Return constants whose bytes onnxruntime reads from the binary."""
         return {t.name: self.values[t.name] for t in model.graph.initializer if t.external_data}
 
 
@@ -224,7 +224,7 @@ class Stage:
             raise ProgramError(f"execution failed: {sentence(exc)}") from exc
 
     def strays(self) -> list[str]:
-        """Tensors that onnxruntime put elsewhere in the last run."""
+        """Return tensors that onnxruntime put elsewhere than at their address in the last run."""
         outputs = zip(self.writes, self._binding.get_outputs(), strict=True)
         return [name for name, value in outputs if value.data_ptr() != self._addresses[name]]
 
@@ -240,7 +240,7 @@ class Stage:
 
 
 def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
-    """Session that changes nothing and keeps the order of the nodes."""
+    """Open a session that changes nothing and keeps the order of the nodes."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -313,14 +313,14 @@ def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
 
 
 def _checked(program: bytes) -> bytes:
-    """The program reduced to allowed fields, without notes."""
+    """Return the program with allowed fields only, without notes."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
     try:
         proto = onnx.ModelProto.FromString(program)
     except (DecodeError, ValueError, RuntimeError, MemoryError):
-        return program  # whoever reads it next says so
+        return program  # the next reader reports it
     check_contents(proto)
     return bytes(proto.SerializeToString())
 

@@ -1,10 +1,10 @@
 """State made explicit: Buffer ops and RNN nodes as standard ops whose state enters and leaves.
 
     a Buffer whose input has a known shape is replaced by the ops of a shifting window
-    what follows it then has a known shape too, so this goes on until no Buffer is left
-    the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if that is wanted
+    the nodes after it then have known shapes, so this repeats until no Buffer is left
+    the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if requested
 
-The pairs are what a planner puts into persistent memory; their first content is zero.
+A planner puts these pairs into persistent memory; their first content is zero.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MAX_STATE = 1 << 26  # elements
 _FLOATS = frozenset({1, 10, 11, 16})
 
 __all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
-MAX_STATEFUL = 256  # nodes; each costs a look at the whole graph
+MAX_STATEFUL = 256  # nodes; each one costs a pass over the whole graph
 _TIME_LIMIT_S = 60.0
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -77,7 +77,7 @@ def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
 
 
 def find_kept(draft: Draft) -> frozenset[str]:
-    """Titles of the nodes that start from zero at every execute; notes about the others."""
+    """Return keys of the RNN nodes that start from zero at every execute; note the others."""
     makers = {name: made for made in draft.model.graph.node for name in made.output if name}
     stored = {item.name: item for item in draft.model.graph.initializer}
     kept = set()
@@ -95,7 +95,7 @@ def find_kept(draft: Draft) -> frozenset[str]:
 
 
 def key(node: onnx.NodeProto) -> str:
-    """What tells a node from all others: node names may repeat, tensor names may not."""
+    """Return a key that is unique for a node: node names may repeat, tensor names may not."""
     return next(filter(None, node.output), "")
 
 
@@ -144,7 +144,7 @@ def _state_type(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> OnnxType:
 
 
 def input_type(types: Mapping[str, OnnxType], node: onnx.NodeProto) -> OnnxType:
-    """Type of the first input of a node."""
+    """Return the type of a node's first input."""
     return types.get(node.input[0], UNKNOWN) if node.input else UNKNOWN
 
 
@@ -195,9 +195,9 @@ def rewrite_states(
     values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = _TIME_LIMIT_S,
 ) -> Rewritten:
-    """Model with explicit state, written to `folder` unless the file has none to rewrite.
+    """Write a model with explicit state to `folder` if the file has state to rewrite.
 
-    `shapes`, `dims` and `values` fix what the model leaves open, as for `qnnmem.load`. They are not
+    `shapes`, `dims` and `values` fix open dimensions and inputs, as for `qnnmem.load`. They are not
     written into the new file: it is loaded with the same ones.
     """
     path = Path(path)
@@ -218,7 +218,7 @@ def rewrite_states(
 
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
-    """Model in a file; None if a look at its bytes shows that no node can have state."""
+    """Return the model in a file; None if its bytes show that no node can have state."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.passes.read import mentions
 
@@ -328,7 +328,7 @@ def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[s
 
 
 def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
-    """Types that are known, among them that of one tensor which no Buffer comes before."""
+    """Return the known types, including that of a tensor which depends on no Buffer."""
     from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
@@ -338,7 +338,7 @@ def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
 
 
 def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
-    """Type of a tensor by all means of the loader: folding branches, running what comes before."""
+    """Return a tensor's type; the loader folds branches and runs earlier nodes to find it."""
     from qnnmem.loader.onnx.passes.shape import find_type
 
     found = find_type(trials, draft.model.graph, name)
@@ -359,7 +359,7 @@ def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
 
 
 def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWindow, ...]:
-    """Windows that know which outputs must wait for them."""
+    """Return the windows with the outputs that must wait for them."""
     steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
     outputs = [item.name for item in graph.output]
     found = []
@@ -374,7 +374,7 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
 
 
 def _behind(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
-    """Tensors that are computed from a window."""
+    """Return the tensors that are computed from a window."""
     reached = {window.kept.new}
     for inputs, made in steps:
         if not reached.isdisjoint(inputs):

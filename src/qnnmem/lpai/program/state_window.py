@@ -3,7 +3,7 @@
 kept     = the old window without its oldest frames; zeros where reset is true
 window   = kept, then the new frames
 present  = how many frames have come so far                     (only if filled from the left)
-result   = the frames present, moved to the start, zeros behind (only if filled from the left)
+result   = the frames present, moved to the start, zeros after (only if filled from the left)
 
 `Draft` is the model under rewriting: fresh names, new inputs and outputs, and the file it becomes.
 """
@@ -75,15 +75,15 @@ class Draft:
         self.opset = _opset(model)
 
     def fresh(self, stem: str) -> str:
-        """Tensor name that nothing else has."""
+        """Return an unused tensor name."""
         return _unused(stem, self._taken)
 
     def window_name(self, stem: str) -> str:
-        """Name of a window that no other window has; names of nodes may repeat."""
+        """Return an unused window name; names of nodes may repeat."""
         return _unused(stem, self._windows)
 
     def constant(self, stem: str, value: NDArray[Any] | onnx.TensorProto) -> str:
-        """Name of a new stored tensor."""
+        """Store a tensor and return its new name."""
         from onnx import TensorProto, numpy_helper
 
         tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(value)
@@ -92,7 +92,7 @@ class Draft:
         return str(tensor.name)
 
     def state(self, stem: str, kind: OnnxType) -> str:
-        """Name of a new input that brings the old value of a state."""
+        """Add an input for the old value of a state and return its name."""
         name = self.fresh(stem)
         self.model.graph.input.append(value_info(name, kind))
         return name
@@ -167,7 +167,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 class Declared:
-    """What a file says about types; set aside while shapes are fixed, put back for writing."""
+    """Type declarations of a file; removed while shapes are fixed, restored for writing."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         stored = {item.name for item in graph.initializer}
@@ -203,8 +203,8 @@ def write_model(model: onnx.ModelProto, target: Path) -> None:
 class BufferWindow:
     """A Buffer op while it becomes standard ops around its window of frames."""
 
-    kept: FrameWindow  # what the binary says of it
-    result: str  # what the consumers read; the new window where possible
+    kept: FrameWindow  # its entry in the binary
+    result: str  # the tensor that consumers read; the new window where possible
     mode: int  # BLOCKING, LEFT or RIGHT
     axis: int  # of the frames
     counter: tuple[str, str] | None = None  # pair that counts frames, only for LEFT
@@ -227,17 +227,17 @@ def is_buffer(node: onnx.NodeProto) -> bool:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Name by which a node is known, short enough to make other names from it."""
+    """Return a short name of a node, from which other names can be made."""
     return str(node.name or next(filter(None, node.output), "") or node.op_type)[:_MAX_TITLE]
 
 
 def refusal(path: Path, node: onnx.NodeProto, words: str) -> LoadError:
-    """Error that names the node."""
+    """Return an error that names the node."""
     return LoadError(path, f"{node.op_type} {quote(title(node))} {words}")
 
 
 def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
-    """Settings of a Buffer, refused unless its form and attributes are sound by themselves."""
+    """Return the settings of a Buffer; refuse attributes outside their own ranges."""
     if not 1 <= len(node.input) <= 2 or not node.input[0]:
         raise refusal(path, node, "needs one input and may have a second one, reset")
     if len(node.output) != 1 or not node.output[0]:
@@ -269,7 +269,7 @@ def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
 def read_window(
     path: Path, node: onnx.NodeProto, kind: OnnxType, reset: str | None
 ) -> tuple[BufferWindow, OnnxType]:
-    """BufferWindow of a Buffer whose input has this type, and the window's own type."""
+    """Return the window of a Buffer whose input has this type, and the window's type."""
     given = read_settings(path, node)
     axis = _axis(path, node, given.axis, kind)
     shape = list(kind.shape or ())
@@ -384,7 +384,7 @@ def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list
 
 
 def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
-    """BufferWindow with its state among the inputs and outputs of the model."""
+    """Return the window with its state among the inputs and outputs of the model."""
     name = draft.window_name(window.kept.name)
     old = draft.state(f"{name}_window", full)
     new = window.result
@@ -440,7 +440,7 @@ def _kept_unless_reset(
 def _gather(
     draft: Draft, window: BufferWindow, full: OnnxType, names: tuple[str, str, str]
 ) -> list[onnx.NodeProto]:
-    """Frames of a window by index, where the index behind the last one means zeros."""
+    """Return nodes that gather frames by index; the index after the last one gives zeros."""
     source, index, result = names
     longer = draft.fresh(f"{window.kept.name}_longer")
     zero = draft.constant(f"{window.kept.name}_zero", _zero_frame(window, full))

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 RANDOM_SAMPLES = 8
-_ADVICE_S = 60.0  # longer nobody waits for it
+_ADVICE_S = 60.0  # nobody waits longer
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -62,7 +62,7 @@ _NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class QuantizeResult:
-    """What quantizing did."""
+    """The result of quantizing."""
 
     notes: tuple[str, ...]
     samples: int
@@ -108,7 +108,7 @@ def quantize_model(
     samples = None if calibration is None else find_samples(calibration, inputs)
     outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
     stored = model.ByteSize() + sum(map(stored_bytes, outside))
-    # Quantizing shortens weights and adds nodes; more than that was computed from next to nothing.
+    # Quantizing shrinks weights and adds nodes; a larger result means huge computed constants.
     most = min(_LARGEST_MODEL, 2 * stored + REPLY_LIMIT)
     request = Quantize(
         path=path.resolve(),
@@ -120,7 +120,7 @@ def quantize_model(
         seed=seed,
         states=list(states),
         integer_io=integer_io,
-        advice_s=min(_ADVICE_S, time_limit_s / 4),  # what comes after needs time as well
+        advice_s=min(_ADVICE_S, time_limit_s / 4),  # the later steps need time as well
         most=most,
     )
     done, blob, tried = _ask_child(path, time_limit_s, request, model.SerializeToString(), progress)
@@ -161,7 +161,7 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 
 
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
-    """Refuse what onnxruntime's quantizer would make nonsense of."""
+    """Refuse a model that onnxruntime's quantizer would turn into nonsense."""
     if obstacle := find_obstacle(model):
         raise LoadError(path, chain_words(obstacle.words, obstacle.unquantized))
     if model.ByteSize() > _LARGEST_MODEL:
@@ -184,7 +184,7 @@ def _ask_child(
     payload: bytes,
     progress: Callable[[str], None] | None,
 ) -> tuple[Quantized, bytes, tuple[TriedWidths, ...]]:
-    """The child's result, the model, and the errors of wider numbers."""
+    """Return the child's result, the model, and the errors with more bits."""
     # A fixed hash seed: the order of sets must not reach the file.
     environment = {"PYTHONHASHSEED": "0"}
     tried: tuple[TriedWidths, ...] = ()
@@ -202,7 +202,7 @@ def _ask_child(
                 reply, blob = frame
             elif progress is not None:
                 progress(frame[0].text)
-        # Advice comes after the result: a child that is ended while it looks for some has done it.
+        # Advice follows the result: a child that is killed while it looks for advice has succeeded.
         if isinstance(reply, Quantized) and reply.poor:
             advice = child.receive(QuantizeAdvice)
             tried = () if advice is None else advice[0].tried

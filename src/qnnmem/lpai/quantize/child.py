@@ -10,7 +10,7 @@ out of memory costs one limited process. One request comes; replies are any numb
     insert quantize and dequantize nodes
     tie the scales of states, make the border integer
     run both models on some samples and compare
-    where they differ much, try wider numbers and say in a second reply what they give
+    if they differ much, try more bits and report those errors in a second reply
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame
 if TYPE_CHECKING:
     import onnx
 
-# A float32 mask of -1e9 leaves 8 bits nothing to tell other values apart with.
+# With a float32 mask of -1e9, 8 bits cannot tell any other values apart.
 _WIDE_RANGE = 1e6
 
 Say = Callable[[str], None]
@@ -77,23 +77,23 @@ class Quantize(WireMessage, frozen=True):
 
 
 class QuantizeProgress(WireMessage, frozen=True):
-    """What is being done."""
+    """The current step of quantizing."""
 
     text: str
 
 
 class Quantized(WireMessage, frozen=True):
-    """What to say about the quantized model."""
+    """Notes and errors of the quantized model."""
 
     notes: list[str]
     samples: int
     worst: float | None  # largest difference from the float model
     io: dict[str, Quant]
-    poor: bool  # an `QuantizeAdvice` follows
+    poor: bool  # a `QuantizeAdvice` follows
 
 
 class QuantizeAdvice(WireMessage, frozen=True):
-    """Errors of wider numbers."""
+    """Errors with more bits."""
 
     tried: tuple[TriedWidths, ...]
 
@@ -101,7 +101,7 @@ class QuantizeAdvice(WireMessage, frozen=True):
 def quantize(
     request: Quantize, payload: bytes, say: Say
 ) -> tuple[Quantized, bytes, Iterator[TriedWidths]]:
-    """The quantized model with notes, and the errors of wider numbers, not yet tried."""
+    """Return the quantized model with notes, and an iterator that tries more bits."""
     import onnx
 
     states = request.states
@@ -126,7 +126,7 @@ def quantize(
     if request.integer_io:
         found, left = integer_io(result)
         notes += left
-    open_session(result)  # onnxruntime must take what is handed out
+    open_session(result)  # onnxruntime must accept the finished model
     poor = worst is not None and worst > LARGE_ERROR
     if result.ByteSize() > request.most:
         raise ValueError(f"constants that it computes make it more than {request.most:,} bytes")
@@ -139,7 +139,7 @@ def quantize(
 def _inserted(
     model: onnx.ModelProto, measured: Measured, widths: Widths, states: Sequence[tuple[str, str]]
 ) -> tuple[onnx.ModelProto, list[str]]:
-    """The model with quantize nodes, and what to know about it; the given one stays as it is."""
+    """Return a copy of the model with quantize nodes, and notes."""
     import onnx
 
     rough = onnx.ModelProto()
@@ -157,7 +157,7 @@ def _tries(
     states: Sequence[tuple[str, str]],
     pace: tuple[float, float],
 ) -> Iterator[TriedWidths]:
-    """Errors with wider numbers on the same samples; `pace` is seconds for one, and for all."""
+    """Yield errors with more bits on the same samples; `pace`: seconds for one, for all."""
     seconds, most = pace
     begin = monotonic()
     wider = (Widths(given.activations, 16), Widths(16, given.weights), Widths(16, 16))
@@ -170,7 +170,7 @@ def _tries(
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
-    """Model as onnxruntime simplifies it, or as it is when that fails."""
+    """Return the model as onnxruntime simplifies it, or unchanged if that fails."""
     import onnx
 
     onnxruntime = import_onnxruntime()
@@ -227,7 +227,7 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
 def _worst_error(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> float | None:
-    """Largest difference between float and quantized outputs, relative to the output's range."""
+    """Return the largest output error, relative to the output's range."""
     import numpy
 
     before, after = open_session(model), open_session(result)
@@ -250,7 +250,7 @@ def _worst_error(
 def _changed_integers(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> Iterator[str]:
-    """How many values of outputs that are no real numbers, such as indices, are others now."""
+    """Yield for each integer output, such as indices, how many values changed."""
     before, after = open_session(model), open_session(result)
     names = [item.name for item in before.get_outputs() if "float" not in item.type]
     changed, total = [0] * len(names), [0] * len(names)

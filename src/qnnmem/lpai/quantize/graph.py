@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Feed = Mapping[str, "NDArray[Any]"]
 # Tensors fetched in one run; a model that has more is run several times for each sample.
 _FETCH_BYTES = 512 << 20
-# From here on a number stands for infinity, as in masks made of the largest float.
+# Numbers this large count as infinity, as in masks made of the largest float.
 ENDLESS = 1e30
 _KEPT_FEEDS = 8
 _FLOATS = ("tensor(float)", "tensor(float16)")
@@ -48,7 +48,7 @@ _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 # QuantizeLinear of the ONNX standard: since 10, settled in 13, with 16-bit integers since 21.
 _OPSET_8_BITS, _OPSET_16_BITS = 13, 21
-# Below this range every value is noise; it is also the least that QNN takes.
+# Below this range every value is noise; it is also the smallest that QNN accepts.
 _LEAST_RANGE = 1e-4
 
 
@@ -59,7 +59,7 @@ class ValueRange(NamedTuple):
     highest: float
 
     def union(self, other: ValueRange) -> ValueRange:
-        """The least range that holds both."""
+        """Return the smallest range that holds both."""
         return ValueRange(min(self.lowest, other.lowest), max(self.highest, other.highest))
 
 
@@ -73,7 +73,7 @@ class Measured(NamedTuple):
 
 
 def open_session(model: onnx.ModelProto, **settings: Any) -> Any:
-    """A session on one thread without optimisation, so that sums never change their order."""
+    """Open a session on one thread without optimisation, so that sums keep their order."""
     return exact_session(model.SerializeToString(), **settings)
 
 
@@ -85,7 +85,7 @@ def measure(
 ) -> Measured:
     """Run all samples and remember each tensor's range.
 
-    A state input that a sample does not give is what the state output was before, at first zero.
+    A state input missing from a sample gets the previous state output, at first zero.
     """
     session = open_session(_with_all_outputs(model))
     outputs = [*session.get_outputs(), *session.get_inputs()]
@@ -123,7 +123,7 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 def _chunks(
     names: Sequence[str], kinds: Mapping[str, tuple[str, Any]], first: Sequence[str]
 ) -> list[list[str]]:
-    """Names to fetch together; the state outputs are in the first group."""
+    """Return groups of names to fetch together; the first group has the state outputs."""
     chunks: list[list[str]] = [list(dict.fromkeys(first))]
     room = _FETCH_BYTES
     for name in names:
@@ -158,7 +158,7 @@ def _widen(ranges: dict[str, ValueRange], values: Feed) -> None:
 
 
 def range_of(value: NDArray[Any]) -> ValueRange:
-    """ValueRange of an array's finite values; masks of minus infinity do not count."""
+    """Return the range of an array's finite values; infinite masks do not count."""
     import numpy
 
     finite = value[numpy.abs(value) < ENDLESS]  # false for NaN
@@ -168,7 +168,7 @@ def range_of(value: NDArray[Any]) -> ValueRange:
 
 
 def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
-    """Types as onnxruntime found them; the quantizer skips tensors whose type it cannot tell."""
+    """Return the types that onnxruntime found; the quantizer skips tensors of unknown type."""
     from onnx import helper
 
     from qnnmem.loader.onnx.trial_program import TYPE_NAMES
@@ -188,7 +188,7 @@ def _dtype(name: str) -> Any:
 
 
 def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
-    """Replace infinite constants, widen the ranges they lead to, and say how many there were."""
+    """Replace infinite constants and widen the ranges they lead to; return notes."""
     from onnx import numpy_helper
 
     replaced = 0
@@ -208,7 +208,7 @@ def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> li
 
 
 def _endless(item: onnx.TensorProto) -> NDArray[Any] | None:
-    """Values of a float constant, if some of them are infinite."""
+    """Return the values of a float constant if some of them are infinite."""
     import onnx
     from onnx import numpy_helper
 
@@ -227,7 +227,7 @@ def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
 
 
 def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
-    """Where the replaced values end: only on the sides that have some."""
+    """Return the range of the replaced values, widened only on sides that have some."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
     return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
@@ -251,7 +251,7 @@ def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
 
 
 def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
-    """Scales and zero points of integer inputs and outputs, as notes of the file state them."""
+    """Return scales and zero points of integer IO from the notes of the file."""
     found = {}
     for item in model.metadata_props:
         name = item.key.removeprefix(METADATA_KEY)
@@ -316,7 +316,7 @@ def _domains(graph: onnx.GraphProto) -> Iterable[str]:
 
 
 def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> list[str]:
-    """Requantize each state output whose scale is not that of its input; say which."""
+    """Requantize each state output whose scale differs from that of its input; return notes."""
     notes = []
     for old, new in states:
         entry, leave = _entry(model.graph, old), _exit(model.graph, new)
@@ -329,7 +329,7 @@ def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> lis
 
 
 def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodeProto) -> None:
-    """Put quantize and dequantize with other parameters behind an output's dequantize node."""
+    """Add quantize and dequantize nodes with other parameters after an output's dequantize node."""
     from onnx import helper
 
     result = leave.output[0]
@@ -374,7 +374,7 @@ def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Quant], list[str]]:
 
 
 def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> None:
-    """Let the integers behind a dequantize node be the output."""
+    """Make the integers before a dequantize node the output."""
     stored = leave.input[0]
     if any(name in reads(node) for node in graph.node):
         leave.output[0] = _fresh(graph, f"{name}_dequantized")
@@ -387,13 +387,13 @@ def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> No
 
 
 def _entry(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """The quantize node that is alone in reading a graph input."""
+    """Return the quantize node that is the only reader of a graph input."""
     readers = [node for node in graph.node if name in reads(node)]
     return readers[0] if len(readers) == 1 and is_quant(readers[0], _Q) else None
 
 
 def _exit(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """The dequantize node that makes a graph output."""
+    """Return the dequantize node that writes a graph output."""
     makers = (node for node in graph.node if name in node.output)
     return next((node for node in makers if is_quant(node, _DQ)), None)
 
@@ -429,7 +429,7 @@ def _rename_reads(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def _captured(graph: onnx.GraphProto) -> set[str]:
-    """Names that branches and loop bodies read from outside; those are not renamed."""
+    """Return names that branches and loop bodies read from outside; they are not renamed."""
     return {name for node in graph.node for body in bodies(node) for name in captured(body)}
 
 
@@ -471,7 +471,7 @@ class Widths(NamedTuple):
 def insert(
     model: onnx.ModelProto, measured: Measured, bits: Widths, states: Sequence[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """Model with quantize and dequantize nodes around every op."""
+    """Return the model with quantize and dequantize nodes around every op."""
     import onnx
 
     widths = import_onnxruntime("quantization").QuantType
@@ -495,7 +495,7 @@ def insert(
         op_types_to_quantize=sorted({n.op_type for n in model.graph.node} - {*CONTROL}),
         extra_options=_options(model, bits, overrides, bool(states)),
     )
-    for item in model.graph.input:  # else an activation right behind an input stays float
+    for item in model.graph.input:  # else an activation right after an input stays float
         quantizer.quantize_activation_tensor(item.name)
     return _finished(quantizer.quantize_model())
 
@@ -503,7 +503,7 @@ def insert(
 def _options(
     model: onnx.ModelProto, bits: Widths, overrides: dict[str, Any], has_states: bool
 ) -> dict[str, Any]:
-    """Settings of onnxruntime's quantizer."""
+    """Return the settings of onnxruntime's quantizer."""
     opset = _OPSET_8_BITS if bits == Widths(8, 8) else _OPSET_16_BITS
     return {
         "WeightSymmetric": True,
@@ -511,14 +511,14 @@ def _options(
         "ForceQuantizeNoInputCheck": True,
         "MinimumRealRange": _LEAST_RANGE,
         "TensorQuantOverrides": overrides,
-        # A Relu may go because its range starts at 0; that of a state may start below.
+        # A Relu may be dropped because its range starts at 0; the range of a state may start below.
         "QDQKeepRemovableActivations": has_states,
         "UseQDQContribOps": _opset(model) < opset,
     }
 
 
 def _finished(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Without the working notes of onnxruntime's quantizer."""
+    """Drop the working notes of onnxruntime's quantizer from a model and return it."""
     del model.graph.value_info[:]
     kept = [item for item in model.metadata_props if not item.key.startswith("onnx.")]
     del model.metadata_props[:]
@@ -545,7 +545,7 @@ def _tensors_data(ranges: Mapping[str, ValueRange]) -> Any:
 def _state_ranges(
     ranges: Mapping[str, ValueRange], states: Sequence[tuple[str, str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """One range for both ends of a state: its bytes are read as they were written."""
+    """Return one range for both ends of each state: its bytes are read as they were written."""
     import numpy
 
     found = {}
@@ -558,7 +558,7 @@ def _state_ranges(
 
 
 def _recurrent_weights(graph: onnx.GraphProto, kind: Any) -> dict[str, list[dict[str, Any]]]:
-    """Weights of recurrent ops are weights like others; onnxruntime would not know."""
+    """Return settings that quantize weights of recurrent ops, which onnxruntime would not."""
     stored = {item.name for item in graph.initializer}
     recurrent = [node for node in graph.node if node.op_type in RECURRENT]
     names = {name for node in recurrent for name in node.input[1:3] if name in stored}

@@ -53,7 +53,7 @@ class FloatOp:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrecision:
-    """What a model computes in."""
+    """Whether a model computes in integers, and which ops compute in floats."""
 
     ops: int  # all of them, those inside of branches and loops included
     float_ops: tuple[FloatOp, ...]  # in execution order
@@ -62,7 +62,7 @@ class ModelPrecision:
 
     @property
     def is_quantized(self) -> bool:
-        """Return whether LPAI would take it: nothing computes on floats."""
+        """Return whether LPAI would accept the model: no op computes on floats."""
         return not self.float_ops
 
     @property
@@ -78,19 +78,19 @@ class ModelPrecision:
 
 
 def float_tensors(model: Model) -> tuple[str, ...]:
-    """Activations that are floating point, graph inputs and outputs included."""
+    """Return the floating-point activations, including graph inputs and outputs."""
     constants = set(model.constants)
     return tuple(n for n, t in model.tensors.items() if t.dtype.is_float and n not in constants)
 
 
 def float_io(model: Model) -> tuple[str, ...]:
-    """Graph inputs and outputs that are floating point, inputs first."""
+    """Return the floating-point graph inputs and outputs, inputs first."""
     names = dict.fromkeys((*model.inputs, *model.outputs))
     return tuple(n for n in names if n in model.tensors and model.tensors[n].dtype.is_float)
 
 
 def classify(model: Model) -> ModelPrecision:
-    """What a model computes in, and which of its ops compute in floating point."""
+    """Return the precision of a model and its floating-point ops."""
     floats = frozenset(float_tensors(model)) - _unread(model)
     border = _Border(model, floats)
     found = [
@@ -115,7 +115,7 @@ class _Border:
         self.entering = {name for name in model.inputs if name in floats}
         for op in filter(_is_mover, model.ops):
             if all(name in self.entering for name in op.inputs if name in floats):
-                # Out of integers comes something computed, which has not just entered.
+                # A result of integers was computed, so it is no longer at the input border.
                 self.entering.update(n for n in op.outputs if n in floats and _reads(op, floats))
         self.leaving = self._leaving(model) - self.entering
 
@@ -125,12 +125,12 @@ class _Border:
         after = {name for name in op.outputs if name in self.floats}
         if not _is_mover(op):
             return False
-        # What enters and leaves as float was never quantized.
+        # A tensor that enters and leaves as float was never quantized.
         enters = (before | after) <= self.entering and not after & self.outputs
         return enters or (before | after) <= self.leaving
 
     def _leaving(self, model: Model) -> set[str]:
-        """Float outputs, and what is read by nothing but ops that move it to an output."""
+        """Return float outputs, and tensors that are only moved to a float output."""
         readers: dict[str, list[Op]] = {}
         for op in model.ops:
             for name in op.inputs:
@@ -145,7 +145,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Further results of ops that nothing reads; a compiler leaves them out."""
+    """Return secondary results of ops that nothing reads; a compiler drops them."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)
@@ -164,7 +164,7 @@ def _touched(op: Op, floats: frozenset[str]) -> Iterator[str]:
 
 
 def _inside(body: Model, outer: frozenset[str]) -> Iterator[FloatOp]:
-    """Ops of a branch or loop body that touch a float; there is no border inside."""
+    """Yield the ops of a branch or loop body that touch a float; bodies have no border."""
     floats = outer | frozenset(float_tensors(body))
     for op in body.ops:
         if touched := next(_touched(op, floats), None):
@@ -190,15 +190,15 @@ def _some(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What no quantizing gets past, as a clause, and whether the desk runs it in floats."""
+    """The reason why a model cannot be quantized, and whether the desk runs it in floats."""
 
     words: Words
     runs_at_desk: bool = True
-    unquantized: str = ""  # what whoever asked for quantizing could do without it
+    unquantized: str = ""  # what the user could do instead of quantizing
 
 
 def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
-    """The first thing in a float model that the quantizer cannot take."""
+    """Return the first obstacle in a float model for the quantizer, if any."""
     nodes = [model.graph.node[at] for at in live(model.graph)]
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
@@ -209,14 +209,14 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
 
 
 def find_control(model: onnx.ModelProto) -> Obstacle | None:
-    """The first branch or loop that gives floats: the quantizer passes over what is inside."""
+    """Return the first branch or loop with float results: its body is not quantized."""
     nodes = [model.graph.node[at] for at in live(model.graph)]
     found = _left_control(model, nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
 
 def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
-    """Element types of tensors."""
+    """Return the element types of tensors."""
     infos = (*graph.value_info, *graph.input, *graph.output)
     return {
         **{info.name: info.type.tensor_type.elem_type for info in infos},
@@ -225,7 +225,7 @@ def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
-    """A node that only quantized models have."""
+    """Return a clause that names a quantized node, or ""."""
     for node in nodes:
         kind = node.op_type
         if kind in _QUANTIZED or kind.startswith("QLinear") or kind.endswith("Integer"):
@@ -237,7 +237,7 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
 
 
 def _nothing_known(nodes: Iterable[onnx.NodeProto]) -> str:
-    """Models of trees and the like, which have no operator that could be quantized."""
+    """Return a clause if no operator can be quantized, as in models of trees, or ""."""
     domains = dict.fromkeys(node.domain for node in nodes)
     if not domains or any(domain in QUANT_DOMAINS for domain in domains):
         return ""
@@ -253,7 +253,7 @@ def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:
 
 
 def _other_float(nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]) -> str:
-    """A node that computes in other floats than the quantizer takes."""
+    """Return a clause that names a node in an unsupported float type, or ""."""
     for node in nodes:
         for name in (*node.input, *node.output):
             if kinds.get(name) in _FLOATS and not is_op(node, "Cast"):
@@ -268,7 +268,7 @@ def _other_float(nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]) -> s
 def _left_control(
     model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]
 ) -> Words:
-    """Branches and loops that give floats, in which nothing is quantized."""
+    """Return a clause about branches and loops with float results, which stay unquantized."""
     left = (node for node in nodes if is_op(node, *_CONTROL))
     node = next((n for n in left if any(kinds.get(o, _FLOAT) == _FLOAT for o in n.output)), None)
     if node is None:
@@ -286,6 +286,6 @@ def _left_control(
 
 
 def _who(node: onnx.NodeProto) -> str:
-    """Operator and node as a sentence names them."""
+    """Return operator and node for a sentence."""
     name = node.name or next(iter(node.output), "")
     return f"{quote(node.op_type)[1:-1]} {quote(name)}"

@@ -1,4 +1,4 @@
-"""`QnnBackend`: what the platform asks of memory, and the record of what went wrong."""
+"""`QnnBackend`: the platform's requirements for memory, and the findings so far."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Backend:
         return backend
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """`QnnBackend_getProperty`: answers every question or none."""
+        """`QnnBackend_getProperty`: answers every property or none."""
         self.check_alive("QnnBackend_getProperty")
         asked = list(until_null(properties, Property))
         answers = [self._answer(question) for question in asked]
@@ -61,7 +61,7 @@ class Backend:
                 self.alignment_queried_at = next_serial()
 
     def device_create(self) -> None:
-        """`QnnDevice_create`: LPAI has none unless the profile says so."""
+        """`QnnDevice_create`: LPAI has no devices unless the profile adds them."""
         if not self.profile.device_create:
             sentence = "LPAI does not support QnnDevice_create"
             cure = "pass NULL as the device"
@@ -72,7 +72,7 @@ class Backend:
         return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
 
     def free(self) -> None:
-        """`QnnBackend_free`: what still lives cannot be used any more, and is a finding."""
+        """`QnnBackend_free`: live objects cannot be used any more and are reported."""
         self.check_alive("QnnBackend_free")
         self.is_freed = True
         left = list(self._made.left("was not freed before the backend", "L1"))
@@ -96,7 +96,7 @@ class Backend:
     def check_alignment_query(self, buffer: ClientBuffer, what: str, call: str) -> bool:
         """Report R1 if the alignment was not queried before memory was made; return whether it was.
 
-        When memory from outside the heaps was allocated cannot be seen: there one query is enough.
+        Memory from outside the heaps has no known allocation time: there one query is enough.
         Memory that was right for one backend is right for another with the same alignment.
         """
         made, queried = buffer.allocation, self.alignment_queried_at
@@ -169,7 +169,7 @@ class Backend:
 
 
 def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
-    """The platform on other hardware; only what the mode decides changes."""
+    """Return the platform for other hardware; only settings that depend on the mode change."""
     if mode is old.mode:
         return replace(old, hw_version=version)
     return replace(
@@ -187,12 +187,12 @@ def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
 _MODES = {Target.X86: Mode.X86, Target.ARM: Mode.ARM, Target.ADSP: Mode.ADSP}
 
 
-# Iterable, but never what was meant.
+# Iterable, but never a list of configs.
 _NOT_LISTS = (str, bytes, bytearray, memoryview)
 
 
 def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
-    """Items of a NULL-terminated array; what follows the first None is not looked at."""
+    """Yield the items of a NULL-terminated array up to the first None."""
     if items is None:
         return
     if not isinstance(items, Iterable) or isinstance(items, _NOT_LISTS) or _is_array(items):
@@ -219,7 +219,7 @@ def _check_option(item: Config | Property) -> None:
 
 
 def shown(value: object) -> str:
-    """A value for a sentence about it, short and printable."""
+    """Return a value for a sentence, short and printable."""
     text = repr(value)
     return text if len(text) <= 40 and text.isprintable() else f"a {type(value).__name__}"
 

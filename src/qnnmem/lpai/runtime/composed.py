@@ -1,4 +1,4 @@
-"""`QnnContext_create`: a context whose graphs a client composes, for the binary that comes of it.
+"""`QnnContext_create`: a context whose graphs a client composes, to make a binary from it.
 
 context = ComposedContext.create(backend)
 graph = context.create_graph("graph")
@@ -35,7 +35,7 @@ _SOURCE = "QNN headers"
 
 
 class ComposedContext:
-    """A context that begins without graphs; it is prepared, not executed."""
+    """A context that starts without graphs; it can be prepared, not executed."""
 
     def __init__(self, backend: Backend, options: PrepareOptions) -> None:
         expect(backend, Backend, "a context needs a backend from Backend.create")
@@ -95,7 +95,7 @@ class ComposedLpaiGraph(GraphDraft):
         self.prepared: Prepared | None = None  # with the plan, once it is finalized
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Refuse one that is not executed here."""
+        """Refuse an operator that this runtime cannot execute."""
         from qnnmem.loader.dlc.operators import OPERATORS
 
         if package != PACKAGE or type not in OPERATORS:
@@ -108,6 +108,6 @@ class ComposedLpaiGraph(GraphDraft):
         self.check_complete()
         try:
             self.prepared = self.context.prepare((self,))
-        except QnnMemError as exc:  # what it says of files is about this graph
+        except QnnMemError as exc:  # errors about files are about this graph
             self.context.refuse(_FAILED, f"graph {quote(self.name)}: {exc}", _FINALIZE)
         self.is_finalized = True

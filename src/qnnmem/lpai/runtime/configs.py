@@ -38,14 +38,14 @@ _WRITE = "give memory that can be written"
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """What the configs of a context say."""
+    """The settings in the configs of a context."""
 
     priority: Priority = Priority.NORMAL
     queue_depth: int = 0
     enable_graphs: tuple[str, ...] | None = None
     persistent_binary: bool = False
     strict: bool = False
-    model_mem_type: MemType | None = None  # None: the client does not say
+    model_mem_type: MemType | None = None  # None: not set by the client
     island: tuple[str | None, ...] = ()  # None: every graph
 
     def enables(self, graph: str) -> bool:
@@ -54,7 +54,7 @@ class ContextConfig:
 
 
 def read_configs(backend: Backend, configs: Iterable[Config | None] | None) -> ContextConfig:
-    """The meaning of a NULL-terminated list of context configs."""
+    """Return the settings in a NULL-terminated list of context configs."""
     return _Reader(backend).read(configs)
 
 
@@ -128,7 +128,7 @@ class _Reader:
 
 
 def check_names(backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
-    """Every graph that a config names is in the binary."""
+    """Report R13 unless the binary has every graph that a config names."""
     names = {graph.name for graph in compiled.graphs}
     islands = [name for name in config.island if name is not None]
     for name in (*(config.enable_graphs or ()), *islands):
@@ -139,7 +139,7 @@ def check_names(backend: Backend, compiled: CompiledContext, config: ContextConf
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """What a graph is when a config arrives."""
+    """State of a graph when a config arrives."""
 
     scratch_bytes: int
     persistent_bytes: int
@@ -161,7 +161,7 @@ class GraphChanges:
 def check_configs(
     backend: Backend, state: GraphState, configs: Iterable[Config | None]
 ) -> GraphChanges:
-    """The meaning of a NULL-terminated list: the last of equal options wins, all count or none."""
+    """Return the settings in a NULL-terminated list: the last of equal options wins."""
     last = {}
     for config in until_null(configs, Config):
         own = config.option == CUSTOM and isinstance(config.value, Config)
@@ -176,7 +176,7 @@ def check_configs(
 
 
 def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
-    """A real-time client asks for what the platform can keep, or finalize fails."""
+    """Report P1 if a real-time client asks for more frames than the platform can run."""
     takes = backend.profile.inference_us
     if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
         return
@@ -266,7 +266,7 @@ class _Check:
             self._fail(1000, "R14", sentence, what)
 
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
-        """What is said about memory goes with the heap it came from."""
+        """Report T5 if a descriptor names another heap than the memory came from."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
             said, given = MemType(mem_type).name, buffer.mem_type.name
             sentence = f"{what} is said to be in {said}, but its memory came from the {given} heap"
@@ -362,7 +362,7 @@ def _whole(*values: object) -> bool:
 
 
 def _shortened(buffer: ClientBuffer, size: int) -> ClientBuffer:
-    """The buffer, cut to the size that the descriptor states."""
+    """Return the buffer, cut to the size in the descriptor."""
     buffer.size = size
     buffer.array = buffer.array[:size]
     return buffer

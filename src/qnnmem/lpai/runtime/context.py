@@ -1,4 +1,4 @@
-"""`QnnContext` made from a binary: graphs, shared memory, and what must outlive them."""
+"""`QnnContext` made from a binary: graphs, shared memory, and the memory that must outlive them."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Context:
         return None if self._checks < _WHOLE_CHECKS else _HEAD_BYTES
 
     def check_binary(self, call: str) -> None:
-        """The binary that was promised to stay is still there and still the same."""
+        """Fail the call if the persistent binary was freed or changed."""
         if self._binary is None:
             return
         if self._binary.is_released:
@@ -194,9 +194,9 @@ class Context:
         with self._retrieving:
             graphs = tuple(self._graphs.values())
         for graph in graphs:
-            graph.resume()  # a paused execution would never come to its end
+            graph.resume()  # a paused execution would never finish
         self.queue.close()
-        self.queue.run(self._end)  # an execution of another thread comes to its end first
+        self.queue.run(self._end)  # an execution of another thread finishes first
 
     def _end(self) -> None:
         self._check_alive("QnnContext_free")
@@ -210,7 +210,7 @@ class Context:
         self._note_registered()
 
     def _release(self, graphs: Iterable[Graph]) -> None:
-        """Refer to nothing of the application: a mapping can be closed, a bytearray can grow."""
+        """Drop all references to the application's memory, so that mappings can be closed."""
         for graph in graphs:
             graph.release()
         self._binary = None
@@ -218,7 +218,7 @@ class Context:
         self.compiled = replace(self.compiled, constants=self.constants)
 
     def _note_binary(self, call: str) -> None:
-        """Report a binary that was freed or changed and that no execution has reported."""
+        """Report a binary that was freed or changed, unless an execution reported it."""
         binary = self._binary
         if binary is None or self._binary_was_told:
             return
@@ -246,7 +246,7 @@ class Context:
         return self._made.part(kind, rule, what)
 
     def holdings(self) -> Iterable[Holding]:
-        """The binary, where it was promised to stay."""
+        """Return the binary if the application promised to keep it."""
         if self._binary is None or self.is_freed or self.backend.is_freed:
             return ()
         return (Holding("binary", "", self._binary, self),)
@@ -274,7 +274,7 @@ def _sum(buffer: ClientBuffer) -> int:
 
 
 def _aligned_copy(buffer: ClientBuffer) -> Any:
-    """The binary's bytes at an address that suits its constants."""
+    """Copy the binary to an address that suits its constants."""
     import numpy
 
     block = numpy.empty(buffer.size + 256, numpy.uint8)

@@ -36,17 +36,17 @@ class Property:
 
 
 def custom(option: int, value: Any = None) -> Config:
-    """A config whose `customConfig` is one of LPAI's options."""
+    """Return a config whose `customConfig` is an LPAI option."""
     return Config(CUSTOM, Config(option, value))
 
 
 def custom_property(option: int) -> Property:
-    """A property whose `customProperty` is one of LPAI's; the answer is in `.value.value`."""
+    """Return a property whose `customProperty` is LPAI's; its answer is `.value.value`."""
     return Property(CUSTOM, Property(option))
 
 
 def ask(get_property: Callable[[list[Property | None]], None], option: int) -> Any:
-    """The answer to one of LPAI's properties; the call is that of a backend or a graph."""
+    """Query one LPAI property through getProperty of a backend or graph."""
     question = custom_property(option)
     get_property([question, None])
     return question.value.value

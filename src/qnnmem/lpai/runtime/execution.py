@@ -1,7 +1,7 @@
 """One graph in the application's memory: addresses, stages, state, copies.
 
-Everything here happens at fixed addresses. Which memory may be used, and when, is for
-the contract to decide (`graph.py`); here it is only used.
+Everything here happens at fixed addresses. The contract (`graph.py`) decides which memory may be
+used, and when.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class UserBuffer:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOutcome:
-    """What one execution did."""
+    """The result of one execution."""
 
     complete: bool  # False: a window still waits for frames, no output was written
     copied_bytes: int
@@ -94,7 +94,7 @@ class Execution:
             held.clear()
 
     def reset(self) -> None:
-        """State as it was before the first execution: zero, gaps poisoned."""
+        """Reset state to zero and poison the gaps."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is not None:
             persistent[:] = POISON
@@ -104,7 +104,7 @@ class Execution:
         self._present = {window.name: window.padding for window in self.graph.windows}
 
     def _zero(self, persistent: NDArray[Any], buffer: PlacedBuffer) -> None:
-        """Fill one state with what stands for zero."""
+        """Fill one state with its representation of zero."""
         where = persistent[buffer.offset : buffer.offset + self._state_bytes(buffer)]
         where[:] = 0
         quant = self.graph.quants.get(buffer.name)
@@ -113,12 +113,12 @@ class Execution:
             where.view(tensor.dtype.value)[:] = quant.zero_point
 
     def snapshot(self) -> tuple[bytes, dict[str, int]]:
-        """State that `restore` brings back."""
+        """Return the state for a later `restore`."""
         persistent = self._pools.get(Pool.PERSISTENT)
         return b"" if persistent is None else persistent.tobytes(), dict(self._present)
 
     def is_snapshot(self, saved: object) -> bool:
-        """Return whether `restore` can take it: the right size, the right windows."""
+        """Return whether `restore` accepts the snapshot: the right size, the right windows."""
         now = self.snapshot()
         if not (isinstance(saved, tuple) and len(saved) == len(now)):
             return False
@@ -135,7 +135,7 @@ class Execution:
         )
 
     def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
-        """State as it was when the snapshot was taken."""
+        """Restore the state of a snapshot."""
         import numpy
 
         if saved[0]:
@@ -143,7 +143,7 @@ class Execution:
         self._present = dict(saved[1])
 
     def view(self, name: str) -> NDArray[Any]:
-        """Bytes of a tensor at its planned place."""
+        """Return the bytes of a tensor at its planned place."""
         import numpy
 
         buffer = self._buffer.get(name)
@@ -198,7 +198,7 @@ class Execution:
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
-        """Planned buffers that lie in the application's memory instead, by name."""
+        """Return by name the planned buffers that lie in the application's memory instead."""
         moved: dict[str, NDArray[Any]] = {}
         for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
             for name, user in given.items():
@@ -247,7 +247,7 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Memory of our own for a planned buffer that the application's does not suit."""
+        """Return our own memory for a planned buffer if the application's does not suit."""
         import numpy
 
         if buffer.name not in self._spares:
@@ -284,7 +284,7 @@ class Execution:
         return sorted(at + 1 for at in fills if at + 1 not in fills)
 
     def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
-        """Sessions for this execution.
+        """Return the sessions for this execution.
 
         Where ops are stepped through only once, each session is opened when its turn comes and
         closed after it: all of them at once would hold every weight a second time.
@@ -346,13 +346,13 @@ class Execution:
                 self._present[window.name] = window.padding
 
     def _advance(self, window: FrameWindow, emptied: bool) -> bool:
-        """Count the frames that came; whether the window lets the execution go on."""
+        """Count new frames; return whether the window lets the execution continue."""
         before = window.padding if emptied else self._present[window.name]
         self._present[window.name], goes_on = window.step(before)
         return goes_on
 
     def _keep_state(self, done: int) -> int:
-        """Bring new state to where the next execution reads it."""
+        """Copy new state to the place where the next execution reads it."""
         moves = []
         for old, new in self.graph.states:
             if old not in self._views or new not in self._views:
@@ -375,7 +375,7 @@ class Execution:
         return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
 
     def _check_gaps(self) -> list[Finding]:
-        """Writes to the gaps between states."""
+        """Return X6 if the gaps between states were written to."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is None or not self._sanitize:
             return []

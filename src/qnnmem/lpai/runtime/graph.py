@@ -120,7 +120,7 @@ class Graph:
     # Properties and configs
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """`QnnGraph_getProperty`: answers every question or none."""
+        """`QnnGraph_getProperty`: answers every property or none."""
         self._check_context("QnnGraph_getProperty")
         asked = list(until_null(properties, Property))
         answers = [self._answer(question) for question in asked]
@@ -150,7 +150,7 @@ class Graph:
     ) -> int:
         """`QnnGraph_execute`: 0, or 6038 when a window waits for more frames.
 
-        None instead of tensors means: all of them where the plan has them inside scratch.
+        None instead of tensors means: all tensors are at their planned places inside scratch.
         """
         self._take_signal(signal, "QnnGraph_execute")
         try:
@@ -162,8 +162,8 @@ class Graph:
     def undisturbed(self, work: Callable[[], T]) -> T:
         """Run work while nothing else of the context executes and scratch stays in place.
 
-        Inputs and outputs inside scratch are one place for all threads: who writes them, executes
-        and reads them does all three here.
+        All threads share the inputs and outputs inside scratch, so writing, executing and reading
+        belong into one call.
         """
         done: list[T] = []
         self._count(1)
@@ -234,7 +234,7 @@ class Graph:
         self._resumed.set()
 
     def view(self, name: str) -> ScratchView:
-        """An input or output inside scratch, to be filled or read without a copy."""
+        """Return an input or output inside scratch, to be filled or read without a copy."""
         self._check_ready("QnnGraph_execute")
         known = isinstance(name, str) and name in self._io.names
         if not known or self.compiled.io is Io.OUTSIDE:
@@ -243,7 +243,7 @@ class Graph:
         return ScratchView(self, name)
 
     def read_view(self, name: str, scratch: ClientBuffer | None) -> NDArray[Any]:
-        """What `ScratchView.array` shows."""
+        """Return the array of a `ScratchView`."""
         self._check_ready("QnnGraph_execute")
         if scratch is not self.scratch:
             sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
@@ -294,7 +294,7 @@ class Graph:
     # What it holds
 
     def holdings(self) -> Iterable[Holding]:
-        """Scratch and persistent, until the context is freed."""
+        """Return scratch and persistent until the context is freed, then nothing."""
         if self.context.is_freed or self._backend.is_freed:
             return ()
         held = self._pools.items()

@@ -1,6 +1,6 @@
-"""Inputs and outputs of one execution: which bytes the application gives for which tensor.
+"""Inputs and outputs of one execution: the application's bytes for each tensor.
 
-`to_native` and `to_float` go between real numbers and what a tensor stores.
+`to_native` and `to_float` convert between real numbers and stored values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class IoCheck:
     def resolve(
         self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
     ) -> dict[str, UserBuffer]:
-        """The application's buffers by tensor; those that stay in scratch are left out."""
+        """Return the application's buffers by tensor, without tensors that stay in scratch."""
         if tensors is None:
             if names and self._compiled.io is Io.OUTSIDE:
                 self._null(names[0], kind)
@@ -118,7 +118,7 @@ class IoCheck:
                 if not extent.overlap(held.buffer.extent):
                     continue
                 if held.what == "scratch" and held.holder.lends(extent.start, extent.end):
-                    continue  # the place of an input or output there, as the runtime told it
+                    continue  # the place of an input or output there, as the runtime reported it
                 own = held.holder is self._graph
                 label = held.what if own else held.label
                 cure = "give it memory of its own, or no buffer to use the place in scratch"
@@ -197,7 +197,7 @@ class IoCheck:
         if handle.size < exact:
             sentence = f"{what} has {exact:,} bytes, its shared buffer {handle.size:,}"
             self._fail("R4", sentence, what, need=exact, given=handle.size, cure=_SIZE)
-        self._memory_type(MemType.DDR, what)  # what the CPU can share is no TCM
+        self._memory_type(MemType.DDR, what)  # memory that the CPU can share is never TCM
         return UserBuffer(handle.array[:exact], shared=True)
 
     def _null(self, name: str, kind: str) -> NoReturn:
@@ -224,7 +224,7 @@ def _is_tensor(tensor: object) -> bool:
 
 
 def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    """Bytes in place as an array of the tensor's type and shape; raw where numpy has no name."""
+    """View bytes as an array of the tensor's type and shape; raw if numpy lacks the type."""
     import numpy
 
     try:
@@ -235,7 +235,7 @@ def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
 
 
 def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDArray[Any]:
-    """Real numbers as the tensor stores them: scaled, rounded to even, limited to the type."""
+    """Quantize real numbers for a tensor: scaled, rounded to even, clipped to the type."""
     import numpy
 
     dtype = numpy.dtype(tensor.dtype.value)
@@ -251,7 +251,7 @@ def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDAr
 
 
 def to_float(values: NDArray[Any], quant: Quant | None) -> NDArray[Any]:
-    """What stored values stand for, in 32-bit floating point."""
+    """Dequantize stored values to float32."""
     import numpy
 
     if quant is None or values.dtype.kind not in "iu":

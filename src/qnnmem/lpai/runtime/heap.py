@@ -5,10 +5,10 @@
     Heap           one kind of memory
     Extensions     binary, IO and pools of one run, as qnn-net-run's LPAI extensions allocate them
 
-A freed buffer is filled with a poison and its bytes stay mapped for a while, so that using it later
-is something to find, not a crash. TCM is not as large as the machine: without a capacity of its own
-its heap is the documented pool, which a process has once. The five messages about TCM are the
-documented ones, byte for byte. `choices.toml` lists the choices where the documentation is silent.
+A freed buffer is filled with a poison and its bytes stay mapped for a while, so that a later use is
+a finding, not a crash. TCM does not grow with the machine: a TCM heap without a capacity of its own
+uses the documented pool, of which a process has one. The five messages about TCM are the documented
+ones, byte for byte. `choices.toml` lists the choices where the documentation is silent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from qnnmem.qnn.tensor import QnnTensor
 
 Log = Callable[[LogLevel, str], None]
-# Where each heap begins, far enough apart that an address tells its heap. The numbers are ours.
+# Start of each heap, far enough apart that an address identifies its heap. The numbers are ours.
 BASE = {
     MemType.TCM: 0x0300_0000,
     MemType.LLC: 0x2000_0000,
@@ -59,7 +59,7 @@ POISON = 0xFF
 _QUARANTINE_BYTES = 16 << 20
 _MAX_ALIGN = 1 << 20
 _MEM_ALLOC = 1002
-_TCM_UNIT = 64  # what a request for TCM is rounded up to
+_TCM_UNIT = 64  # requests for TCM are rounded up to a multiple of it
 
 _WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
 
@@ -95,7 +95,7 @@ class AddressSpace:
 
     def give(self, address: int) -> None:
         """Free the bytes at an address."""
-        # It may be called when Python collects garbage, also while the lock is held.
+        # The garbage collector may call it, even while the lock is held.
         self._returned.append(address)
 
     def _take_back(self) -> None:
@@ -127,7 +127,7 @@ class TcmSpace(AddressSpace):
         self.size, self.max_allocations = size, max_allocations
 
     def take(self, size: int, align: int, log: Log) -> int | None:
-        """An address, or None with a logged error; one allocation too many is fatal."""
+        """Return an address, or None with a logged error; one allocation too many is fatal."""
         with self._lock:
             self._take_back()
             is_first, used = not self._taken, sum(self._taken.values())
@@ -146,7 +146,7 @@ class TcmSpace(AddressSpace):
 
 @cache
 def process_tcm() -> TcmSpace:
-    """The documented pool; a process has one."""
+    """Return the documented pool; a process has one."""
     facts = tcm_pool()
     return TcmSpace(facts.size.value, facts.max_allocations.value)
 
@@ -184,7 +184,7 @@ class HeapBuffer:
         return self.heap.mem_type
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Sides on which something was written past the buffer: `before`, `behind`."""
+        """Return the sides with writes past the buffer: `before`, `behind`."""
         return self.allocation.guards_broken()
 
     def written_after_free(self) -> bool:
@@ -217,10 +217,10 @@ class HeapBuffer:
 
 
 class Heap:
-    """One kind of memory; `capacity` in bytes, or None for as much as there is.
+    """One kind of memory; `capacity` in bytes, or None for no limit of its own.
 
-    That is what the machine has, but for TCM: there it is the documented pool, whose lines go to
-    `log`.
+    Without a limit it is as large as the machine's memory, except TCM: that is the documented
+    pool, whose lines go to `log`.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Heap:
         return sum(max(buffer.size, 1) for buffer in self._live.values())
 
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
-        """A buffer of `size` bytes at a multiple of `align`; a full heap is QNN's code 1002."""
+        """Allocate `size` bytes at a multiple of `align`; a full heap fails with code 1002."""
         _check(size, align, name)
         if isinstance(self._room, TcmSpace) and not self._live:
             _collect_dropped(self._room)
@@ -281,7 +281,7 @@ class Heap:
         return buffer
 
     def free(self, memory: Any) -> None:
-        """What C's `free` does: take back the block that starts at this buffer, view or address.
+        """Free the block that starts at this buffer, view or address, as C's `free` does.
 
         None is NULL: nothing happens.
         """
@@ -446,7 +446,7 @@ class Extensions:
                 self._backend.note(finding("X2", sentence))
 
     def free_tcm(self) -> None:
-        """Free what this run has of the TCM pool, which the process shares."""
+        """Free this run's part of the TCM pool, which the process shares."""
         self._tcm.free()
 
     def _no_room(self, size: int, label: str) -> NoReturn:
@@ -465,7 +465,7 @@ class Extensions:
 class TcmPool:
     """A pool of fixed size for a fixed number of allocations; nothing falls back to DDR.
 
-    It is the one of the process, unless it has a size or a limit of its own.
+    It is the pool of the process, unless it has a size or a limit of its own.
     """
 
     def __init__(
@@ -524,7 +524,7 @@ def parse_mem_type(text: str, log: Log) -> MemType:
 def allocate_io(
     mem_type: MemType, size: int, label: str, *, ddr: Heap, tcm: TcmPool, log: Log
 ) -> HeapBuffer | None:
-    """A buffer for IO or the model binary, or None with a logged error; nothing falls back."""
+    """Allocate IO or a model binary; None with a logged error, there is no fallback."""
     if mem_type is MemType.TCM:
         return tcm.allocate(size, label)
     if mem_type is MemType.DDR:

@@ -1,6 +1,6 @@
 """Memory that a client hands over: pools of a graph, a persistent binary, shared memory.
 
-Whether it is of the right type, lies apart from everything else, is still there and intact.
+The checks: right type, no overlap with other memory, not freed, guard zones intact.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Pools = dict[str, ClientBuffer | None]
 
 
 class SharedMemory:
-    """What a context has registered."""
+    """The memory that a context has registered."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -49,7 +49,7 @@ class SharedMemory:
         return handle in self._memory
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
-        """All descriptors or none."""
+        """Register all descriptors or none."""
         if not isinstance(descriptors, list | tuple):
             self._fail(8000, "M2", "a list of memory descriptors is expected")
         try:
@@ -58,7 +58,7 @@ class SharedMemory:
             self._fail(8003, "M2", str(exc))
 
     def deregister(self, handles: Iterable[MemHandle]) -> None:
-        """Every valid handle goes, even if another is invalid."""
+        """Deregister every valid handle, even if another is invalid."""
         if not isinstance(handles, list | tuple):
             self._fail(8000, "M2", "a list of handles is expected", "QnnMem_deRegister")
         unknown = self._memory.deregister(handles)
@@ -264,7 +264,7 @@ def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextC
 def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
     """Report a heap block that was allocated without the alignment.
 
-    Where Python puts a `bytes` that was read from a file is not for the client to choose.
+    The client cannot choose where Python puts a `bytes` object that was read from a file.
     """
     if buffer.allocation is None:
         return

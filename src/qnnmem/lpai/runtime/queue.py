@@ -63,7 +63,7 @@ class Signal:
 
 
 class ExecutionQueue:
-    """First in, first out; a worker thread exists once something asynchronous was asked for."""
+    """First in, first out; the worker thread starts with the first asynchronous execution."""
 
     def __init__(self, backend: Backend, depth: int) -> None:
         self._backend, self.depth = backend, depth or DEFAULT_DEPTH
@@ -82,7 +82,7 @@ class ExecutionQueue:
     def run(self, work: Work) -> None:
         """Execute after everything that is queued.
 
-        Inside a notification it executes at once: the notification already has the turn.
+        Inside a notification it executes at once: the notification already holds the queue.
         """
         if self._worker is not None and not self.is_worker and self._holder != get_ident():
             self._waiting.join()
@@ -99,7 +99,7 @@ class ExecutionQueue:
             if self.is_worker:
                 self._put(work, block=False)  # the worker would wait for itself for ever
             else:
-                with self._starting:  # or the queue could be closed before the work is in it
+                with self._starting:  # otherwise the queue could be closed before the work is added
                     self._put(work, block=self._backend.profile.async_blocks)
         except Full:
             self._full()
@@ -136,7 +136,7 @@ class ExecutionQueue:
 
     def _serve(self) -> None:
         ending = False
-        # A notification may have put work behind the end.
+        # A notification may have queued work after the end marker.
         while not (ending and self._waiting.empty()):
             work = self._waiting.get()
             try:

@@ -10,13 +10,13 @@ The plan, before anything runs:
 One execution:
 
     scratch is filled with poison, except for the inputs
-    before an op: what it reads must be what was written, bit for bit
+    before an op: its inputs must hold the written bytes, bit for bit
                   where it writes, poison must be untouched and nothing needed may lie
     after an op:  what no later op needs is poisoned again
     at the end:   all poison must be untouched
 
-Lifetimes are taken from the ops themselves, not from the plan: a plan with a wrong idea of how long
-a tensor lives is caught as well.
+Lifetimes are taken from the ops themselves, not from the plan, so a plan with wrong lifetimes is
+caught as well.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One wrong tensor makes all that follow wrong: more findings than this add nothing.
+# One wrong tensor spoils all later ones: more findings than this add nothing.
 MAX_FINDINGS = 20
 _PIECE = 1 << 20  # of scratch looked at in one go: a comparison takes as much memory again
 
@@ -55,12 +55,12 @@ class Collision:
 
 
 def collisions(graph: CompiledGraph) -> Iterator[Collision]:
-    """Every overwriting of live bytes in one execution, in order."""
+    """Yield every overwriting of live bytes in one execution, in order."""
     return _ByteOwners(graph).walk()
 
 
 def last_uses(graph: CompiledGraph) -> dict[str, int]:
-    """The last step that needs each tensor; state and outputs are needed after the end."""
+    """Return the last step that needs each tensor; state and outputs outlive the last step."""
     model = graph.model
     last: dict[str, int] = dict.fromkeys(model.inputs, -1)
     for step, op in enumerate(model.ops):
@@ -79,7 +79,7 @@ class _ByteOwners:
         self.old_states = {old for old, _ in graph.states}
         self.read_until = {n: s for s, op in enumerate(graph.model.ops) for n in op.inputs}
         self.buffer = {name: buffer.name for name, buffer in graph.buffer_of.items()}
-        self.origin: dict[str, str] = {}  # what a view shows
+        self.origin: dict[str, str] = {}  # the tensor that a view shows
         self.live: dict[str, tuple[int, int]] = {}
 
     def walk(self) -> Iterator[Collision]:
@@ -131,7 +131,7 @@ class _ByteOwners:
 
 
 def describe(collision: Collision) -> Finding:
-    """A collision of the plan as a broken rule."""
+    """Return the finding for a collision in the plan."""
     sentence = (
         f"op {collision.op[:80]!r} writes {collision.writer[:80]!r} over {collision.size:,} bytes "
         f"of {collision.victim[:80]!r}, which is still needed, at offset {collision.offset:,} of "
@@ -197,14 +197,14 @@ class Sanitizer:
         self._check(slice(0, self._scratch.size), "during the execution")
 
     def _range(self, name: str) -> slice:
-        """Bytes of a tensor in scratch; empty for one that lies elsewhere."""
+        """Return the byte range of a tensor in scratch; empty if it lies elsewhere."""
         view = self._views[name]
         start = view.__array_interface__["data"][0] - self._base
         inside = name in self._inside and 0 <= start <= self._scratch.size - view.size
         return slice(start, start + view.size) if inside else slice(0, 0)
 
     def _check_owners(self, step: int, op: Op, name: str, where: slice) -> None:
-        """No tensor that is still needed may own the bytes, except views and writes in place."""
+        """Report X1 if a live tensor owns the bytes, except for views and writes in place."""
         for other, taken in self._owned.items():
             size = min(where.stop, taken.stop) - max(where.start, taken.start)
             if size <= 0 or other == name:
@@ -216,7 +216,7 @@ class Sanitizer:
                 self._note("X1", f"op {op.name[:80]!r} writes {name[:80]!r} over {victim}", name)
 
     def _gaps(self, where: slice) -> Iterator[slice]:
-        """Stretches of `where` that no living tensor owns."""
+        """Yield the stretches of `where` that no living tensor owns."""
         at = where.start
         spans = sorted((s.start, s.stop) for s in self._owned.values())
         for start, stop in spans:

@@ -1,4 +1,4 @@
-"""The short way: a prepared model opened, run and closed with all memory allocated correctly."""
+"""Convenience API: open, run and close a prepared model with all memory allocated correctly."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Session:
         return self._context.graph_retrieve(graph or names[0])
 
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
-        """Outputs of one inference; see `Session` for their form.
+        """Run one inference and return its outputs; see `Session` for their form.
 
         Several mappings are frames of a streaming model: as many are taken as its windows need.
         """
@@ -126,9 +126,9 @@ class Session:
         raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
 
     def _fill(self, frames: Iterable[Mapping[str, Any]]) -> Arrays | None:
-        """Outputs of the first execution that completes; no frame of another thread comes between.
+        """Feed frames until an execution completes, and return its outputs.
 
-        Others wait while the next frame is asked for.
+        Other threads wait while the next frame is requested, so none comes between.
         """
 
         def go_through() -> Arrays | None:
@@ -139,7 +139,7 @@ class Session:
         return self.graph.undisturbed(go_through)
 
     def feed(self, feeds: Mapping[str, Any]) -> Arrays | None:
-        """Outputs of one execution, or None while a window still waits for frames.
+        """Execute once; return the outputs, or None while a window still waits for frames.
 
         The arrays are the caller's own: no later execution changes them.
         """
@@ -173,7 +173,7 @@ class Session:
         return {} if self._native else self.compiled.quants
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
-        """Outputs of every execution that completes, frame after frame."""
+        """Yield the outputs of every execution that completes, frame after frame."""
         for frame in _frames(frames):
             found = self.feed(frame)
             if found is not None:
@@ -207,7 +207,7 @@ class Session:
         return tuple(self.backend.findings)
 
     def __repr__(self) -> str:
-        """Inputs as they are stored and outputs as they come, in one line."""
+        """Return the inputs as stored and the outputs as returned, in one line."""
         shown = (
             self._shown(self.compiled.inputs, ()),
             self._shown(self.compiled.outputs, self._real),
@@ -246,7 +246,7 @@ class Session:
         self.close()
 
     def _read(self, content: memoryview) -> Any:
-        """The binary where the run wants it: mapped from its file, or in TCM."""
+        """Load the binary where the run wants it: mapped from its file, or in TCM."""
         if self._extensions.mem_type is MemType.DDR:
             return content
         buffer = self._extensions.allocate(len(content), "model binary")
@@ -301,9 +301,9 @@ def hand_over_pools(
     timed: Timed = nullcontext,
     scratch: HeapBuffer | None = None,
 ) -> list[HeapBuffer]:
-    """Ask for the sizes of scratch and persistent, allocate them aligned, hand them over.
+    """Query the sizes of scratch and persistent, allocate them aligned, hand them over.
 
-    `scratch` is one that graphs share which never execute at once.
+    `scratch` is a buffer shared by graphs that never execute at the same time.
     """
     made = []
     for asked, option in POOLS:
@@ -329,7 +329,7 @@ def _check_words(path: object, graph: object, mem_type: object) -> None:
 
 
 def _frames(frames: object) -> Iterable[Mapping[str, Any]]:
-    """Frames to go through one by one; an array is not a list of frames."""
+    """Return an iterable of frames; refuse an array, which is not a list of frames."""
     if not isinstance(frames, Iterable) or hasattr(frames, "__array__") or _is_bytes(frames):
         raise UsageError("frames must be a list of mappings from names of inputs to arrays")
     return frames

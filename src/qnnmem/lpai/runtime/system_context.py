@@ -1,4 +1,4 @@
-"""`QnnSystemContext`: what a binary holds, without creating a context."""
+"""`QnnSystemContext`: the description of a binary, without creating a context."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SystemContext:
     def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:
         """`QnnSystemContext_create`.
 
-        `version` is that of the structs it answers with. A real library decides that itself, so a
+        `version` is the version of the structs it returns. A real library decides that itself, so a
         client has to understand all of them.
         """
         return cls(version)
@@ -84,7 +84,7 @@ class SystemContext:
         self._made.freed()
 
     def disown(self) -> None:
-        """Do not count it as a leak: its owner gave up."""
+        """Do not count the system context as a leak: its owner gave up."""
         self._made.freed()
 
     def check_lent(self, what: str) -> None:
@@ -144,6 +144,6 @@ def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
 
 
 def io_tensors(graph: CompiledGraph) -> tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]]:
-    """Descriptors of inputs and outputs, state not among them."""
+    """Return descriptors of inputs and outputs, without state."""
     inputs, outputs = described_tensors(graph)
     return tuple(map(QnnTensor.of, inputs)), tuple(map(QnnTensor.of, outputs))

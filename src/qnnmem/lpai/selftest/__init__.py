@@ -13,7 +13,7 @@ from qnnmem.results.lpai import CaseFailure, RuleResult
 
 
 def cases() -> tuple[ContractCase, ...]:
-    """Every case, in the order of the rules."""
+    """Return every case, in the order of the rules."""
     from qnnmem.lpai.selftest.calls import CALLS
     from qnnmem.lpai.selftest.memory import MEMORY
 
@@ -22,7 +22,7 @@ def cases() -> tuple[ContractCase, ...]:
 
 
 def run_cases(chosen: Iterable[ContractCase]) -> tuple[RuleResult, ...]:
-    """One result for each rule that has cases."""
+    """Return one result for each rule that has cases."""
     by_rule: dict[str, list[ContractCase]] = {}
     for case in chosen:
         by_rule.setdefault(case.rule, []).append(case)

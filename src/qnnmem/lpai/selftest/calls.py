@@ -72,7 +72,7 @@ _ADSP, _ARM, _V7, _SLOW = (
 )
 _ISLAND, _PERF = ContextCustomOption.ENABLE_ISLAND, GraphOption.SET_CFG_PERF_CFG
 _STRICT = Config(ContextOption.BINARY_COMPATIBILITY, BinaryCompatibility.STRICT)
-_VERSION_AT = 8  # of the container's format, behind the magic
+_VERSION_AT = 8  # of the container's format, after the magic
 _FINALIZED = (lambda c: c.graph.is_finalized, "the graph is not finalized")
 
 _ROOM = 4096
@@ -296,7 +296,7 @@ def _signal_twice(t: Trial) -> None:
 
 @contextmanager
 def _shared() -> Iterator[int]:
-    """An fd with room for some tensors."""
+    """Yield an fd with room for some tensors."""
     with tempfile.TemporaryFile() as file:
         file.truncate(_ROOM)
         yield file.fileno()
@@ -314,7 +314,7 @@ def _registers(
     kind: MemRegisterType = _CUSTOM,
     platform: Profile | None = None,
 ) -> Steps:
-    """One range of a shared buffer is registered."""
+    """Return steps that register one range of a shared buffer."""
 
     def steps(t: Trial) -> None:
         with _shared() as fd:
@@ -325,7 +325,7 @@ def _registers(
 
 
 def _registers_not(offset: int, *kinds: MemRegisterType) -> Steps:
-    """One range of a shared buffer is refused, whichever kind it is."""
+    """Return steps in which one range of a shared buffer is refused."""
 
     def steps(t: Trial) -> None:
         with _shared() as fd:
@@ -375,7 +375,7 @@ def _outside_the_fd(t: Trial) -> None:
 
 
 def _left(t: Trial, *wanted: str) -> None:
-    """What is not freed now, each with the line that made it."""
+    """Check which rules the current leaks break, and that each names a line."""
     found = leaks()
     rules = [leak.rule for leak in found]
     t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")

@@ -1,4 +1,4 @@
-"""Clients that keep every rule, and the cases of the contract suite that start from one.
+"""Clients that keep every rule, and the contract suite's cases that start from such a client.
 
 `Client` allocates each buffer, `Arena` cuts everything from one block, as C programs do. A
 `ContractCase` is a rule, kept or broken, and what must come of it; `Trial` is one run of it.
@@ -69,11 +69,11 @@ class Client:
         return [found.rule for found in self.backend.findings]
 
     def buffer(self, size: int) -> HeapBuffer:
-        """Aligned memory of at least `size` bytes."""
+        """Return aligned memory of at least `size` bytes."""
         return self._allocate(self.heap, size)
 
     def need(self, asked: GraphProperty) -> int:
-        """Size of a pool."""
+        """Return the size of a pool."""
         size: int = ask(self.graph.get_property, asked)
         return size
 
@@ -120,7 +120,7 @@ class Client:
         return self.give_scratch().give_persistent().finalize()
 
     def on(self, graph: str) -> Self:
-        """Go on with another graph of the context."""
+        """Switch to another graph of the context."""
         self.graph = self.context.graph_retrieve(graph)
         return self
 
@@ -149,7 +149,7 @@ class Client:
         return list(groups[0]), list(groups[1])
 
     def run(self, value: int = 1) -> NDArray[Any]:
-        """Output for an input that holds one value everywhere."""
+        """Return the output for an input that holds one value everywhere."""
         inputs, outputs = self.tensors()
         numbers(inputs[0])[:] = value
         self.graph.execute(inputs, outputs)
@@ -166,7 +166,7 @@ class Client:
 
 
 def numbers(tensor: QnnTensor) -> NDArray[Any]:
-    """The tensor's buffer as numbers."""
+    """Return the tensor's buffer as numbers."""
     import numpy
 
     found: NDArray[Any] = tensor.client_buf.array[: tensor.nbytes].view(numpy.int32)
@@ -226,7 +226,7 @@ class Arena:
         self.offset = 0
 
     def cut(self, size: int) -> memoryview:
-        """The next piece, as `base + offset` gives it in C."""
+        """Return the next piece, as `base + offset` gives it in C."""
         start = round_up(self.offset, self.align.start_addr_alignment)
         self.offset = start + round_up(size, self.align.size_alignment)
         return self.block.view[start : start + size]
@@ -238,7 +238,7 @@ class Arena:
 
 
 def address_of(view: memoryview) -> int:
-    """The pointer that a view stands for."""
+    """Return the address of a view."""
     return ClientBuffer(view).address
 
 
@@ -253,10 +253,10 @@ class ContractCase:
     steps: Steps
 
     def run(self) -> str:
-        """What went otherwise than the contract promises; empty if nothing did."""
+        """Run the case; return how it broke the contract, or ""."""
         trial = Trial(self.rule, self.codes)
         try:
-            with separate():  # what a case leaves behind is part of the case
+            with separate():  # leaks of a case are not reported for the process
                 self.steps(trial)
         except QnnMemError as exc:
             trial.problems.append(str(exc))
@@ -268,12 +268,12 @@ class ContractCase:
 
 
 def keeps(rule: str, title: str, steps: Steps) -> ContractCase:
-    """A case in which the client does it right."""
+    """Return a case in which the client keeps the rule."""
     return ContractCase(rule, title, False, (), steps)
 
 
 def breaks(rule: str, title: str, codes: int | tuple[int, ...], steps: Steps) -> ContractCase:
-    """A case in which the client breaks the rule and gets the code."""
+    """Return a case in which the client breaks the rule and gets the code."""
     return ContractCase(rule, title, True, (codes,) if isinstance(codes, int) else codes, steps)
 
 
@@ -287,19 +287,19 @@ class Trial:
     seen: set[int] = field(default_factory=set)
 
     def client(self, graph: str = "counter", **settings: Any) -> TrialClient:
-        """A client whose expectations count for this trial."""
+        """Return a client whose expectations count for this trial."""
         client = TrialClient(graph, **settings)
         client.trial = self
         return client
 
     def check(self, holds: bool, otherwise: str) -> Trial:
-        """Note a problem unless something holds."""
+        """Note a problem unless a condition holds."""
         if not holds:
             self.problems.append(otherwise)
         return self
 
     def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> Trial:
-        """The call must fail with a code of the case, name its rule and explain itself.
+        """Check that the call fails with a code of the case and that its finding has a cure.
 
         With several codes, `code` says which one.
         """
@@ -318,7 +318,7 @@ class Trial:
         return self
 
     def is_fatal(self, call: Callable[[], object], otherwise: str) -> None:
-        """The call must end the process as one allocation of TCM too many does."""
+        """Check that the call ends the process, as one allocation of TCM too many does."""
         try:
             call()
         except TcmFatal as exc:
@@ -333,17 +333,17 @@ class TrialClient(Client):
     trial: Trial
 
     def gives(self, wanted: int, given: int = 1) -> Self:
-        """The graph must work: `wanted` everywhere for an input that is `given` everywhere."""
+        """Check that the graph gives `wanted` everywhere for an input of `given` everywhere."""
         self.trial.check(is_all(self.run(given), wanted), f"the result is not {wanted}")
         return self
 
     def refused(self, call: Callable[[Client], object], code: int | None = None) -> Self:
-        """The call must be refused."""
+        """Check that the call is refused."""
         self.trial.refused(call, self, code=code or self.trial.codes[0])
         return self
 
     def noted(self, call: Callable[[Client], object]) -> Self:
-        """The call must succeed and leave a finding of the rule."""
+        """Check that the call succeeds and leaves a finding of the rule."""
         before = len(self.rules)
         call(self)
         found, rule = self.rules[before:], self.trial.rule
@@ -353,12 +353,12 @@ class TrialClient(Client):
         return self
 
     def holds(self, test: Callable[[Client], bool], otherwise: str) -> Self:
-        """Something must hold."""
+        """Check that a test of the client holds."""
         self.trial.check(test(self), otherwise)
         return self
 
     def no_findings(self) -> Self:
-        """Nothing may have been found so far."""
+        """Check that there are no findings so far."""
         self.trial.check(not self.rules, f"findings: {', '.join(self.rules)}")
         return self
 

@@ -68,7 +68,7 @@ def _fps(number: int) -> Config:
 
 
 def _scratch(client: Client, size: int = 0, start: int = 0) -> Config:
-    """Scratch that says `size` bytes more than needed and starts `start` bytes off."""
+    """Return scratch that claims `size` bytes too many and starts `start` bytes off."""
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     block = client.heap.allocate(need + 64, 64)
     return custom(SCRATCH, Mem(MemType.DDR, need + size, block.view[start:]))
@@ -100,7 +100,7 @@ def _last_wins(t: Trial) -> None:
 def _replaced_during_execution(t: Trial) -> None:
     client = t.client().ready()
     with client.held():
-        client.graph.execute_async()  # waits behind the notification, so it is surely not over
+        client.graph.execute_async()  # queued after the notification, so it cannot be over yet
         client.refused(Client.give_scratch)
     client.give_scratch()
 
@@ -142,7 +142,7 @@ def _overrun(t: Trial) -> None:
 
 
 def _poison(t: Trial, *, touch: bool = False) -> None:
-    """A sanitised execution; `touch` writes what rounding leaves free behind the input."""
+    """Execute under the sanitizer; `touch` writes to the padding after the input."""
     import numpy
 
     plain = graph("plain")

@@ -32,7 +32,7 @@ _FRAME, _PAIR = (1, ELEMENTS), (2, ELEMENTS)
 
 @cache
 def context(hw_version: str = "v6") -> CompiledContext:
-    """All graphs, compiled for a hardware version."""
+    """Return all graphs, compiled for a hardware version."""
     from qnnmem.version import __version__
 
     state = (("h", "next"),)
@@ -60,12 +60,12 @@ def context(hw_version: str = "v6") -> CompiledContext:
 
 @cache
 def binary(hw_version: str = "v6") -> bytes:
-    """The context binary of all graphs."""
+    """Return the context binary of all graphs."""
     return b"".join(pack(context(hw_version)))
 
 
 def graph(name: str) -> CompiledGraph:
-    """One graph by its name."""
+    """Return one graph by its name."""
     return next(graph for graph in context().graphs if graph.name == name)
 
 

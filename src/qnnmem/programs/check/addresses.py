@@ -1,4 +1,4 @@
-"""What an address of the client is, and findings about memory that something was written to."""
+"""Descriptions of the client's addresses, and findings about writes to its memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from qnnmem.programs.functions import name_of as function_name
 from qnnmem.programs.stacks import Trace
 
 _NULL = 4096  # below it lie members of NULL
-_NEAR = 4096  # bytes behind a buffer that still name it
+_NEAR = 4096  # bytes after a buffer that still count as its own
 _BELOW = 1 << 16  # bytes below a stack that a frame may reach
 _WRITES = {0: "read", 1: "wrote to"}
 
 
 def name_of(session: ClientSession, process: ClientProcess, buffer: ForeignMemory) -> str:
-    """Return what a buffer is to QNN: a pool, a binary, a tensor."""
+    """Return the role of a buffer in QNN: a pool, a binary, a tensor."""
     with session.lock:
         handles = [one for one in session.handles.values() if one.process is process]
     for handle in handles:
@@ -46,7 +46,7 @@ def _held(graph: CheckedGraph) -> Iterator[tuple[str, object]]:
 def describe(
     session: ClientSession, process: ClientProcess, address: int
 ) -> tuple[str, str, Trace]:
-    """Return what lies at an address, in words, and where that was freed."""
+    """Return a description of the memory at an address, and where it was freed."""
     if address < _NULL:
         return "NULL" if not address else f"{address:#x}, a member of NULL", "", ()
     gone = process.buffers.freeing(address)
@@ -93,7 +93,7 @@ def report(
 def crash_report(
     session: ClientSession, process: ClientProcess, words: tuple[int, ...]
 ) -> Callable[[], None]:
-    """Return what reports C7 for a signal: its line and what lies at the address by now."""
+    """Return a function that reports C7 for a signal, with its line and address."""
     number, address, is_write = words[:3]
     trace = session.symbols.trace(process.memory, words[3:])
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -145,7 +145,7 @@ def note_overrun(
     previous: int = 0,
     call: str = "",
 ) -> None:
-    """Report X2: bytes behind a block were overwritten since the previous call."""
+    """Report X2: bytes after a block were overwritten since the previous call."""
     name = name_of(session, process, buffer)
     whole = name if end == buffer.end else f"the block that {name} is in"
     sentence = f"bytes behind {whole} were overwritten, from {end:#x} on"

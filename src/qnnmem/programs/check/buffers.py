@@ -1,7 +1,7 @@
 """Buffers that the client handed to QNN: a copy of each, and whether it was freed.
 
-The client is asked to say when it frees one that is needed. Where its heap notes blocks, a buffer
-ends where its block does, whatever the descriptor says.
+The client reports when it frees a needed buffer. If its heap records blocks, a
+buffer ends where its block ends, whatever the descriptor says.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Freeing:
 class Answers:
     """Memory of a client that held our answers and was freed with its system context.
 
-    It is given back late, so that nothing else lies there soon and a pointer into it tells.
+    It is given back late, so that the address is not reused soon and stale pointers are noticed.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Answers:
         return freed
 
     def freeing(self, pointer: int) -> Trace | None:
-        """Return where the memory behind a pointer was freed; None if it was not."""
+        """Return where the memory at a pointer was freed; None if it was not."""
         return next((t for extent, t in self._gone.items() if extent.holds(pointer)), None)
 
 
@@ -149,7 +149,7 @@ class ClientBuffers:
         return made
 
     def _guard(self, block: Block, made: ForeignMemory) -> None:
-        """Look at the pattern behind the block now, and have it compared before each call."""
+        """Check the pattern after the block now, and have it compared before each call."""
         around = made.address - block.start, block.end - made.end
         if block.is_early and max(around) < _LARGEST_ALIGNMENT:  # not cut from an arena later
             made.serial = 0
@@ -170,7 +170,7 @@ class ClientBuffers:
         return any(one.overlap(wanted) for one in self._traced)
 
     def guarded(self, end: int) -> ForeignMemory | None:
-        """Return the buffer in the block that ends there; write the pattern behind it anew."""
+        """Return the buffer whose guarded block ends at `end`; write the guard pattern again."""
         with self._lock:
             found = self._guarded.get(end)
         if found is not None:
@@ -178,7 +178,7 @@ class ClientBuffers:
         return found
 
     def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
-        """Return buffers with bytes written behind their block: since the last call, or in a range.
+        """Return buffers with bytes written after their block: since the last call, or in a range.
 
         Each is returned once, with the end of its block.
         """
@@ -228,7 +228,7 @@ class ClientBuffers:
     def lose(self, address: int) -> None:
         """Note that an address is unmapped, although no free was seen.
 
-        The program may have moved it, or made the file behind it shorter.
+        The program may have moved the mapping, or shortened its file.
         """
         self.free(address, 1, _UNMAPPED, ())
 

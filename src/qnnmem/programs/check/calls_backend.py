@@ -275,10 +275,10 @@ def no_device(call: ClientCall) -> int:
 
 
 def not_supported(call: ClientCall) -> int:
-    """A function that this backend does not offer; calling it breaks no rule."""
+    """Return NOT_SUPPORTED for a function that this backend lacks; no rule is broken."""
     return NOT_SUPPORTED
 
 
 def nothing(call: ClientCall) -> int:
-    """A function that has nothing to do here."""
+    """Return success for a function without an effect here."""
     return 0

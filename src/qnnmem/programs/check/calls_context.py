@@ -1,4 +1,4 @@
-"""Calls about contexts, shared memory, and what a binary holds."""
+"""Calls about contexts, shared memory, and the description of a binary."""
 
 from __future__ import annotations
 

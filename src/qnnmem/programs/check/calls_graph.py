@@ -195,7 +195,7 @@ def execute(call: ClientCall) -> int:
                 for found in (*flight.losses(call.name), *flight.changes(call.name)):
                     call.note(found)
         except QnnError:
-            _store_pools(one)  # the state may be ahead of what the client has
+            _store_pools(one)  # the state may be newer than the client's copy
             raise
         if flight is not None:
             call.session.flights.note_results(flight)
@@ -282,7 +282,7 @@ def _check_null(
     missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
     if len(missing) == len(known) or not missing:
         return
-    one.has_marks = False  # what follows from it is not said again
+    one.has_marks = False  # consequences are not reported again
     for kind, name in missing:
         sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
         end = "it is read from scratch" if kind == "input" else "its result stays there"

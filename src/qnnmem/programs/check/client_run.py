@@ -41,15 +41,15 @@ _OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folde
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """What is run, and how."""
+    """The program to run, and the options of the run."""
 
     command: tuple[str, ...]
     profile: Profile
     lenient: bool = False  # a call that a device would not refuse reports success
     suppressions: tuple[Suppression, ...] = ()
     time_limit_s: float | None = None
-    limits: ExecutionLimits = DEFAULT_LIMITS  # of what the program executes
-    to_stderr: bool = False  # what the program prints: standard output is for the result
+    limits: ExecutionLimits = DEFAULT_LIMITS  # of the program's executions
+    to_stderr: bool = False  # the program's output: standard output is for the result
     binary_info: int = 0  # version of the answer of the system library; 0: by function
     trace_state: bool = False  # find the lines that write to persistent memory
 
@@ -117,7 +117,7 @@ def check_client(
 
 
 def _verdict(result: ClientResult) -> str:
-    """One line: clean, or which rules are broken."""
+    """Return one line: clean, or the broken rules."""
     program = shorten(result.command[0], 200)
     missed, end = in_words(result.not_checked), launch.end_words(result)
     if not result.called and not missed:
@@ -155,7 +155,7 @@ class _Over(Enum):
 def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
 ) -> tuple[int, int, _Over | None]:
-    """Return pid and exit code, negative for a signal, and whose time was over."""
+    """Return pid, exit code (negative for a signal), and the time limit that ended the program."""
     over = _Over.PROGRAM
 
     def execution_time_left() -> float:
@@ -190,7 +190,7 @@ def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
 
 
 def _has_crashed(session: ClientSession, pid: int) -> bool:
-    """Return whether the crash was reported: of the program, or of what a wrapper has started."""
+    """Return whether the crash of the program, or of a wrapper's child, was reported."""
     known = session.processes.now()
     is_wrapper = all(one.pid != pid for one in known)
     return any(one.crashed and (is_wrapper or one.pid == pid) for one in known)
@@ -240,7 +240,7 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
     """Forget the handles of processes that gave up after a failed call: they need not clean up.
 
     Only the exit code of the program itself is known, not that of processes it starts (a worker, or
-    the program behind a script or a debugger). Those are taken to have given up.
+    the program behind a script or a debugger). They are assumed to have given up.
     """
     for number, handle in session.handles:
         if handle.process.pid in processes:

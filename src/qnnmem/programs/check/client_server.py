@@ -1,4 +1,4 @@
-"""Answers the calls of a client: one thread here for each thread there, a handler per function."""
+"""Answers the calls of a client: one thread per client thread, one handler per function."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ _BY_NAME: dict[str, Handler] = {
     "QnnGraph_executeAsync": graph.execute_async,
 }
 HANDLERS = {NUMBERS[name]: handler for name, handler in _BY_NAME.items()}
-# Calls that change what the program holds.
+# Calls that change the program's handles or memory.
 _CHANGES = frozenset(
     {
         *("QnnContext_createFromBinary", "QnnContext_createFromBinaryWithSignal"),
@@ -127,7 +127,7 @@ class ClientServer:
         """Close all connections and end everything that waits."""
         self.sockets.hang_up()
         have_ended = self.session.let_go()
-        # A thread that still runs must not find another file behind its descriptor.
+        # The descriptor of a running thread must not be reused for another file.
         if self.sockets.close() and have_ended:
             self.session.close()
 

@@ -112,7 +112,7 @@ def limited_memory(limit: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """What a handle stands for, and which process made it."""
+    """The object of a handle, and the process that made it."""
 
     kind: str
     value: Any
@@ -162,7 +162,7 @@ class ClientProcess:
         self.is_calling_back = False
         self.threads = 0  # that called QNN, ended ones too
         self.crashed = self.has_ended = False  # by a signal; by itself
-        # Reports a signal that the program has a handler for, if it makes no more calls.
+        # Reports a signal that the program handles itself, if no more calls follow.
         self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
         self.served = 0  # calls that have come here
@@ -230,7 +230,7 @@ class ClientSession:
         self.last = ""  # call
         self.failed: set[int] = set()  # processes with a call that a program may give up for
         self.refused: set[int] = set()  # processes with any call that was answered with a code
-        self.notes: dict[str, None] = {}  # what is right and worth a line
+        self.notes: dict[str, None] = {}  # notes about correct behaviour
         self.clock = ExecutionClock()
         self.flights = Flights()
         self.undelivered = 0  # notifications
@@ -255,7 +255,7 @@ class ClientSession:
             return self._next
 
     def note_moment(self, number: int, what: str) -> None:
-        """Add to the timeline what the program holds, if that has changed."""
+        """Add the program's live handles and memory to the timeline, if they changed."""
         with self.lock:
             handles = self.handles.values()
             contexts = sum(1 for one in handles if one.kind == "context")
@@ -404,7 +404,7 @@ class ClientCall:
     # Handles
 
     def handle(self, at: int, kind: str, code: int) -> Any:
-        """Return the object behind a handle, or fail the call."""
+        """Return the object of a handle, or fail the call."""
         number = self.word(at)
         with self.session.lock:
             found = self.session.handles.get(number)
@@ -515,7 +515,7 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """False for a graph that was not freed: C has no call for that, it goes with its context."""
+    """Return False for a graph: C has no call that frees one, it is freed with its context."""
     return found.handle != "graph"
 
 

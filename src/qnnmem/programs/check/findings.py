@@ -30,12 +30,12 @@ MOST = 1000  # of different ones
 _ALSO = 16  # further places of one cause
 _MISSED = frozenset({"R7", "R8", "R9", "R10", "C4"})
 _GONE = frozenset({"freed at", "reallocated at", "unmapped at"})
-CALLED, MADE = "called at", "made at"  # what a stack is of
+CALLED, MADE = "called at", "made at"  # the event that a stack belongs to
 _MOST_BYTES = 1 << 20  # of a file of known findings
 _WORDS = 3
 _LONGEST = 500  # characters of a pattern
 _MOST_STARS = 20  # of a pattern: each may stand for every part of a name
-_MOST_LINES = 10_000  # that say something
+_MOST_LINES = 10_000  # lines other than blank lines and comments
 
 FindingKey = tuple[str, str, str, str, str]
 
@@ -50,7 +50,7 @@ def client_finding(
     process: int = 0,
     label: str = CALLED,
 ) -> ClientFinding:
-    """A broken rule with the places in the program."""
+    """Return a broken rule with its places in the program."""
     return ClientFinding(
         rule=found.rule,
         title=every_rule()[found.rule].title,
@@ -71,7 +71,7 @@ def client_finding(
 
 
 def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None:
-    """A second place, e.g. "freed at"; None where it is not known."""
+    """Return a second place, e.g. "freed at"; None if unknown."""
     return OtherPlace(what, _place(stack, program), stack) if what else None
 
 
@@ -81,8 +81,8 @@ def _place(stack: Stack, program: str) -> str:
 
 
 def _key(one: ClientFinding) -> FindingKey:
-    """Equal for findings of the same cause."""
-    if one.rule == "R1":  # one question that was never asked, or too late
+    """Return a key that is equal for findings with the same cause."""
+    if one.rule == "R1":  # one missing or late query
         return one.rule, "", "", "", ""
     if one.rule == "R3":  # one way to allocate
         return one.rule, one.call, one.place, "", ""

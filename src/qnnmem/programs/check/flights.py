@@ -1,7 +1,7 @@
 """Executions in flight, and the rules for their memory meanwhile.
 
-An execution here takes less time than on a device, so a mistake of another thread would be seen by
-luck only. The first executions of each thread are therefore held back for a moment, so that a
+An execution here takes less time than on a device, so a mistake of another thread would be seen
+only by luck. The first executions of each thread are therefore held back for a moment, so that a
 missing wait shows every time. Nothing is concluded from a hold itself: an overlap is a call that
 came, or bytes that changed, while the execution was in flight. On a busy machine a moment is
 longer: each thread that could run has had its share of the processor.
@@ -67,7 +67,7 @@ class Flight:
                 self.before[id(buffer)] = buffer.array.tobytes()
 
     def changes(self, call: str) -> Iterator[Finding]:
-        """Yield findings for buffers that the program wrote to meanwhile; freed ones say more."""
+        """Yield findings for buffers that the program wrote to; `losses` reports freed ones."""
         seen: set[int] = set()
         for name, buffer in (*self.reads, *self.writes):
             before = self.before.get(id(buffer))

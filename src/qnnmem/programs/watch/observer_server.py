@@ -1,4 +1,4 @@
-"""Receives what the observers in a program report: one thread here for each thread there.
+"""Receives reports of the observers in a program: one thread per program thread.
 
 Messages are bounded and untrusted: at worst a connection ends, and the program goes on by itself.
 The memory of the program is only read.
@@ -79,7 +79,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def add(self, ns: int, *, had_turn: bool) -> None:
-        """One call has waited; without its turn it ran beside the other one."""
+        """Count a call that waited; without its turn it ran beside the other call."""
         with self._lock:
             self.waited += 1
             self.waited_ns = min(self.waited_ns + ns, MAX_COUNT)

@@ -1,4 +1,4 @@
-"""For which memory the inputs and outputs of graphs were prepared, and what they are executed with.
+"""The memory type that graph inputs and outputs were prepared for, and the type at execution.
 
 Composed graphs state it call by call, context binaries in the file. Unreadable ones are left out.
 """
@@ -45,7 +45,7 @@ class PreparedTensors:
         self._lock = threading.Lock()
 
     def compose(self, memory: ProcessMemory, graph: _Key, tensor: int) -> None:
-        """One tensor of a graph was made; its descriptor has an id by now."""
+        """Record a tensor that was added to a graph; its descriptor has an id by now."""
         given = tensors(tensor_bytes(memory, tensor, 1))[0]
         (data_type,) = memory.unpack("<I", tensor + 32)
         (rank,) = memory.unpack("<I", tensor + 80)
@@ -58,13 +58,13 @@ class PreparedTensors:
                 self._graphs.setdefault(graph, {})[given.id] = one
 
     def restore(self, memory: ProcessMemory, context: _Key, address: int, size: int) -> None:
-        """A context was made from a binary."""
+        """Record the tensors of a context that was made from a binary."""
         if self._read_binary is None or size > _LARGEST:
             return
         pieces = (
             memory.read(address + at, min(_CHUNK, size - at)) for at in range(0, size, _CHUNK)
         )
-        with contextlib.suppress(QnnMemError):  # one that we cannot read is not known
+        with contextlib.suppress(QnnMemError):  # the tensors of an unreadable binary stay unknown
             found = {
                 graph: {
                     one.id: _Prepared(shorten(one.name, _NAME), int(one.mem_type), one.nbytes)
@@ -78,7 +78,7 @@ class PreparedTensors:
                     self._contexts[context] = found
 
     def retrieve(self, context: _Key, name: str, graph: _Key) -> None:
-        """A graph of a context has a handle now."""
+        """Record the handle of a graph in a context."""
         with self._lock:
             known = self._contexts.get(context, {}).get(name)
             if known is not None:

@@ -1,9 +1,9 @@
-"""Sessions that went on without QNN: a call failed, and nothing of them was executed afterwards.
+"""Sessions that went on without QNN: a call failed, and none of their graphs ran afterwards.
 
-A session is a context with its graphs, or what failed before there was one. It is lost if a call
-for it failed, no graph of it was executed later, nobody made it again and executed that, and the
-program ended as if nothing had happened. One of ONNX Runtime is lost, too, if it never got a graph:
-no node was given to QNN.
+A session is a context with its graphs, or a failed call that should have made one. It is lost if a
+call for it failed, none of its graphs was executed later, no replacement was made and executed, and
+the program ended as if nothing had happened. A session of ONNX Runtime is also lost if it never got
+a graph: no node was given to QNN.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Session:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether a call failed after which nothing of it was executed."""
+        """Return whether a call failed and no graph of the session was executed afterwards."""
         return self.failed is not None and self.last <= self.failed.begin
 
 
@@ -51,7 +51,7 @@ class Sessions:
         self._graphs: dict[_Key, _Session] = {}
 
     def take(self, call: CallSeen) -> None:
-        """One call."""
+        """Process one call."""
         session: _Session | None
         kind = MAKES.get(call.function)
         on = call.process, call.slot, call.on
@@ -81,7 +81,7 @@ class Sessions:
             return
         session.has_graph = True
         if session.failed is not None and MAKES.get(session.failed.function) == "graph":
-            session.failed = None  # it was asked for before it was made
+            session.failed = None  # the graph was retrieved in vain before it was made
         for one in call.handles:
             self._graphs[call.process, call.slot, one] = session
 
@@ -93,9 +93,9 @@ class Sessions:
         return call.name or (session.name if session is not None else "")
 
     def lost(self, end: ProgramEnd, stacks: dict[int, Stack]) -> Iterator[LostSession]:
-        """Yield those that the program went on without, in the order of their making."""
+        """Yield the lost sessions in the order they were made."""
         if not end.timed_out and (end.exit_code or end.ended_by):
-            return  # it said so
+            return  # the program reported the failure
         again = {
             _identity(one): one.made.begin  # of the last one
             for one in sorted(self._all, key=lambda one: one.made.begin)
@@ -113,7 +113,7 @@ class Sessions:
 
 
 def _identity(one: _Session) -> tuple[int, str, int]:
-    """What a session has in common with one that is made in its place."""
+    """Return a key that a session shares with its replacement."""
     return one.made.process, one.name, 0 if one.name else one.made.place
 
 

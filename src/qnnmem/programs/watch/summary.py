@@ -49,7 +49,7 @@ from qnnmem.units import format_size
 
 _MOST_FAILURES = 200  # of different ones
 _RULES = 3  # that no call matched, in the verdict
-_MOST_MADE = 1000  # different things in the list of what was made
+_MOST_MADE = 1000  # different entries in the list of made handles
 _MOST_NAMES = 4  # of graphs that a context is called by
 _LONGEST_NAME = 200
 _LOG_LINES = 200  # that are kept for one call
@@ -132,7 +132,7 @@ def _library(seen: LibrarySeen) -> WatchedLibrary:
 
 
 def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
-    """The most of each that was alive together, whenever that was."""
+    """Return the largest count of each kind of handle; the time is that of most contexts."""
     rows = timeline or (AliveAt(),)
     return AliveAt(
         max(rows, key=lambda row: row.contexts).time_ns,
@@ -151,7 +151,7 @@ def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
 
 
 def failure_of(result: WatchResult) -> str:
-    """What failed in a run, though not on purpose; empty for nothing."""
+    """Return the failures of a run, without injected ones; empty if nothing failed."""
     failed = Counter[str]()
     for call in result.failed_calls:
         if call.finding:
@@ -163,7 +163,7 @@ def failure_of(result: WatchResult) -> str:
 
 
 def _with_turns(turns: SerialisedRun) -> str:
-    """What it changed that calls were let through one at a time."""
+    """Return a sentence that compares the run with one in which calls took turns."""
     before, after = turns.failure_before, turns.failure
     waited = f"{counted(turns.waited, 'call')} waited for another one"
     if turns.gave_up:
@@ -245,17 +245,17 @@ def _session(name: str, place: str) -> str:
 
 
 def _is_news(one: LostSession) -> bool:
-    """Return whether no failed call counts for it already."""
+    """Return whether the lost session is not counted as a failed call already."""
     return one.injected or is_question(one.function) or not one.function
 
 
 def rank(kind: str) -> int:
-    """Place of a kind in a list: what holds most memory first."""
+    """Return the sort position of a kind: the kind that holds most memory first."""
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def amount(kind: str, number: int) -> str:
-    """How many handles of a kind."""
+    """Return a number of handles of a kind, in words."""
     return counted(number, "memory handle" if kind == "memory" else kind)
 
 
@@ -265,7 +265,7 @@ def _settled(call: CallSeen) -> int:
 
 
 class _Reading:
-    """Collects what the summary needs from the lines of a trace."""
+    """Collects the data for the summary from the lines of a trace."""
 
     def __init__(self) -> None:
         self.stacks: dict[int, Stack] = {}
@@ -280,7 +280,7 @@ class _Reading:
         self._logs: dict[tuple[int, int], deque[LogSeen]] = {}
 
     def take(self, event: Event) -> None:
-        """One line."""
+        """Process one line of a trace."""
         if isinstance(event, StackSeen):
             self.stacks[event.id] = event.stack
         elif isinstance(event, LibrarySeen):
@@ -357,7 +357,7 @@ class _Life:
         self._graphs: dict[_Alike, dict[str, None]] = {}
 
     def take(self, call: CallSeen) -> None:
-        """A call that makes or frees, or a first execution."""
+        """Process a call that makes or frees handles, or a first execution."""
         if call.uses:
             self.mixed.extend(self._mixed(call))
             return
@@ -395,7 +395,7 @@ class _Life:
         )
         key = kind, call.process, call.slot, handle
         owner = (_OWNERS[kind], call.process, call.slot, call.on) if kind in _OWNERS else None
-        self._free(key)  # a graph may be asked for again and again
+        self._free(key)  # a graph may be retrieved many times
         self._tried.discard(key)
         self._handles.add(key, made, owner)
         if kind in _SHOWN:
@@ -404,7 +404,7 @@ class _Life:
         self._bytes += size if kind == "memory" else 0
 
     def _mixed(self, call: CallSeen) -> Iterator[MixedIo]:
-        """What a first execution hands over otherwise than it was prepared."""
+        """Yield tensors that a first execution passes in another memory type than prepared."""
         graph = self._handles.get(("graph", call.process, call.slot, call.on))
         for one in call.uses:
             if one.handle:
@@ -428,7 +428,7 @@ class _Life:
                 )
 
     def _keep(self, made: LiveHandle, owner: LiveHandle | None) -> None:
-        """Keep what was made for the list of that; alike ones are counted."""
+        """Record a new handle for `made`; identical handles are counted."""
         key = _alike(made)
         if key in self._made or len(self._made) < _MOST_MADE:
             first, count = self._made.get(key, (made, 0))
@@ -439,7 +439,7 @@ class _Life:
                 names[made.name] = None
 
     def made(self) -> Iterator[MadeHandle]:
-        """Every context, graph and registered memory; alike ones are one."""
+        """Yield every context, graph and registered memory; identical ones are counted together."""
         for key, (one, count) in self._made.items():
             yield MadeHandle(
                 kind=one.kind,
@@ -479,7 +479,7 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """A context is called like its graphs, memory like the tensor that it was given for."""
+        """Return the handle with a name: contexts by their graphs, memory by its tensor."""
         if handle.kind == "memory":
             return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":
@@ -489,7 +489,7 @@ class _Life:
         return replace(handle, name=shorten(", ".join(filter(None, names)), _LONGEST_NAME))
 
     def left(self) -> Iterator[LiveHandle]:
-        """What was never given back; a graph goes with its context."""
+        """Yield handles that were never freed; a graph is freed with its context."""
         told = set(map(id, self._told))
         left = [
             self._named(key, handle)
@@ -500,7 +500,7 @@ class _Life:
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
-    """The result with the diagnosis of its failures, in order."""
+    """Return the result with the diagnosis of its failures, in order."""
     pairs = zip(result.failed_calls, diagnoses, strict=True)
     calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
     return replace(result, failed_calls=calls)

@@ -39,7 +39,7 @@ _STACK_PARTS = 200_000
 _MOST_STACKS = 20_000
 
 Amount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Word = Annotated[int, Meta(ge=0)]  # of 64 bits, which is looked at by hand
+Word = Annotated[int, Meta(ge=0)]  # of 64 bits, which is checked by hand
 Small = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
 Name = Annotated[str, Meta(max_length=1000)]
 FileName = Annotated[str, Meta(max_length=4096)]
@@ -125,7 +125,7 @@ class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     totals: dict[Name, FunctionTotal]
     left_out: Amount
     has_lines: bool
-    unmatched: Rules = ()  # which calls were to fail and never came
+    unmatched: Rules = ()  # injections that no call matched
     not_checked: Annotated[tuple[NotChecked, ...], Meta(max_length=MOST_MISSED)] = ()
     serialised: SerialisedRun | None = None
 
@@ -162,14 +162,14 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """Return what a line counts against `MOST_PARTS`."""
+    """Return how many parts a line counts for in `MOST_PARTS`."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles) + len(line.uses)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
 def _check(found: TraceHead | Event) -> None:
-    """Check what the types cannot express."""
+    """Check the limits that types cannot express."""
     if isinstance(found, TraceHead) and found.schema != SCHEMA:
         raise msgspec.ValidationError(f"the format is {found.schema}")
     if isinstance(found, CallSeen):

@@ -54,7 +54,7 @@ from qnnmem.version import __version__
 
 _MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
 NOT_WATCHED = "not watched"  # the outcome of a run of which calls were missed
-_TAIL = 4096  # bytes of what a run printed last
+_TAIL = 4096  # bytes kept from the end of a run's output
 _AT_LEAST_S = 10.0  # that a run is given, however fast the first one was
 _TIMES = 5.0  # as long as the first one
 _WORD = 4000  # characters of a word of the command in the trace
@@ -63,12 +63,12 @@ _COMMAND = 64_000  # and of all of them
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What is run, and how."""
+    """The program to run, and the options of the run."""
 
     command: tuple[str, ...]
     injections: tuple[Injection, ...] = ()
     time_limit_s: float | None = None
-    to_stderr: bool = False  # what the program prints: standard output is for the result
+    to_stderr: bool = False  # the program's output: standard output is for the result
     output: IO[bytes] | None = None  # all that it prints goes here
     one_at_a_time: bool = False  # calls of QNN, after a run as the program is
     read_binary: BinaryReader | None = None  # of contexts that are made from one
@@ -225,7 +225,7 @@ def fail_each(
 
 
 def _verdict(program: str, function: str, runs: Sequence[FailedRun]) -> str:
-    """One line: how many runs ended in which way."""
+    """Return one line that counts how the runs ended."""
     ends = Counter(run.outcome for run in runs)
     words = ", ".join(f"{number:,} {outcome}" for outcome, number in ends.most_common())
     what = f"{shorten(program, 200)}, {function} failing in turn"
@@ -281,12 +281,12 @@ def _judged(nth: int, result: WatchResult, before: Counter[str], printed: str) -
 
 
 def _outcome(result: WatchResult, leaked: Sequence[LeakedHandle], *, is_reached: bool) -> str:
-    """How a run ended, the worst word that holds."""
+    """Return the worst word that describes how a run ended."""
     if result.timed_out:
         return "hung"
     if result.ended_by:
         return "crashed"
-    if result.not_checked:  # what looks left may have been freed
+    if result.not_checked:  # handles that look leaked may have been freed
         return NOT_WATCHED
     if leaked:
         return "leaked"

@@ -1,4 +1,4 @@
-"""Budgets of a project, and two results against each other, as parts of a page."""
+"""Budgets of a project, and the comparison of two results, as parts of a page."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _COLOURS = ("scratch", "persistent", "io", "constants")
 
 
 def check_page(found: CheckResult, maps: Mapping[str, PlanMap]) -> str:
-    """A page of its own for the models of a project; `maps` are of those that were planned."""
+    """Return a whole page for the models of a project; `maps` are of planned models."""
     from qnnmem.report.page.document import render_page
 
     return render_page([check_section(found, maps)], "Models against their budgets")
 
 
 def check_section(found: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) -> PageSection:
-    """A cell for each model and target, each of which leads to the model's own part."""
+    """Return a matrix of models and targets; each cell links to the model's own part."""
     fits = {0: True, 1: False}.get(found.exit_code)
     listed = list(enumerate(found.models))
     worst = sorted(listed, key=lambda pair: (-_margin(pair[1])[0], pair[0]))
@@ -51,20 +51,20 @@ def _anchor(found: CheckResult, number: int) -> str:
 
 
 def _tightest(one: ModelCheck) -> tuple[float, str]:
-    """Return the part of the tightest limit that is used, and its pool."""
+    """Return the used share of the tightest limit, and its pool."""
     shares = [
         (check.need_bytes / max(check.have_bytes, 1), check.pool)
         for check in one.checks
         if check.need_bytes is not None
         and check.have_bytes is not None
-        # A graph takes all the VTCM it is given: a limit that is just reached tells nothing.
+        # A graph uses all the VTCM it is given: a limit that is just reached means nothing.
         and not (check.pool == "vtcm" and not check.budget and check.need_bytes == check.have_bytes)
     ]
     return max(shares, default=(0.0, ""))
 
 
 def _margin(one: ModelCheck) -> tuple[float, str, str]:
-    """Return the part of the tightest limit that is used, the kind of cell, and its words."""
+    """Return the used share of the tightest limit, the kind of cell, and its words."""
     share, pool = _tightest(one)
     words = f"{pool} {share_words(share)}" if pool else one.answer or "no budget"
     if one.fits is False or one.exit_code in (1, 2):
@@ -75,7 +75,7 @@ def _margin(one: ModelCheck) -> tuple[float, str, str]:
 
 
 def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Html:
-    """Return files by targets; a file with several graphs has several links in a cell."""
+    """Return a table of files by targets; a file with several graphs has several links per cell."""
     cells: dict[tuple[str, str], list[Html]] = {}
     for at, one in listed:
         _, kind, words = _margin(one)
@@ -101,13 +101,13 @@ def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Htm
 
 
 def _accepted(one: ModelCheck, found: CheckResult, pool: str) -> list[tuple[AcceptedState, int]]:
-    """Return what was accepted of a pool, the oldest first."""
+    """Return the accepted sizes of a pool with their commits, the oldest first."""
     states = ((state, state.models.get(one.name, {}).get(pool)) for state in found.history)
     return [(state, size) for state, size in states if size is not None]
 
 
 def _change(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
-    """The tightest pool through the history of what was accepted, and what is new since then."""
+    """Yield the history of the tightest pool, and its change since the last accepted size."""
     _, pool = _tightest(one)
     accepted, now = _accepted(one, found, pool), one.pools.get(pool)
     if not accepted or now is None:

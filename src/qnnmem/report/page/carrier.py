@@ -1,4 +1,4 @@
-"""Deployment files as parts of a page: contexts, what the application keeps, claims."""
+"""Deployment files as parts of a page: contexts, host memory, claims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONTEXTS = ("context", "bytes in the file", "bill", "process domain at most", "
 
 
 def carrier_section(found: CarrierResult) -> PageSection:
-    """What a file carries."""
+    """Return the content of a file as a section."""
     title = tag("p", found.facts.title, class_="answer")
     name = PurePath(found.file).name or found.file
     return PageSection(f"What {name} carries", lines([title, *carrier_parts(found.facts)]))

@@ -26,7 +26,7 @@ _DOUBLED = 8  # times from the least to the most that need a scale of doublings
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number against what there is; pieces are its parts from left to right, none if unknown."""
+    """A need against a limit; `pieces` are its parts from left to right, empty if unknown."""
 
     label: str
     pieces: Sequence[tuple[str, int]]  # class of colour, bytes
@@ -37,12 +37,12 @@ class Bar:
 
     @property
     def total(self) -> int:
-        """All pieces."""
+        """Sum of all pieces."""
         return sum(size for _, size in self.pieces)
 
     @property
     def share(self) -> float:
-        """Part of the limit that is used."""
+        """Used share of the limit."""
         return self.total / max(self.limit or 0, 1)
 
 
@@ -57,7 +57,7 @@ def bars(rows: Sequence[Bar], title: str) -> Html:
 
 
 def limit_bars(rows: Sequence[Bar], title: str, aside: Sequence[Bar] = ()) -> Html:
-    """Return the tightest limit as a bar, where one shows anything, the others as a line each.
+    """Return the tightest limit as a bar if its use is visible, the other limits as lines of text.
 
     What is `aside` is a line, however tight: a limit that tells nothing.
     """
@@ -121,7 +121,7 @@ def round_ticks(top: int, most: int, *, is_size: bool) -> list[int]:
 
 
 def short_size(size: int) -> str:
-    """Return a round size without its zeros."""
+    """Return a round size without trailing zeros."""
     number, _, unit = format_size(size).partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}" if size else "0"
 
@@ -139,7 +139,7 @@ def _amount(row: Bar) -> Html:
 
 
 def _against(need: int, limit: int, origin: str) -> list[Html]:
-    """Return a limit and the distance to it, which rounded numbers may hide."""
+    """Return a limit and the distance to it, which rounding may hide."""
     there = tag("span", f" of {format_size(limit)}", title=f"{limit:,} bytes")
     if need > limit:
         return [there, mark(origin), tag("span", f", {format_size(need - limit)} over the limit")]
@@ -151,12 +151,12 @@ def _against(need: int, limit: int, origin: str) -> list[Html]:
 
 
 def share_words(share: float) -> str:
-    """Return a part as percent, without a false zero."""
+    """Return a share as percent; a tiny share is never written as 0 %."""
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}" if share >= 0.001 else "under 0.1%"
 
 
 def mark(origin: str) -> Html:
-    """Where a number comes from, in a word behind it."""
+    """Return the origin of a number as a word to put after it."""
     word = origin.partition(":")[0]
     return tag("span", f" {word}", class_="origin") if word else Html("")
 
@@ -180,7 +180,7 @@ def line(
     shown: Callable[[int], str] = format_size,
     names: Sequence[str] = (),
 ) -> Html:
-    """Bytes, or what `shown` writes, over something that grows, with limits as lines across.
+    """Return a curve of bytes, or of values written by `shown`, with limits as horizontal lines.
 
     `names` stand below in place of numbers from 0.
     """
@@ -205,7 +205,7 @@ def curves(
     if not every:
         return Html("")
     low, high = min(x for x, _ in every), max(x for x, _ in every)
-    # Numbers that double, such as batches, have the same room each.
+    # Values that double, such as batches, are spaced evenly.
     scale = log2 if not stepped and low > 0 and high >= _DOUBLED * low else float
     first, last = scale(low), scale(high)
     top = max([size for _, size in every] + [limit for _, limit in limits]) or 1
@@ -293,7 +293,7 @@ def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> 
 
 
 def _lasting(points: Points) -> Points:
-    """Points of a line in steps; its last value lasts for a moment."""
+    """Return the points of a step curve, with its last value extended a little."""
     if not points or not points[-1][1]:
         return points
     (first, _), (last, value) = points[0], points[-1]
@@ -307,7 +307,7 @@ def _round_places(low: float, high: float) -> list[float]:
 
 
 def _across(marks: Sequence[tuple[float, str]]) -> Iterator[str]:
-    """Yield words below a plot at percents of its width, those that have room."""
+    """Yield labels below a plot at percents of its width; labels that overlap are left out."""
     free = -1.0
     for at, words in marks:
         half = 50 * (7.5 * len(words) + 8) / _NARROW

@@ -1,4 +1,4 @@
-"""Files that were taken apart as parts of a page: DLC files and context binaries of HTP."""
+"""The content of DLC files and context binaries of HTP as parts of a page."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from qnnmem.units import format_size
 _MOST = 50  # incidents that are shown in full
 _WIDE, _ROW = 1000, 26  # of the timeline
 _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
-# Commands at the end of a sentence stand below it, where they can be copied.
+# Commands at the end of a sentence are shown below it, where they can be copied.
 _AT_END = re.compile(r"(?:[:;,]?(?: or| and| with)? *`qnnmem [^`]+`)+\.?$")
 
 
@@ -87,7 +87,7 @@ def _capital(sentence: str) -> str:
 
 
 def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
-    """All lines in order, where there are more than those above."""
+    """Yield all evidence lines in order, if there are more than those shown above."""
     if len(one.evidence) > len(shown):
         yield tag("h4", "What the log says, in order")
         yield from _timeline(one.evidence)
@@ -97,7 +97,7 @@ def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
-    """Where in the log the lines stand, the deciding one marked."""
+    """Yield the positions of the lines in the log, with the deciding line marked."""
     if len(evidence) < 2 or len({one.file for one in evidence}) > 1:
         return
     numbers = [one.line for one in evidence]
@@ -123,7 +123,7 @@ def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _line(shown: Evidence, *, is_alone: bool) -> Html:
-    """A line of a log with its place; the only file of an incident is named by the page."""
+    """Return a line of a log with its place; `is_alone` leaves out the file name."""
     place = f"line {shown.line:,}" if is_alone else f"{shown.file}:{shown.line}"
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(
@@ -152,12 +152,12 @@ _NEED = ("needed_bytes", "limit_bytes")
 
 
 def _size(number: int | str | None) -> int | None:
-    """A number that can be drawn: a log may print any."""
+    """Return a number if it can be drawn, else None: a log may print any number."""
     return number if isinstance(number, int) and 0 <= number <= MAX_COUNT else None
 
 
 def _candidates(one: Incident) -> Iterator[Html]:
-    """Where the lines leave it open: causes, the likeliest first."""
+    """Yield the possible causes, the likeliest first, if there are several."""
     if len(one.candidates) > 1:
         rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in one.candidates]
         yield details("Possible causes", table(("cause", "likely"), rows))
@@ -180,7 +180,7 @@ def _shown(value: int | str) -> str:
 
 
 def _numbers(one: Incident) -> Iterator[Html]:
-    """Every number of the incident, and where it comes from."""
+    """Yield a table of all numbers of the incident with their origins."""
     rows: list[tuple[str, str, str]] = [
         (name, quantity(value) if "code" in name else _shown(value), one.origin_of(name))
         for name, value in one.quantities.items()

@@ -1,4 +1,4 @@
-"""The HTML file itself: styles, drawing code and data inside, and no right to fetch anything."""
+"""The HTML file: styles, drawing code and data inside, and no permission to fetch anything."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ def _part(name: str, one: PageSection, *, is_headed: bool) -> Html:
 
 
 def page_style() -> str:
-    """The styles of all sections, for pages of another kind."""
+    """Return the styles of all sections, for pages of another kind."""
     return _file("page.css")
 
 
 def page_script() -> str:
-    """What draws maps and copies commands; `qnnmemDraw()` draws maps that were put in later."""
+    """Return the script that draws maps and copies commands; `qnnmemDraw()` draws added maps."""
     return _file("map.js")
 
 
 def source_of(content: str) -> str:
-    """What a Content-Security-Policy calls an element with this content."""
+    """Return the Content-Security-Policy source that allows an inline element."""
     return f"'sha256-{_hash(content)}'"
 
 
@@ -96,7 +96,7 @@ def origin_section(
     options: Sequence[str],
     versions: Sequence[tuple[str, str]],
 ) -> PageSection:
-    """What was read for a page, and by what; of files the name, the bytes and the hash."""
+    """Return name, size and hash of the source files, and the versions of the tools."""
     tools = [("qnnmem", TOOL.removeprefix("qnnmem ")), *versions]
     return PageSection(
         "Where this page comes from",

@@ -1,4 +1,4 @@
-"""What `fix` tried as part of a page, with the maps before and after beside each other."""
+"""The attempts of `fix` as part of a page, with the maps before and after beside each other."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _bars(fix: FixedModel) -> Iterator[Html]:
 
 
 def _maps(fix: FixedModel) -> Iterator[Html]:
-    """Two maps on one scale; one where nothing was changed."""
+    """Yield two maps on one scale; a single map if nothing was changed."""
     if fix.maps is None:
         return
     before, after = fix.maps.before, fix.maps.after
@@ -105,7 +105,7 @@ def _after(fix: FixedModel) -> str:
 
 
 def _next(fix: FixedModel) -> Iterator[Html]:
-    """The command to go on with, without the words that lead to it."""
+    """Yield the next command, with its reason as a separate paragraph."""
     why, found, words = fix.next.partition("qnnmem ")
     if found:
         yield tag("h3", "Next")

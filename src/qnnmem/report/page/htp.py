@@ -27,7 +27,7 @@ _MOST_GRAPHS, _MOST_TENSORS = 24, 16  # that are drawn
 
 
 def file_name(file: str) -> str:
-    """The last part of a path."""
+    """Return the last part of a path."""
     return PurePath(file).name or file
 
 
@@ -64,7 +64,7 @@ def _answer(bill: Bill) -> Iterator[Html]:
 
 
 def _taken(bill: Bill) -> str:
-    """Memory in DDR and VTCM on the chip, which are never one sum; VTCM is taken in turn."""
+    """Return the memory in DDR and VTCM, never as one sum; graphs use VTCM in turn."""
     parts = _in_ddr(bill)
     known = {name: part.value for name, part in parts.items() if part is not None}
     ddr = f"{format_size(sum(known.values()))} of DDR"
@@ -85,7 +85,7 @@ def _in_ddr(bill: Bill) -> dict[str, Sourced | None]:
 
 
 def _lanes(bill: Bill) -> list[Bar]:
-    """What each graph takes of VTCM while it runs."""
+    """Return the VTCM of each graph while it runs, as bars."""
     lanes = [
         Bar(graph.name, [("persistent", graph.vtcm.value)], origin=graph.vtcm.origin.value)
         for graph in bill.graphs
@@ -150,7 +150,7 @@ def _graphs(bill: Bill) -> Iterator[Html]:
 
 
 def shade_keys(*kinds: tuple[str, str]) -> Html:
-    """What the colours of bars mean."""
+    """Return a legend for the colours of bars."""
     keys = (tag("span", tag("i", "", class_=kind), name, class_="key") for kind, name in kinds)
     return tag("div", *keys, class_="tools")
 
@@ -176,7 +176,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
-    """Outputs that are not in the context: the bill is of a part of the model."""
+    """Yield the outputs that the context lacks: the bill covers a part of the model only."""
     if bill.missing_outputs:
         rows = [(one.name, one.reason) for one in bill.missing_outputs]
         words = "The context binary lacks these outputs of the model."
@@ -185,7 +185,7 @@ def _missing(bill: Bill) -> Iterator[Html]:
 
 
 def _waterfall(bill: Bill) -> Iterator[Bar]:
-    """Each part begins where the one before it ends."""
+    """Yield the bars of a waterfall: each part begins where the previous part ends."""
     start = 0
     parts = _in_ddr(bill)
     for name, part in parts.items():
@@ -270,7 +270,7 @@ def fit_section(fit: FitResult) -> PageSection:
 
 
 def _tightest_words(soc: SocFit) -> str:
-    """The number that decides against its limit; the reason where there is none."""
+    """Return the deciding need against its limit; the reason if there is no such need."""
     check = None if soc.fits is None or soc.wrong_arch else soc.tightest
     if check is None or check.spare is None or check.limit is None or check.need_high is None:
         return soc.why
@@ -283,7 +283,7 @@ def _tightest_words(soc: SocFit) -> str:
 
 def _soc(soc: SocFit, file: str) -> Iterator[Html]:
     checks = [bar for one in soc.checks if (bar := _check(one)) is not None]
-    # A graph takes all the VTCM it is given: a limit that is just reached tells nothing.
+    # A graph uses all the VTCM it is given: a limit that is just reached means nothing.
     aside = [
         bar
         for bar in checks
@@ -336,7 +336,7 @@ _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
 def sweep_section(sweep: SweepResult) -> PageSection:
-    """The table, and a line for each number that changes with the setting."""
+    """Return a table of all settings, and a chart of each number that changes with the setting."""
     names = list(dict.fromkeys(name for row in sweep.rows for name in row.setting))
     head = (*names, "state", "compile", "process domain", "VTCM", "weights", "IO", "spill/fill")
     rows = [
@@ -365,7 +365,7 @@ def _held(one: LargestValue) -> str:
 
 
 def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
-    """Charts over the number with most values; a line for each choice of the other settings."""
+    """Yield charts over the setting with most values, with a curve for each other choice."""
     values = {name: {row.setting.get(name) for row in rows} for name in names}
     numbers = [
         n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])
@@ -451,7 +451,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
 
 
 def qmem_section(qmem: QmemResult) -> PageSection:
-    """The four ways in a table."""
+    """Return a table of the four ways to pass inputs and outputs."""
     head = (
         *("prepared", "executed", "reserved at load", "at first inference"),
         *("copied in", "copied out", "shared memory", "left in the process domain"),

@@ -17,7 +17,7 @@ _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
 def llm_section(llm: LlmResult) -> PageSection:
-    """The verdict and its limit, a lane for each shard, the domains, what else was computed."""
+    """Return the verdict and its limit, the shards, the process domains, and other results."""
     shards, domains = len(llm.shards), len(llm.placement.domains)
     where = f"{counted(shards, 'shard')}, {counted(domains, 'process domain')}"
     body = [
@@ -43,7 +43,7 @@ def _lane(one: LlmShard) -> Bar:
 
 
 def _domains(llm: LlmResult) -> Iterator[Html]:
-    """Each as a box of the shards in it, in the order in which they are loaded."""
+    """Yield each process domain as a bar of its shards, and the order in which to load them."""
     sizes = {at: one.process_domain.high.value for at, one in enumerate(llm.shards)}
     rows = [
         Bar(
@@ -99,7 +99,7 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
 
 
 def _slider(llm: LlmResult, contexts: Sequence[tuple[int, LlmRow]]) -> Html:
-    """Each context as a step: its answer, and its largest shard against the budget."""
+    """Return a slider over contexts: the verdict of each, and its largest shard."""
     chosen = max((n for n, (at, _) in enumerate(contexts) if at <= llm.context), default=0)
     ends = {"min": "0", "max": str(len(contexts) - 1), "step": "1", "value": str(chosen)}
     drawn = tag("input", type="range", hidden="", aria_label="Context in tokens", **ends)

@@ -1,4 +1,4 @@
-"""What LPAI needs as parts of a page: a context binary with its TCM pool, and config files."""
+"""The needs of LPAI as parts of a page: a context binary with its TCM pool, and config files."""
 
 from __future__ import annotations
 

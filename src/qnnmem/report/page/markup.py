@@ -1,4 +1,4 @@
-"""Pieces of HTML: whatever comes from files is escaped here and nowhere else."""
+"""HTML building blocks: all text from files is escaped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Cell = str | int | None
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
     __slots__ = ()
 
 
 def text(value: object, most: int = _LONGEST) -> Html:
-    """Any text, shortened, with control characters made visible."""
+    """Return any text, shortened, with control characters made visible."""
     return Html(escape(shorten(str(value), most)))
 
 
 def tag(name: str, *inner: str, **attributes: object) -> Html:
-    """An element; strings inside that are no markup are escaped, `class_` is the class."""
+    """Return an element; plain strings inside it are escaped, `class_` is its class."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)), quote=True)}"'
         for key, value in attributes.items()
@@ -46,14 +46,14 @@ def lines(parts: Iterable[str]) -> Html:
 
 
 def size(value: int | None) -> Html:
-    """Bytes, exact, and rounded for the eye."""
+    """Return a size rounded for reading, with the exact bytes."""
     if value is None:
         return Html('<span class="faint">not known</span>')
     return Html(f'{value:,} <span class="faint">{escape(format_size(value))}</span>')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
-    """A table, of many rows the first; numbers stand right."""
+    """Return a table, limited to the first rows; numbers are right-aligned."""
     left = iter(rows)
     listed = [tuple(row) for row in islice(left, _ROWS)]
     more = sum(1 for _ in left)
@@ -83,14 +83,14 @@ def _cell(value: Cell) -> str:
 
 
 def details(title: str, body: Html, *, is_open: bool = False, name: str = "") -> Html:
-    """A part that opens, also by a link to its name."""
+    """Return a collapsible part, which also opens by a link to its name."""
     state = f' id="{escape(name)}"' if name else ""
     state += " open" if is_open else ""
     return Html(f"<details{state}><summary>{text(title)}</summary>\n{body}\n</details>")
 
 
 def badge(fits: bool | None, words: tuple[str, str, str] = FITS) -> Html:
-    """An answer in a word."""
+    """Return a verdict as a one-word badge."""
     kind, word = {True: ("good", words[0]), False: ("bad", words[1]), None: ("open", words[2])}[
         fits
     ]
@@ -98,19 +98,19 @@ def badge(fits: bool | None, words: tuple[str, str, str] = FITS) -> Html:
 
 
 def answer(fits: bool | None, *sentence: str, words: tuple[str, str, str] = FITS) -> Html:
-    """The verdict, first of everything that a section shows."""
+    """Return the verdict, which comes first in every section."""
     return tag("p", badge(fits, words), Html(" "), *sentence, class_="answer")
 
 
 def data(values: Any) -> Html:
-    """Values for the drawing code; no text in them can end the element they stand in."""
+    """Return data for the drawing code; no text in it can close the enclosing element."""
     written = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
     safe = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Html(f'<script type="application/json">{safe}</script>')
 
 
 def command(words: str) -> Html:
-    """A command with a button that copies it."""
+    """Return a command with a copy button."""
     return Html(
         f'<div class="command"><code>{text(words, 4000)}</code>'
         '<button type="button" data-copy>copy</button></div>'

@@ -87,7 +87,7 @@ def map_pair(
 
 
 def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
-    """Buttons that lead to what sets the peak, the largest first."""
+    """Yield buttons for the tensors that set the peak, the largest first."""
     if plan.peak is None:
         return
     number = {buffer.name: at for at, buffer in enumerate(boxes)}
@@ -119,7 +119,7 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
 
 
 def _ending(name: str) -> str:
-    """The end of a long name, in which names of one model differ."""
+    """Return the end of a long name, the part that differs between tensors of one model."""
     return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
 
 
@@ -144,7 +144,7 @@ def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
 
 
 def drawn(plan: PlanMap) -> list[PlanBuffer]:
-    """Buffers that have an address in scratch or persistent memory."""
+    """Return buffers with an address in scratch or persistent memory."""
     outside = plan.io == "outside"
     return [
         one for one in plan.buffers if one.pool in _POOLS and not (outside and one.pool == "io")
@@ -157,7 +157,7 @@ def map_data(
     beside: tuple[str, PlanMap] | None = None,
     budget: int | None = None,
 ) -> dict[str, Any]:
-    """What the drawing code reads."""
+    """Return the data for the drawing code."""
     name, other = beside or ("", plan)
     first, last = _steps(boxes)
     types = plan.op_types

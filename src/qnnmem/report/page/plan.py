@@ -1,4 +1,4 @@
-"""A plan as part of a page: verdict, what decides, what to change, pools, the map."""
+"""A plan as part of a page: verdict, deciding pool, suggestions, pools, the map."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _budget_words(plan: PlanResult, one: PlanBudget) -> str:
 
 
 def _deciding(plan: PlanResult) -> Iterator[Html]:
-    """The largest tensors of a pool that decides and is not scratch, of which the map tells."""
+    """Yield the largest tensors of the deciding pool; for scratch the map shows them."""
     first = next(iter(_by_need(plan)), None)
     if first is not None and first.pool != "scratch" and first.blockers:
         sizes = list(zip(first.blockers, first.blocker_bytes, strict=False))
@@ -124,7 +124,7 @@ def _deciding(plan: PlanResult) -> Iterator[Html]:
 
 
 def _changes(plan: PlanResult) -> Iterator[Html]:
-    """Options that were planned and help; for a model that can be changed, the search for more."""
+    """Yield the best option that was planned, or the command that searches for a change."""
     best = next((one for one in plan.remedies or () if one.fits), None)
     best = best or next(iter(plan.remedies or ()), None)
     if best is not None:
@@ -223,7 +223,7 @@ def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
 
 
 def _tcm(plan: PlanResult) -> Iterator[Html]:
-    """Numbers of TCM: only LPAI has it, so they are folded unless it was asked about."""
+    """Yield numbers of TCM, collapsed unless TCM was requested: only LPAI has it."""
     tcm = plan.tcm
     if tcm is None:
         return
@@ -242,7 +242,7 @@ def _tcm(plan: PlanResult) -> Iterator[Html]:
 
 
 def provenance(plan: PlanResult) -> Html:
-    """Where the numbers come from."""
+    """Return the origins of the numbers."""
     rows = [("file", plan.input), ("tool", plan.tool), ("alignment", f"{plan.align_bytes} bytes")]
     rows.append(("inputs and outputs", f"{plan.io} scratch"))
     rows.append(("bits", "as in the model" if plan.bits is None else str(plan.bits)))

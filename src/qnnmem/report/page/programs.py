@@ -82,7 +82,7 @@ def watch_section(found: WatchResult) -> PageSection:
 
 
 def fail_each_section(found: FailEachResult) -> PageSection:
-    """How a program took the failure of each of its calls."""
+    """Return how a program handled the failure of each of its calls."""
     rows = [
         (
             one.call,
@@ -119,7 +119,7 @@ def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> 
 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:
-    """The command that was run, folded."""
+    """Return the command that was run, collapsed."""
     said = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
     return details("What was run", said)
 
@@ -195,7 +195,7 @@ def _lost(sessions: Sequence[LostSession]) -> Iterator[Html]:
 
 
 def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
-    """The program's own frames of a call stack, closed."""
+    """Yield the program's own frames of a call stack, collapsed."""
     own = own_stack(tuple(stack))
     shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
     if len(shown) > 1:  # of one alone the place is said
@@ -257,7 +257,7 @@ def _charts(
 
 
 def _thinned(points: Points) -> Points:
-    """Of many points the highest of each stretch, and its last."""
+    """Return the highest and the last point of each stretch if there are too many points."""
     ordered = sorted(points, key=lambda point: point[0])  # which keeps the order of one moment
     stretch = -(-2 * len(ordered) // _DRAWN)
     if stretch < 2:

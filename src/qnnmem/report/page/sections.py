@@ -1,4 +1,4 @@
-"""Which section a result becomes, by the schema it names."""
+"""The sections of a page for each result, chosen by its schema."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SHOWN = tuple(_SECTIONS)
 
 
 def sections_of(result: Any, where: str) -> list[PageSection]:
-    """The sections of a result that was read from JSON; UsageError where it cannot be shown."""
+    """Return the sections of a result read from JSON; raise UsageError if it cannot be shown."""
     found = read_result(result, where) if schema_in(result) in _SEVERAL else None
     if not isinstance(found, SeveralFiles):
         return [section_of(result, where)]
@@ -74,7 +74,7 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
 
 
 def section_of(result: Any, where: str) -> PageSection:
-    """The section of a result that was read from JSON; UsageError where it cannot be shown."""
+    """Return the section of a result read from JSON; raise UsageError if it cannot be shown."""
     name = schema_in(result)
     if name is None or name not in _SECTIONS:
         known = ", ".join(SHOWN)

@@ -1,4 +1,4 @@
-"""A graph of QNN as ONNX nodes that compute the same: one table, a row for each operator.
+"""A graph of QNN as equivalent ONNX nodes: one table, a row for each operator.
 
 layers       convolutions, products, normalisation, pooling, recurrent cells
 arithmetic   element-wise operators and reductions along axes
@@ -30,7 +30,7 @@ __all__ = ["OPERATORS", "SILENT", "translate"]
 OPERATORS: Mapping[str, Callable[[Step], None]] = (
     LAYERS | POINTWISE | MOVEMENT | RECURRENT | REDUCTION
 )
-_CELL = ("time_major",)  # of a single step of time there is no order
+_CELL = ("time_major",)  # a single time step has no order
 # Parameters that change no result here: hints, facts that output shapes already state, and
 # parameters of another mode of the operator. Any other unread parameter is refused.
 SILENT: Mapping[str, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
     "ExpandDims": ("axes", "axis"),
     "FullyConnected": ("keep_dims",),
     "Gru": _CELL,
-    # Gates are computed as real numbers, so that there is nothing to round between them.
+    # Gates are computed as real numbers, so no rounding happens between them.
     "Lstm": (
         *(f"{gate}_gate_qscale" for gate in ("input", "forget", "cell", "output")),
         *("hidden_state_offset", "hidden_state_qscale", *_CELL),
@@ -54,7 +54,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
 
 
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
-    """The model of a graph with its ops pointing at nodes; NotTranslated says what has none."""
+    """Return the model with its ops pointing at nodes; NotTranslated names what has no nodes."""
     draft = QnnDraft(tensors={one.id: one for one in graph.tensors}, names=names_of(graph))
     ops = []
     for place, op in enumerate(graph.ops):

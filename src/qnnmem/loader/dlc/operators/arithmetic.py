@@ -10,7 +10,7 @@ from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.qnn.enums import DataType
 from qnnmem.text import quote
 
-# By their numbers in the parameter `operation`.
+# Indexed by the parameter `operation`.
 _BINARY = (
     *("Add", "And", "Divide", "Equal", "FloorDiv", "Fmod", "Greater", "GreaterEqual", "Less"),
     *("LessEqual", "Maximum", "Minimum", "Mod", "Multiply", "NotEqual", "Or", "Power"),
@@ -24,7 +24,7 @@ _NEURON = (
     *("Elu", "Gelu", "HardSigmoid", "HardSwish", "Relu", "ReluMinMax", "Sigmoid", "Softplus"),
     *("Tanh",),
 )
-# The node of ONNX that does the same.
+# The equivalent ONNX node.
 _SAME = {
     **{name: name for name in ("Add", "And", "Equal", "Greater", "Less", "Mod", "Or", "Xor")},
     **{name: name for name in ("Abs", "Asin", "Atan", "Ceil", "Cos", "Exp", "Floor", "Log", "Neg")},
@@ -34,12 +34,12 @@ _SAME = {
     **{"GreaterEqual": "GreaterOrEqual", "LessEqual": "LessOrEqual"},
     **{"Maximum": "Max", "Minimum": "Min", "SquareRoot": "Sqrt"},
 }
-_LINEAR = 16.0  # where exp(-x) is less than a float of 32 bits shows
+_LINEAR = 16.0  # where exp(-x) is below the resolution of a 32-bit float
 _FLOATS = {DataType.FLOAT_16, DataType.FLOAT_32}
 
 
 def _numbered(names: tuple[str, ...], step: Step) -> None:
-    """The operator that the parameter `operation` names."""
+    """Write the operator that the parameter `operation` selects."""
     number = int(step.scalar("operation"))
     if number >= len(names):
         raise NotTranslated(f"{quote(step.op.type)} with operation {number} is not in the table")
@@ -123,7 +123,7 @@ def _gelu(step: Step, value: str) -> str:
 
 
 def _softplus(step: Step, value: str) -> str:
-    """Beyond a threshold QNN may hand on the input: from 16 on that is all but the same."""
+    """Return softplus; QNN may pass inputs above a threshold on, almost equal from 16."""
     step.only(beta=(1.0,))
     threshold = float(step.scalar("threshold", _LINEAR))
     if threshold < _LINEAR:

@@ -17,7 +17,7 @@ _LINE, _IMAGE = 3, 4
 
 
 def _axes(step: Step) -> int:
-    """How many axes a window moves along; there are a batch and channels besides."""
+    """Return how many axes a window moves along, besides batch and channels."""
     wanted = _LINE if step.op.type.endswith("1d") else _IMAGE
     if len(step.shape()) != wanted:
         raise NotTranslated(f"{quote(step.op.type)} of {len(step.shape())} dimensions")
@@ -25,19 +25,19 @@ def _axes(step: Step) -> int:
 
 
 def _channels_second(step: Step) -> str:
-    """The first input with its channels second, as ONNX has them."""
+    """Return the first input with channels second, as ONNX expects."""
     inside = range(1, _axes(step) + 1)
     return step.one("Transpose", step.read(0), perm=(0, len(inside) + 1, *inside))
 
 
 def _back(step: Step, value: str) -> None:
-    """Channels last again, to the output."""
+    """Write a value to the output with channels last again."""
     inside = range(2, _axes(step) + 2)
     step.write(step.one("Transpose", value, perm=(0, *inside, 1)))
 
 
 def _window(step: Step) -> dict[str, Any]:
-    """Strides and pads; pads of QNN are before and after, axis by axis."""
+    """Return strides and pads; QNN stores the pads before and after each axis together."""
     axes = _axes(step)
     amounts = step.numbers("pad_amount", (0, 0) * axes)
     return {
@@ -47,7 +47,7 @@ def _window(step: Step) -> dict[str, Any]:
 
 
 def _filtered(step: Step) -> tuple[tuple[int, ...], list[str]]:
-    """Size of the filter, and all that is read; filters have their channels last, too."""
+    """Return the filter size and all inputs; filters also have their channels last."""
     axes = _axes(step)
     if len(step.shape(1)) != axes + 2:
         raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank")
@@ -101,7 +101,7 @@ def _product(step: Step) -> None:
 
 
 def _scaled(step: Step) -> None:
-    """Batch normalization: a factor and a summand for each channel, which is last."""
+    """Write batch normalization: a factor and an offset for each channel, which is last."""
     made = step.one("Mul", step.read(0), step.read(1))
     step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
 
@@ -114,7 +114,7 @@ def _affine(step: Step, value: str) -> None:
 
 
 def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
-    """Values over axes brought to mean 0, if `centred`, and variance 1."""
+    """Return values scaled to variance 1 over axes, and to mean 0 if `centred`."""
     listed = step.constant(axes, "i8")
     value = step.read(0)
     if centred:
@@ -133,7 +133,7 @@ def _rms_norm(step: Step) -> None:
 
 
 def _last(step: Step) -> list[int]:
-    """The axes of a normalization; gains fit them only if they are the last ones."""
+    """Return the axes of a normalization; refuse axes that are not the last ones."""
     axes = sorted(int(axis) for axis in step.array("axes").reshape(-1))
     if axes != list(range(len(step.shape()) - len(axes), len(step.shape()))):
         raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not in the table")
@@ -171,7 +171,7 @@ def _local_response(step: Step) -> None:
         "LRN",
         _channels_second(step),
         size=size,
-        alpha=float(step.scalar("alpha")) * size,  # ONNX divides it by the size
+        alpha=float(step.scalar("alpha")) * size,  # ONNX divides alpha by the size
         beta=float(step.scalar("beta")),
         bias=float(step.scalar("bias")),
     )
@@ -197,7 +197,7 @@ LAYERS: dict[str, Callable[[Step], None]] = {
     "TransposeConv2d": _transposed_convolution,
 }
 
-_SEQUENCE = 3  # dimensions of an input with steps of time
+_SEQUENCE = 3  # dimensions of an input with time steps
 _DIRECTIONS = ("forward", "reverse")
 # Inputs in ONNX's order of gates: input, output, forget, cell; of the GRU update, reset, new.
 _LSTM_WEIGHTS, _LSTM_RECURRENT, _LSTM_BIASES = (16, 3, 1, 2), (17, 6, 4, 5), (21, 9, 7, 8)
@@ -243,7 +243,7 @@ def _gru(step: Step) -> None:
 
 
 def _refuse(step: Step, places: Sequence[int], most: int, outputs: int) -> None:
-    """What the nodes of ONNX have not."""
+    """Refuse inputs and outputs that the ONNX operator does not have."""
     given = next((place for place in (*places, most) if step.has(place)), None)
     if given is not None:
         raise NotTranslated(f"{quote(step.op.type)} with input {given} is not in the table")
@@ -261,7 +261,7 @@ def _batch_first(step: Step) -> bool:
 
 
 def _steps(step: Step) -> str:
-    """The input as steps, batch, features."""
+    """Return the input with axes steps, batch, features."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
         return step.one("Unsqueeze", value, step.constant([0], "i8"))
@@ -269,7 +269,7 @@ def _steps(step: Step) -> str:
 
 
 def _joined(step: Step, places: Sequence[int], size: int, more: int = 0) -> str:
-    """Gates one after another behind an axis for the direction; those that are left out are 0."""
+    """Concatenate gates and add an axis for the direction; omitted gates are 0."""
     parts = [step.read(one) if step.has(one) else _nothing(step, size) for one in places]
     parts += [_nothing(step, size)] * more
     return step.one("Unsqueeze", step.one("Concat", *parts, axis=0), step.constant([0], "i8"))
@@ -286,7 +286,7 @@ def _state(step: Step, place: int, size: int) -> str:
 
 
 def _write(step: Step, made: Sequence[str], order: Sequence[int]) -> None:
-    """Results of ONNX to outputs, of which the last ones may be left out."""
+    """Write ONNX results to outputs, the last of which may be omitted."""
     for place, value in zip(range(len(step.op.outputs)), order, strict=False):
         result = made[value]
         if value == 0 and _batch_first(step):

@@ -1,11 +1,11 @@
 """Last pass: turn a shaped ONNX model into the frozen `ir.Model`, with notes on its validity.
 
-A QDQ graph is read as the quantized graph it means:
+A QDQ graph is read as the quantized graph that it represents:
 
     QuantizeLinear that alone reads its input   ->  the producer writes the integers itself
     DequantizeLinear                            ->  its consumers read the integers themselves
 
-A float tensor stays real when something else needs it: a graph output, a body that captures it.
+A float tensor remains if something else needs it: a graph output, or a body that captures it.
 Scales and zero points must be constant.
 """
 
@@ -146,12 +146,12 @@ class _Folding:
 
 
 def is_real(node: onnx.NodeProto) -> bool:
-    """True if a quantize node can be folded into this node: it is not one itself."""
+    """True if a quantize node can be folded into this node, which is not a quantize node."""
     return not is_quant(node, "QuantizeLinear")
 
 
 def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) -> bool:
-    """Return whether one dequantize before and one quantize after undo each other exactly."""
+    """Return whether one dequantize before and one quantize after cancel each other exactly."""
     if len(found.before) != 1 or len(found.after) != 1:
         return False
     before, after = graph.node[found.before[0]], graph.node[found.after[0]]
@@ -165,7 +165,7 @@ def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) ->
 
 
 def _parameters(graph: OnnxGraph, node: onnx.NodeProto) -> list[object]:
-    """Scale and zero point: the stored bytes where a file repeats them under other names."""
+    """Return scale and zero point; equal stored parameters have equal results."""
     names = [*node.input[1:3], ""][:2]
     stored = {item.name: item.raw_data for item in graph.initializer if item.name in names}
     return [stored.get(name) or name for name in names]
@@ -222,7 +222,7 @@ def _notes(model: ShapedModel) -> Iterator[str]:
         )
     for name, declared_sizes in model.resolved.outputs.items():
         sizes = model.scope.types[name].shape or ()
-        # With other input sizes than the file states, outputs differ from declared ones, too.
+        # If input sizes differ from the file's, outputs differ from the declared shapes, too.
         if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
             said = by_sizes(size or "?" for size in declared_sizes)
             yield f"output {quote(name)} is declared as {said}, the model gives {by_sizes(sizes)}"
@@ -253,7 +253,7 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
         *(_op(scope, found, used) for found in group(graph, alive, scope.flow.const)),
     ]
     made = {*inputs, *(result for op in ops for result in op.outputs)}
-    # Constants are what steps read and neither a step nor the caller makes.
+    # Constants are tensors that steps read but neither a step nor the caller makes.
     read = dict.fromkeys(source for op in ops for source in op.inputs if source not in made)
     constants = tuple(
         source for source in read if source in scope.flow.const and source not in scope.outer_const
@@ -396,8 +396,8 @@ def _may_overwrite(scope: Scope, found: Group) -> bool:
     """True if an input of the output's size is read element by element.
 
     A small input that is broadcast can have as many bytes as a wide result of narrow elements
-    (four floats compared into sixteen bools): overwriting that one would be wrong. So would be
-    overwriting what a body captures.
+    (four floats compared into sixteen bools). Overwriting it would be wrong, and so would
+    overwriting a tensor that a body captures.
     """
     result = _tensor(scope, found.outputs[0])
     rivals = [
@@ -412,7 +412,7 @@ def _may_overwrite(scope: Scope, found: Group) -> bool:
 
 
 _SHOWN = 3
-# Operators of ONNX Runtime whose output shapes depend on data; those of its others follow from the
+# Operators of ONNX Runtime whose output shapes depend on data; other output shapes follow from the
 # shapes of their inputs.
 _BY_DATA = frozenset(
     (
@@ -429,7 +429,7 @@ def inputs_it_holds_for(
     valued: Mapping[str, str],
     stated: Mapping[str, tuple[int, ...]],
 ) -> Iterator[str]:
-    """Yield sentences about the inputs for which the plan holds.
+    """Yield sentences about the inputs for which the plan is valid.
 
     `graph` is the model before constants are folded, `scope` the same with every shape found.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FoldedModel:
-    """A model without constant branches, with the types that inference finds."""
+    """A model without constant branches, and the types found by inference."""
 
     resolved: ResolvedModel
     scope: Scope
@@ -42,7 +42,7 @@ def fold(model: ResolvedModel, child: TrialChild) -> FoldedModel:
 
 
 def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
-    """Return the child's interface for questions about a model."""
+    """Return the interface for questions to the child process about a model."""
     import onnx
 
     head = onnx.ModelProto(ir_version=model.head.ir_version, opset_import=model.head.opset_import)
@@ -105,7 +105,7 @@ def compute_constants(
 
 @stage("fold")
 def infer_scope(trials: Trials, scope: Scope) -> Scope:
-    """Return the scope with all types that inference now finds."""
+    """Return the scope with all types that inference can find now."""
     found = infer_types(trials, scope.graph, scope.proven)
     types = dict(found)
     settled = frozenset(name for name, kind in found.items() if kind.is_static)
@@ -164,7 +164,7 @@ def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list
             continue
         if result in made and result not in renamed:
             renamed[result] = target
-        else:  # an outer tensor, a stored one, or one result given twice
+        else:  # an outer tensor, a stored tensor, or a result used as two outputs
             forwards.append((result, target))
     for name in defined(branch):
         if name not in renamed and name in used:

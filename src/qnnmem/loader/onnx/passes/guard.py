@@ -23,9 +23,9 @@ MIN_OPSET = 7
 
 @dataclass(frozen=True, slots=True)
 class GuardedModel:
-    """A checked model, the nodes of every graph in execution order.
+    """A checked model, with the nodes of every graph in execution order.
 
-    With functions in it, names and order are final, and checked, only after the next pass.
+    If it has functions, names and order are only final and checked after the next pass.
     """
 
     path: Path
@@ -34,7 +34,7 @@ class GuardedModel:
 
 @stage("guard")
 def guard(model: ReadModel) -> GuardedModel:
-    """Decode and check a model; parsing only, nothing of it is executed."""
+    """Decode and check a model; it is only parsed, never executed."""
     proto = decode(model)
     try:
         _check_model(model.path, proto)
@@ -59,7 +59,7 @@ def decode(model: ReadModel) -> onnx.ModelProto:
 
 
 def _check_model(path: Path, proto: onnx.ModelProto) -> None:
-    """Check a message that was decoded a moment ago; its nodes are sorted in place."""
+    """Check a message that the caller just decoded; sorts its nodes in place."""
     if not proto.graph.output:
         raise LoadError(path, "is not an ONNX model, or one without outputs")
     if len(proto.graph.output) > MAX_OUTPUTS:

@@ -56,7 +56,7 @@ class OpenModel:
     outputs: Mapping[str, tuple[int, ...]]  # sizes the file declares for outputs, 0 where open
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
-        """Return a new message with this graph, or another one."""
+        """Return a new message with this graph or another graph."""
         import onnx
 
         model = onnx.ModelProto()
@@ -67,10 +67,10 @@ class OpenModel:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel(OpenModel):
-    """A model whose inputs have fixed shapes; an input with a given value is a constant."""
+    """A model whose inputs have fixed shapes; inputs with a given value are constants."""
 
     stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
-    # Inputs that have a value, as the command line takes it.
+    # Inputs with a value, in the syntax of the command line.
     valued: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
     inputs, constants = fix_inputs(model.path, graph, fixed)
     stored = (*graph.initializer, *constants)
     graph = OnnxGraph(graph.name, graph.node, inputs, graph.output, stored)
-    # The shape of an input that has a value is that of the value.
+    # An input with a value has the shape of the value.
     stated = {name: shape for name, shape in fixed.shapes.items() if name not in fixed.values}
     valued = {name: value_text(value) for name, value in fixed.values.items()}
     return ResolvedModel(
@@ -172,7 +172,7 @@ def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _forget_declared(graph: onnx.GraphProto) -> None:
-    """Drop declared types from the copy of a body, in place."""
+    """Drop declared types from a body in place; the caller owns the copy."""
     del graph.value_info[:]
     del graph.quantization_annotation[:]
     for out in graph.output:

@@ -67,7 +67,7 @@ _MAX_ROUNDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ShapedModel:
-    """A model in which every tensor that is needed has a fixed type."""
+    """A model with a fixed type for every needed tensor."""
 
     resolved: ResolvedModel
     scope: Scope
@@ -110,7 +110,7 @@ def _with_numbers(scope: Scope) -> Scope:
 
 
 def _examine_bodies(trials: Trials, scope: Scope) -> tuple[Scope, bool]:
-    """Shape bodies that are ready; also return whether that settled an open output."""
+    """Shape bodies that are ready; also return whether this settled an open output."""
     news = False
     for index, node in enumerate(scope.graph.node):
         if not is_op(node, *CONTROL) or not node.output or node.output[0] in scope.bodies:
@@ -157,7 +157,7 @@ def _with_outcome(
     certain = scope.flow.culprit.keys().isdisjoint(reads(node))
     scope = replace(
         scope,
-        types={**scope.types, **kinds},  # the next node in line may be waiting for them
+        types={**scope.types, **kinds},  # the next node may need them
         proven={**scope.proven, **kinds} if certain else scope.proven,
         bounded=scope.bounded if certain else {**scope.bounded, **kinds},
         steady=scope.steady | {name for name, word in words.items() if word is STEADY},
@@ -197,7 +197,7 @@ def _missing(scope: Scope) -> list[str]:
     for index in live(scope.graph):
         node = scope.graph.node[index]
         if scope.are_const(node.output):
-            # The stored integers of dequantized weights are what a consumer really reads.
+            # Consumers of dequantized weights really read the stored integers.
             names = list(node.input) if is_quant(node, "DequantizeLinear") else []
         else:
             # The mask of a Dropout that does nothing needs no type, unless a node reads it.
@@ -209,7 +209,7 @@ def _missing(scope: Scope) -> list[str]:
 
 
 def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, bool]:
-    """Measure types in a trial run; also whether inference may find more types from them."""
+    """Measure types in a trial run; also return whether inference may now find more types."""
     # A stated shape lacks only its element type; once known, inference goes on from there.
     missing = [name for name in missing if name in trials.stated] or missing
     refuse_dependent(trials, scope, [name for name in missing if name not in trials.stated])
@@ -387,7 +387,7 @@ def _trips(
 
 
 def _goes_on(trials: Trials, scope: Scope) -> bool:
-    """True if the body's condition is its incoming one, or constant and true."""
+    """True if a body returns its incoming condition, or a constant true."""
     graph = scope.graph
     name = graph.output[0].name
     for node in reversed(graph.node):
@@ -405,7 +405,7 @@ def _goes_on(trials: Trials, scope: Scope) -> bool:
 
 
 def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.TensorProto]) -> bool:
-    """True if constants alone decide how often a Loop runs, such as a counter and a limit."""
+    """True if constants alone, such as a counter and a limit, decide how often a Loop runs."""
     graph = scope.graph
     given = [name for name in node.input[:2] if name]
     if any(name not in found for name in given):

@@ -1,8 +1,8 @@
-"""A model with the sizes a caller gives, tried; else which sizes it runs with.
+"""Tries a model with the sizes a caller gives, or finds the sizes it runs with.
 
 all is given, and onnxruntime runs the model    ->  the shaped model
 something is left open                          ->  FreeDimensions with sizes that were tried
-a size does not fit                             ->  which one, and how large it must be
+a size does not fit                             ->  which size, and how large it must be
 a branch cannot be taken with these sizes       ->  the value of an input that avoids it
 """
 
@@ -61,7 +61,7 @@ def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> Shaped
 
 
 def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
-    """Return the tensors whose shape comes from inference alone; a run confirms it."""
+    """Return the tensors whose shape comes from inference alone; a trial run confirms it."""
     if not any(item.domain in ONNX_DOMAINS for item in model.head.opset_import):
         return ()
     made = (name for node in model.graph.node for name in node.output)
@@ -111,7 +111,7 @@ class _Advisor:
     def _at_other_rates(
         self, attempts: Attempts, found: OpenChoice, settings: Sequence[Setting]
     ) -> tuple[Words, ...]:
-        """Yield the settings that differ for the same window at other sample rates that run."""
+        """Return the settings that change for the same window at other sample rates that run."""
         choices = (
             found.switched({switch: rate})
             for switch, chosen in found.numbers
@@ -141,7 +141,7 @@ class _Advisor:
         return error if found.untried else self._resized(error, attempts, start, found.candidate)
 
     def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
-        """Return why onnxruntime does not run the model with these sizes, or notes."""
+        """Return why onnxruntime does not run the model with these sizes, else notes."""
         attempts = Attempts(self._model, self._child, _watched(self._model, shaped))
         if attempts.barrier:
             return ()
@@ -171,13 +171,13 @@ class _Advisor:
         ]
 
     def _rate(self, name: str) -> int:
-        """Return the sample rate that the caller gives, or that is tried first."""
+        """Return the sample rate that the caller gives, else the first rate to try."""
         given = self._given.values.get(name)
         likeliest = next(s.worth[0] for s in self._open_inputs.switches if s.input == name)
         return given if isinstance(given, int) and given > 0 else likeliest
 
     def _size(self, size: OpenSize) -> int | None:
-        """Return the size that the caller gives for a free one."""
+        """Return the size that the caller gives for an open size."""
         if size.dim in self._given.dims:
             return self._given.dims[size.dim]
         for item in self._open_inputs.inputs:
@@ -238,7 +238,7 @@ class _Advisor:
                 most = "at least" if least > old[size] else "at most"
                 words = f"{size.words} is {old[size]} and must be {most} {least}"
         fixed = fixed_with(self._open_inputs, self._given, found)
-        if not changed:  # a name that stands for two sizes
+        if not changed:  # a name that is used for two sizes
             given = self._given.shapes
             odd = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")
             words = f"input {quote(odd)} cannot be {'x'.join(map(str, given.get(odd, ())))} here"

@@ -23,11 +23,11 @@ _SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
 _SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
-# Windows of sound where an input tells the sample rate: 32 ms first. All at _RATE.
+# Windows of sound if an input states the sample rate: 32 ms first. All at _RATE.
 _WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
 _RATE = 16000
 _RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})
-# One second of sound is a better guess than a few samples, which front ends cut off.
+# One second of sound is a better guess than a few samples, which front ends discard.
 _SOUND = ("audio", "wave", "waveform", "waveforms", "speech", "pcm", "wav")
 _NAMED = {
     **dict.fromkeys(("height", "width", "h", "w", "rows", "cols"), _SIDES),
@@ -48,12 +48,12 @@ class OpenSize:
     rate: str = ""  # input that gives the sample rate: the size is a duration and scales with it
 
     def at_rate(self, rate: int) -> OpenSize:
-        """Return a copy with sizes for this sample rate."""
+        """Return a copy with the sizes for this sample rate."""
         return replace(self, worth=tuple(size * rate // _RATE for size in self.worth))
 
     @property
     def words(self) -> str:
-        """Return its name in a sentence."""
+        """Return the name of the size in a sentence."""
         name = plain_or_quoted(self.dim, 40) if self.dim else f"dimension {self.axis}"
         return f"{name} of input {quote(self.input)}"
 
@@ -78,7 +78,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class OpenInputs:
-    """Everything that a model leaves open, and its inputs as the file states them."""
+    """All open sizes and switches of a model, and its inputs as the file states them."""
 
     inputs: tuple[onnx.ValueInfoProto, ...]
     sizes: tuple[OpenSize, ...]
@@ -86,7 +86,7 @@ class OpenInputs:
 
 
 def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
-    """Return what the file leaves open, before anything the caller gives."""
+    """Return the open sizes and switches of the file, ignoring the caller's settings."""
     hints = dict(_hints(graph))
     sizes: dict[object, OpenSize] = {}
     for item in graph.input:
@@ -105,7 +105,7 @@ def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
 
 
 def _rated(size: OpenSize, rate: str) -> OpenSize:
-    """Return a length in samples as a duration."""
+    """Return a copy whose length in samples scales with the sample rate."""
     windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.worth)
     return size if windows is None else replace(size, worth=windows, rate=rate)
 
@@ -117,13 +117,13 @@ def _worth(
     rank, name = len(dims), dims[axis].dim_param.lower()
     hint = hints.get((item.name, axis))
     first = () if hint is None else (hint,)
-    # The state of a recurrent layer is layers x batch x width.
+    # A recurrent layer's state has shape layers x batch x width.
     inner = rank == 3 and axis == 1 and all(d.dim_value > 0 for d in (dims[0], dims[2]))
     if "batch" in name:
         return (*first, *_ONES)
     if named := _named(name):  # its name says more than its position
         plain = named is _CHANNELS and rank == 3 and axis == 1  # of sound, not of an image
-        small = named is _SIDES and rank > 4  # a film takes long
+        small = named is _SIDES and rank > 4  # a video takes long to run
         return (*first, *((1,) if plain else (64,) if small else ()), *named)
     if (axis == 0 and rank > 1) or (inner and not name):
         return (*first, *_ONES)
@@ -138,7 +138,7 @@ def _worth(
 
 
 def _named(name: str) -> tuple[int, ...]:
-    """Return usual sizes of a dimension of this name; the last word counts most."""
+    """Return usual sizes for a dimension name; the last known word decides."""
     words = re.findall(r"[a-z]+", name)
     return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
 
@@ -150,9 +150,9 @@ def _is_sound(item: onnx.ValueInfoProto) -> bool:
 
 
 def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
-    """Return sizes of input axes that the first weights they reach imply."""
+    """Yield sizes of input axes implied by the first weights that they reach."""
     stored = {item.name: tuple(item.dims) for item in graph.initializer}
-    # Axes of tensors that are an input in another order.
+    # Axes of tensors that are transposed or renamed inputs.
     axes = {
         item.name: [(item.name, at) for at in range(len(dims_of(item)))] for item in graph.input
     }

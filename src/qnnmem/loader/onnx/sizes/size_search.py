@@ -1,4 +1,4 @@
-"""The search for sizes with which a model runs and can be shaped, within few attempts."""
+"""The search for sizes with which a model runs and can be shaped, in few attempts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why a model does not run, and whether the reason is the same for all data."""
+    """Why a model does not run, and whether it fails alike for all data."""
 
     text: str
     is_steady: bool
@@ -102,7 +102,7 @@ class Attempts:
     def __post_init__(self) -> None:
         self._end = time.monotonic() + _SECONDS
         proto = self.model.proto()
-        for item in proto.graph.input:  # a caller may give other sizes than the file states
+        for item in proto.graph.input:  # the caller's sizes may differ from the file's
             for dim in dims_of(item):
                 dim.Clear()
         for number, name in enumerate(self.watched):
@@ -126,9 +126,9 @@ class Attempts:
         return self._count >= _MOST or time.monotonic() > self._end
 
     def run(self, fixed: Fixed, *, thorough: bool = False) -> RunFailure | None:
-        """Run the model with these sizes; return None if it runs or cannot be judged.
+        """Run the model with these sizes; return None if it runs or if there is no verdict.
 
-        Only a `thorough` run, with several data, tells whether a failure is steady.
+        Only a `thorough` run, with several kinds of data, shows whether a failure is steady.
         """
         if self.barrier:
             return None
@@ -141,7 +141,7 @@ class Attempts:
             return RunFailure(str(exc), is_steady=True)
         except ChildFailed as exc:
             return RunFailure(str(exc), is_steady=False)
-        except LoadError as exc:  # the child is gone
+        except LoadError as exc:  # the child died
             self.barrier = exc.reason
             return None
         failures = tried.failures
@@ -183,14 +183,14 @@ def _cleaned(text: str) -> str:
 
 
 _HINTS = 6  # numbers of one failure that are tried
-_UNSHAPED = 3  # sizes that run but cannot be shaped, before that becomes the answer
+_UNSHAPED = 3  # tried sizes that run but cannot be shaped, before the search reports that
 _LARGEST = 1 << 20
-_EARLY = 5  # usual sizes are tried with the likeliest switches before other ones are
+_EARLY = 5  # usual sizes are tried with the likeliest switches before other switches are
 
 
 @dataclass(frozen=True, slots=True)
 class OpenChoice:
-    """A size for each open one, and a number for each switch."""
+    """A size for each open size, and a number for each switch."""
 
     sizes: tuple[tuple[OpenSize, int], ...]
     numbers: tuple[tuple[Switch, int], ...] = ()
@@ -212,7 +212,7 @@ class OpenChoice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best candidate, and why its trial is incomplete, if it is."""
+    """The best candidate, and the reason if its trial is incomplete."""
 
     candidate: OpenChoice
     untried: Words = ""
@@ -316,7 +316,7 @@ def _switched(start: OpenChoice, at: int) -> Iterator[OpenChoice]:
 
 
 def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield the same sizes with one of them repeatedly doubled or halved."""
+    """Yield the same sizes with one size repeatedly doubled or halved."""
     for power in range(1, 12):
         for size, number in start.sizes:
             if number << power <= _LARGEST and number:
@@ -326,7 +326,7 @@ def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
 
 
 def _hinted(candidate: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
-    """Yield sizes that the reason of a failure names."""
+    """Yield sizes taken from the reason of a failure."""
     known = {number for _, number in candidate.sizes}
     numbers = [number for number in failure.numbers if number <= _LARGEST]
     fresh = [number for number in numbers if number not in known]
@@ -344,7 +344,7 @@ def boundary(
     size: OpenSize,
     bad: int,
 ) -> int | None:
-    """Return the size nearest to a bad one that still runs, or None."""
+    """Return the working size nearest to a failing size, or None."""
     good = dict(found.sizes)[size]
 
     def runs(number: int) -> bool:

@@ -1,8 +1,8 @@
-"""A TFLite graph as ONNX nodes that compute the same: one table, a row for each operator.
+"""A TFLite graph as equivalent ONNX nodes: one table, a row for each operator.
 
 layers       convolutions, products, pooling, resizing of images
 arithmetic   element-wise operators and reductions
-softmax      the quantized one, which has an arithmetic of its own
+softmax      the quantized softmax, which has its own arithmetic
 movement     reshaping, slicing, padding, gathering
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATORS", "translate"]
 
 OPERATORS: Mapping[str, Row] = LAYERS | ARITHMETIC | MOVEMENT
-# Operators that are computed on integers of 16 bits as well.
+# Operators that also compute on 16-bit integers.
 _OF_16_BITS = frozenset(
     {
         *("ADD", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "DEQUANTIZE", "EXPAND_DIMS"),
@@ -38,7 +38,7 @@ _OF_16_BITS = frozenset(
     }
 )
 _VARIABLES = ("READ_VARIABLE", "ASSIGN_VARIABLE")
-# A row that is given a damaged file takes numbers for what they are not.
+# On a damaged file, a row may misread numbers and raise any of these.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -125,7 +125,7 @@ class _Variables:
         return tuple(self.now.items())
 
     def follow(self, raw: RawOp) -> None:
-        """Remember handles, and check what variables start with."""
+        """Record handles, and check the initial values of variables."""
         if raw.type == "VAR_HANDLE":
             name = self.file.variables.get(raw.variable, "")
             self.handles.update(dict.fromkeys(raw.outputs, name))
@@ -153,7 +153,7 @@ class _Variables:
         return new
 
     def finish(self, draft: TfliteDraft) -> list[Op]:
-        """Return copies of variables that no operator writes, and check what all start with."""
+        """Return copies of variables that no operator writes, and check all initial values."""
         self._check_start()
         made = []
         for name in [name for name, now in self.now.items() if name == now]:
@@ -164,7 +164,7 @@ class _Variables:
         return made
 
     def _check_start(self) -> None:
-        """Refuse variables that start with something else than 0."""
+        """Refuse variables with an initial value other than 0."""
         for call in self.file.graphs[0].ops:
             for index in call.subgraphs if call.type == "CALL_ONCE" else ():
                 graph, handles = self.file.graphs[index], dict[int, str]()
@@ -186,7 +186,7 @@ class _Variables:
 
 
 def _with_states(model: Model, ops: list[Op], variables: _Variables) -> Model:
-    """Return the model with its variables as inputs and outputs, and with what integers mean."""
+    """Return the model with variables as inputs and outputs, and the encoding of integers."""
     graph = variables.file.graphs[0]
     encodings = dict(variables.encodings)
     for name, raw in zip(variables.file.names[0], graph.tensors, strict=True):

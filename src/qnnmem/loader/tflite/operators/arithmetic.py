@@ -27,7 +27,7 @@ _BOOLEAN = {
     "LOGICAL_OR": ("Or",),
     "NOT_EQUAL": ("Equal", "Not"),
 }
-# Nodes one after another, the first of which reads all inputs.
+# A chain of nodes; the first node reads all inputs.
 _SAME = {
     "ABS": ("Abs",),
     "CEIL": ("Ceil",),
@@ -61,7 +61,7 @@ def _chain(kinds: tuple[str, ...], step: TfliteStep) -> None:
 
 
 def _compared(kinds: tuple[str, ...], step: TfliteStep) -> None:
-    """Truth values; integers of one scale are compared as they are stored."""
+    """Write a comparison; integers with the same encoding are compared as stored."""
     tensors = [step.tensor(place) for place in range(len(step.op.inputs))]
     alike = len({(one.scales, one.zeros) for one in tensors}) == 1
     values = [(step.raw if alike else step.read)(place) for place in range(len(tensors))]
@@ -78,7 +78,7 @@ def _extreme(kind: str, step: TfliteStep) -> None:
 
 
 def _clipped(low: float, high: float | None, step: TfliteStep) -> None:
-    """RELU and the like; integers are scaled before they are clipped."""
+    """Write RELU and the like; integers are scaled before they are clipped."""
     if not step.is_integer:
         limits = [step.constant(low, "f4"), *([] if high is None else [step.constant(high, "f4")])]
         step.write(step.one("Clip", step.read(), *limits))
@@ -116,7 +116,7 @@ def _leaky(step: TfliteStep) -> None:
 
 
 def _function(name: str, step: TfliteStep) -> None:
-    """A function of one real number; of an integer of 8 bits it is a table of 256."""
+    """Write a function of one real number; for 8-bit integers it is a table of 256."""
     if not (step.is_integer and step.dtype(step.tensor()).bits == 8):
         _chain(_SAME[name], step)
         return
@@ -153,7 +153,7 @@ def _gelu(step: TfliteStep) -> None:
 
 
 def _sum(kind: str, step: TfliteStep) -> None:
-    """ADD and SUB: integers are brought to one scale first, and to the output's last."""
+    """Write ADD or SUB: scale integers to a common scale, add, scale to the output."""
     if not step.is_integer:
         _chain((kind,), step)
         return
@@ -192,7 +192,7 @@ def _squared(step: TfliteStep) -> None:
 
 
 def _whole_division(step: TfliteStep) -> None:
-    """FLOOR_DIV; division of ONNX's integers goes towards zero."""
+    """Write FLOOR_DIV; ONNX integer division truncates towards zero."""
     kind = step.dtype(step.result())
     numbers = [step.one("Cast", step.read(at), to=11) for at in (0, 1)]
     found = step.one("Floor", step.one("Div", *numbers))
@@ -251,7 +251,7 @@ def _reduced(kind: str, step: TfliteStep) -> None:
 
 
 def _added(step: TfliteStep) -> None:
-    """SUM and MEAN; the factor of a mean is part of the scale."""
+    """Write SUM or MEAN; the factor of a mean is part of the scale."""
     name = "ReduceMean" if step.op.type == "MEAN" else "ReduceSum"
     if not step.is_integer:
         _reduced(name, step)

@@ -43,14 +43,14 @@ def _window(step: TfliteStep, image: Shape, made: Shape, size: Shape) -> dict[st
 
 
 def _filter_factors(step: TfliteStep) -> list[float]:
-    """Return the scale of products over the scale of the output, for each output channel."""
+    """Return the ratio of product scale to output scale for each output channel."""
     source, _ = step.encoding(step.tensor(0))
     made, _ = step.encoding(step.result())
     return [source * scale / made for scale in step.tensor(1).scales]
 
 
 def _check_filter(step: TfliteStep) -> None:
-    """Refuse float inputs with quantized filters: TFLite quantizes such inputs as they come."""
+    """Refuse float inputs with quantized filters: TFLite quantizes such inputs at run time."""
     quantized = [step.is_quantized(raw) for raw in (step.tensor(0), step.tensor(1), step.result())]
     if any(quantized) and not all(quantized):
         raise step.refuse("computes with floats and quantized weights")
@@ -80,7 +80,7 @@ def _sums(
     shaped: Callable[[TfliteStep, str], str],
     **attributes: Any,
 ) -> str:
-    """Return sums of products with the weights; bytes of 16-bit integers are multiplied apart."""
+    """Return sums of products with the weights; 16-bit integers are multiplied byte by byte."""
     if step.dtype(step.tensor()).bits == 8:
         value, zero = unsigned(step, 0)
         return _products(step, (shaped(step, value), zero), kind, order, **attributes)
@@ -133,7 +133,7 @@ def _shaped(step: TfliteStep, value: str) -> str:
 
 
 def _connected(step: TfliteStep) -> None:
-    """FULLY_CONNECTED: rows of the input times the transposed weights."""
+    """Write FULLY_CONNECTED: rows of the input times the transposed weights."""
     _check_filter(step)
     if step.option("WeightsFormat"):
         raise step.refuse("has shuffled weights")
@@ -152,7 +152,7 @@ def _connected(step: TfliteStep) -> None:
 
 
 def _multiplied(step: TfliteStep) -> None:
-    """BATCH_MATMUL, with either matrix transposed."""
+    """Write BATCH_MATMUL, with either matrix transposed."""
     parts = []
     for place, name in enumerate(("AdjX", "AdjY")):
         value, rank = step.read(place), len(step.shape(place))
@@ -164,7 +164,7 @@ def _multiplied(step: TfliteStep) -> None:
 
 
 def _transposed(step: TfliteStep) -> None:
-    """TRANSPOSE_CONV; integers are computed as real numbers and rounded."""
+    """Write TRANSPOSE_CONV; integers are computed as real numbers and rounded."""
     image, filters, made = step.shape(2), step.shape(1), step.made_shape()
     strides = [step.option("StrideH", 1), step.option("StrideW", 1)]
     pads, extra = [], []
@@ -216,7 +216,7 @@ def _pool(kind: str, step: TfliteStep) -> None:
 
 
 def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: Shape) -> None:
-    """Divide sums by how many pixels a window covers; halves go away from zero."""
+    """Divide sums by the pixels that a window covers; halves are rounded away from zero."""
     import numpy
 
     if not step.moves():
@@ -258,7 +258,7 @@ def _resized(mode: str, step: TfliteStep) -> None:
         way = "half_pixel" if step.option("HalfPixelCenters") else "asymmetric"
     nearest = "floor" if way == "asymmetric" else "round_prefer_ceil"
     if mode == "nearest" and way == "half_pixel":
-        # TFLite takes the pixel in which the centre lies.
+        # TFLite selects the pixel that contains the centre.
         way, nearest = "half_pixel", "round_prefer_ceil"
     moves = mode == "nearest" and step.moves()
     batch, high, wide, channels = step.made_shape()

@@ -1,7 +1,7 @@
 """SOFTMAX of quantized integers, bit for bit as TFLite's reference kernel computes it.
 
-Exponentials of 256 possible differences are a table. The reciprocal of their sum is found by
-Newton's method in fixed point, for each row.
+Exponentials of the 256 possible differences are a table. For each row, Newton's method in fixed
+point finds the reciprocal of their sum.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from qnnmem.loader.tflite.step import TfliteStep
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_INTEGER_BITS = 5  # of a scaled difference: e ** -32 is 0
-_SUM_BITS = 12  # of a sum of exponentials
+_INTEGER_BITS = 5  # integer bits of a scaled difference: e ** -32 is 0
+_SUM_BITS = 12  # integer bits of a sum of exponentials
 _ONE = (1 << 31) - 1
 # exp(-1/8), and exp(-2 ** k) for k from -2 on; gemmlowp's constants of 31 bits.
 _EIGHTH, _THIRD = 1895147668, 715827883
 _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
-_48_17, _32_17 = 1515870810, -1010580540  # of Newton's first guess, with 29 bits
+_48_17, _32_17 = 1515870810, -1010580540  # constants of Newton's first guess, with 29 bits
 _NEWTON_STEPS = 3
 _QUARTER = 1 << (31 - _INTEGER_BITS - 2)
 
@@ -68,7 +68,7 @@ def _exponentials(scale: float, beta: float) -> NDArray[Any]:
 
 
 def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
-    """Return e to a power below 0, which has 26 bits behind the point."""
+    """Return e to a negative power, given with 26 fractional bits."""
     rest = (value & (_QUARTER - 1)) - _QUARTER
     x = rest * (1 << _INTEGER_BITS) + (1 << 28)
     square = _multiplied(x, x)
@@ -101,7 +101,7 @@ def _bit_length(step: TfliteStep, value: str) -> str:
 
 
 def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
-    """Return 1 / x with 31 bits, for x between 1 and 2 after its bits are moved up."""
+    """Return 1 / x with 31 bits, for x normalized to between 1 and 2."""
     powers = step.constant([1 << (32 - at) for at in range(33)], "i8")
     moved = step.one("Mul", value, step.one("Gather", powers, bits))
     half = step.one("Div", moved, step.constant(2, "i8"))
