@@ -103,12 +103,15 @@ def test_a_recipe_repeats_it(model: str) -> None:
     [
         ({"steps": [{"remedy": "tiling", **TILING, "nodes": 99}]}, "for a model of 99 nodes"),
         ({"schema": "other/1"}, "is not a recipe"),
-        ({"steps": [{"remedy": "tiling", **TILING, "inplace": 3}]}, "missing or wrong"),
-        ({"steps": [{"remedy": "tiling", **TILING, "regions": [{}]}]}, "missing or wrong"),
+        (
+            {"steps": [{"remedy": "tiling", **TILING, "inplace": 3}]},
+            "inplace and reorder must be true",
+        ),
+        ({"steps": [{"remedy": "tiling", **TILING, "regions": [{}]}]}, "nothing called 'first'"),
         ({"steps": [{"remedy": "magic"}]}, "has a step 'magic'"),
-        ({"steps": [7]}, "missing or wrong"),
-        ({"steps": [{"remedy": "tiling", **TILING}]}, "missing or wrong"),
-        ({"shapes": {"x": [1, 3, -4, 4]}}, "missing or wrong"),
+        ({"steps": [7]}, "got `int` - at `$.steps[0]`"),
+        ({"steps": [{"remedy": "tiling", **TILING}]}, "a list is too short, or a number too large"),
+        ({"shapes": {"x": [1, 3, -4, 4]}}, "damaged recipe (Expected `int` >= 0 - at `$.shapes"),
     ],
 )
 def test_a_wrong_recipe_is_refused(
@@ -268,12 +271,12 @@ def test_a_search_without_time_says_so(model: str) -> None:
     assert "time limit" in told["notes"][0]
 
 
-def test_only_onnx_can_be_changed() -> None:
+def test_only_onnx_and_tflite_can_be_changed() -> None:
     """A buffer list has nothing to compute in bands."""
     examples = Path(__file__).parents[2] / "examples"
     done = run("fix", examples / "keyword_spotting.csv", "-o", "never")
     assert exit_code(done) == 2
-    assert "is not an ONNX model" in sentence(done)
+    assert "is not an ONNX or TFLite model" in sentence(done)
     assert not Path("never").exists()
 
 

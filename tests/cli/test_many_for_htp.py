@@ -104,13 +104,13 @@ def test_place_counts_a_file_as_often_as_it_is_named(folder: Path) -> None:
     assert len(values["contexts"]) == 2
 
 
-@pytest.mark.parametrize("verb", ["fit", "place"])
-def test_a_folder_without_any_is_refused(verb: str, folder: Path) -> None:
+@pytest.mark.parametrize(("verb", "kind"), [("fit", "HTP model"), ("place", "context binary")])
+def test_a_folder_without_any_is_refused(verb: str, kind: str, folder: Path) -> None:
     """One sentence."""
     (folder / "empty").mkdir()
     done = run(verb, "empty")
     assert (exit_code(done), done.stdout) == (2, "")
-    assert "this folder holds no HTP " in sentence(done)
+    assert f"this folder holds no {kind}" in sentence(done)
 
 
 @pytest.mark.parametrize("word", [".", "**/*.bin", "made"])

@@ -162,7 +162,7 @@ def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) ->
     model = tmp_path / "model_ctx.onnx"
     model.write_bytes(epcontext("model.bin"))
     done = run(model, "--misuse")
-    assert (command_line.exit_code(done), "--misuse is for the context binary itself") == (
+    assert (command_line.exit_code(done), "--misuse takes the context binary itself") == (
         2,
         command_line.sentence(done).partition(": ")[2].partition(",")[0],
     )
@@ -271,4 +271,4 @@ def test_a_range_is_not_sent_to_a_library_that_is_not_here(
         monkeypatch.setattr("qnnmem.htp.fit.library_there", lambda here=here: here)
         text = command_line.run("fit", binary, "--budget", "pd=12690000").stdout
         assert "--load gets the exact size from the library" in text
-        assert ("exactly, on Linux x86-64" in text) is not here
+        assert ("from the library, on Linux x86-64" in text) is not here

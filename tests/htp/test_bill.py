@@ -283,4 +283,4 @@ def test_the_first_line_is_the_verdict() -> None:
     first = report.render_text(bill_of(context())).splitlines()[0]
     assert first == "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
     old = report.render_text(bill_of(old_context())).splitlines()[0]
-    assert old.startswith("total not known: the file does not say weights")
+    assert old.startswith("total not known: the file does not state weights")

@@ -256,7 +256,7 @@ def test_a_graph_just_below_the_limit_compiles_and_just_above_does_not(
     assert failure.refusal is not None
     assert (failure.refusal.cause, failure.code) == (Cause.GRAPH_LIMIT, 1002)
     assert (failure.refusal.need or 0) - (failure.refusal.limit or 0) == 8192
-    assert "8,192 too many" in failure.sentence
+    assert "8,192 over the limit" in failure.sentence
 
 
 def test_an_operator_over_vtcm_is_told_from_the_limit(worker: Worker, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_a_missing_system_library_is_no_refusal(tmp_path: Path) -> None:
     )
     with (
         Worker(library=replace(library, folder=tmp_path)) as lame,
-        pytest.raises(NoCompiler, match=r"did not start: it needs lib.*, which is not on this"),
+        pytest.raises(NoCompiler, match=r"did not start: it needs lib.*, which is missing on this"),
     ):
         compile_model(path, SM8650, worker=lame)
 

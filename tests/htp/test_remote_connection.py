@@ -35,7 +35,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for L
         ("print('x' * 200_000)", "is not a worker; it said: xxx"),
         (
             "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)",
-            "gives back",
+            "echoes its input: it is not a worker",
         ),
         ("print('\\nqnnmem-htp-worker\\n' + 'Z' * 64)", "sends an unreadable message"),
         ("print('\\nqnnmem-htp-worker\\r\\n', end='')", "through a terminal"),

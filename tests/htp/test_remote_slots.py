@@ -253,7 +253,7 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             FIT, why=(f"{model} and ", Setting("precision", "int8"))
         )
         assert found.is_final
-        with pytest.raises(WorkerError, match="cannot be understood"):
+        with pytest.raises(WorkerError, match="sends an unreadable message"):
             there.judge(find_soc("SM8350"), CompileOptions())
         assert asked == ["SM8650", "SM8350"]
 

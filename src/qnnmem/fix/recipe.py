@@ -63,6 +63,8 @@ def read_recipe(path: Path) -> FixRecipe:
 
 def _damaged(path: Path, exc: Exception) -> LoadError:
     what = f"nothing called {exc}" if isinstance(exc, KeyError) else str(exc)
+    if isinstance(exc, IndexError):
+        what = "a list is too short, or a number too large"
     return LoadError(path, f"is a damaged recipe ({what})")
 
 

@@ -338,7 +338,7 @@ def _load_tflite(path: Path, options: PrepareOptions, say: Say) -> _Loaded:
 
     _refuse_rewriting(path, options)
     if options.values:
-        raise UsageError((f"{path} is no ONNX model; ", Setting("values"), " is for those"))
+        raise UsageError((Setting("values"), " is for ONNX models"), where=path)
     say(f"reading {path.name}")
     model, proto, states = read_with_graph(path, shapes=options.shapes, dims=options.dims)
     loaded = _Loaded(model, proto, None, (*options.states, *states), (), model.notes)
@@ -405,6 +405,9 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
     if loaded.model.format == "dlc":
         other = "quantize it with the vendor's quantizer"
+        raise FloatModel(path, what, quantizable=False, obstacle=other)
+    if loaded.model.format == "tflite":
+        other = "quantize it with TensorFlow's converter"
         raise FloatModel(path, what, quantizable=False, obstacle=other)
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)

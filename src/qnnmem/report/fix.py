@@ -343,6 +343,8 @@ def next_commands(
     if isinstance(result, HtpFixResult):
         return _htp_commands(result, files, kept)
     if result.best.change.parts is None:
+        if files[0].lower().endswith(".tflite") and has_floats(result.best.plan):
+            return ()  # of a TFLite model `prepare` takes integers alone
         why = (
             "prepare it with these options"
             if result.best.change.model is result.case.model

@@ -154,7 +154,8 @@ def _model(one: ModelCheck, anchor: str, found: CheckResult, plan: PlanMap | Non
             memory_map(plan, budget=_have(one, "scratch")) if plan is not None else Html(""),
         ]
     )
-    return details(one.name, body, is_open=len(found.models) == 1, name=anchor)
+    is_open = one.fits is False or len(found.models) == 1
+    return details(one.name, body, is_open=is_open, name=anchor)
 
 
 def _have(one: ModelCheck, pool: str) -> int | None:
