@@ -58,7 +58,7 @@ class LogSession(msgspec.Struct):
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Merge another session of the same process into this one."""
+        """Merge the records of another part of the same process into this one."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
