@@ -368,6 +368,7 @@ class Watch:
     pid: int | None = None  # process that serves the request
     peak_rss: int | None = None
     expired: bool = False
+    per_call: bool = False  # the deadline is for each call of the request
 
     @property
     def seconds(self) -> float:

@@ -312,6 +312,7 @@ class _Client:
         self._handles: dict[str, int] = {}
         self._fds: dict[str, int] = {}
         self._held: list[Any] = []  # memory to which the library may still have a pointer
+        self._mapped: dict[Path, int] = {}  # addresses of shared memory
 
     def make(self, call: Call) -> int:
         """Make one call; return its code."""
@@ -420,13 +421,15 @@ class _Client:
 
     def _shared(self, path: Path, offset: int) -> int:
         """Map another process's shared memory and return the address at the offset."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            mapped = mmap.mmap(fd, 0)
-        finally:
-            os.close(fd)
-        self._held.append(mapped)
-        return addressof(ctypes.c_char.from_buffer(mapped)) + offset
+        if path not in self._mapped:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                mapped = mmap.mmap(fd, 0)
+            finally:
+                os.close(fd)
+            self._held.append(mapped)
+            self._mapped[path] = addressof(ctypes.c_char.from_buffer(mapped))
+        return self._mapped[path] + offset
 
     def _guarded(self, size: int) -> int:
         """Return the address of bytes that end at a protected page."""
