@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from qnnmem.cache import DIGEST, NOWHERE, cache_folder, digest, read_kept, write_kept
 from qnnmem.errors import UsageError
-from qnnmem.text import shorten
+from qnnmem.text import lazy_pattern, shorten
 
 SHIPPED = "shipped"  # the folder of compiled objects, beside this file, in wheels that have them
 SHIPPED_LIST = "shipped.json"  # their machine, the oldest glibc that has all they need, each object
 # Machines that wheels can bring objects for, by their number in ELF.
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
-_INCLUDED = re.compile(rb'^#include "([\w.]+)"\n', re.MULTILINE)
+_INCLUDED = lazy_pattern(rb'^#include "([\w.]+)"\n', re.MULTILINE)
 _LARGEST = 1 << 20
 _SECONDS = 120
 

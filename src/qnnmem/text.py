@@ -1,10 +1,12 @@
-"""Untrusted text made safe to show: quoted, printable, short."""
+"""Untrusted text made safe to show: quoted, printable, short; and patterns to look into it."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False  # not from typing: the command line starts sooner without that import
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable
+    from typing import Any, AnyStr
 
 _QUOTED = 80
 _LONGEST_NAME = 64  # length limit for comparing names; longer ones take too long
@@ -79,3 +81,25 @@ def sentence(exc: BaseException) -> str:
     """Return the message of an exception as one printable line."""
     lines = str(exc).strip().splitlines() or [type(exc).__name__]
     return printable(lines[0][:_MAX_SENTENCE])
+
+
+class _LazyPattern:
+    """Stands for a compiled pattern; its methods are those of the pattern.
+
+    Compiling takes from a tenth of a millisecond to some, and a run needs few patterns.
+    """
+
+    def __init__(self, pattern: str | bytes, flags: int) -> None:
+        self._pattern, self._flags = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        import re
+
+        found = getattr(re.compile(self._pattern, self._flags), name)
+        setattr(self, name, found)  # further calls do not come here
+        return found
+
+
+def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+    """Return a stand-in for `re.compile(pattern, flags)` that compiles when it is first used."""
+    return _LazyPattern(pattern, flags)  # type: ignore[return-value]  # it has the same methods

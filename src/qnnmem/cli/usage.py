@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from qnnmem.text import nearest, plain_or_quoted, quote, shorten
+from qnnmem.text import lazy_pattern, nearest, plain_or_quoted, quote, shorten
 
 # Whoever gives a file and no verb most likely wants this one.
 _VERB_OF = {".log": "doctor", ".json": "lint", ".conf": "lint", ".bin": "inspect"}
 _MODELS = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
 _PROGRAM_VERBS = ("check-client", "watch")  # which run a program with options of its own
-_CODE = re.compile(r"-?(?:\d+|0x[\da-f]+)|QNN_\w+|AEE_\w+", re.I)
-_GIVEN = re.compile(r"'(?P<value>.*)' is not ", re.S)
+_CODE = lazy_pattern(r"-?(?:\d+|0x[\da-f]+)|QNN_\w+|AEE_\w+", re.I)
+_GIVEN = lazy_pattern(r"'(?P<value>.*)' is not ", re.S)
 
 
 def sentence(exc: click.ClickException) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ def rules(table: str = LPAI) -> Mapping[str, Rule]:
     # A runtime starts without msgspec, which takes longer to import than the rest of it.
     from qnnmem.results.lpai import Rule, RuleCode
 
-    text = files(__package__).joinpath(f"{table}_rules.toml").read_text("utf-8")
+    text = Path(__file__).with_name(f"{table}_rules.toml").read_text("utf-8")
     rows = tomllib.loads(text)
     # A table may name one source for all of its rules.
     common = {"consequence": "", "mark": "", "source": rows.pop("source", "")}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from qnnmem.text import lazy_pattern
+
 if TYPE_CHECKING:
     from qnnmem.results.incident import Incident
 
 HTP, LPAI = "htp", "lpai"
 ALL = (HTP, LPAI, "")  # empty where nothing tells
 
-_LPAI = re.compile(r"lpai", re.IGNORECASE)
-_HTP = re.compile(
+_LPAI = lazy_pattern(r"lpai", re.IGNORECASE)
+_HTP = lazy_pattern(
     r"^founding-|htp|vtcm|qnndsp|routerx86|\bcdsp|hexagon|spill|dspTransport|serialize to memory|"
     r"graph requires estimated|graph prepare failed|process domain|\bPD\b",
     re.IGNORECASE,

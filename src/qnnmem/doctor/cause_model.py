@@ -22,12 +22,13 @@ import re
 import zlib
 from collections import Counter
 from functools import cache, lru_cache
-from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 
 from qnnmem.doctor.kb.entry import is_memory
+from qnnmem.text import lazy_pattern
 
 HEADS = ("outcome", "side", "cause", "stage", "decides", "tells")
 SCHEMA = "qnnmem.cause-model/2"
@@ -43,15 +44,15 @@ _LONG_WORD = 40  # characters of a word that are looked at
 _REMEMBERED = 1024
 _SHOWN = 4  # words that are given as the reason
 
-_STAMPS = re.compile(
+_STAMPS = lazy_pattern(
     r"\b\d{1,4}[-/]\d{1,2}(?:[-/]\d{1,4})?[ t]\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?z?"
     r"|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?|^\s*\d+\.\d+ms|\[\s*\d+\.\d{6}\]"
     r"|(?<=\s)\d{2,7}[ -]+\d{2,7}(?=\s+[vdiwef] )",
     re.MULTILINE,
 )
-_FOLDERS = re.compile(r"\b[a-z]{2,8}://\S+|(?:[a-z]:)?(?:[\w.+@~-]*[/\\]){2,}|(?<=[\s\"'(=])/")
-_LONG_NUMBER = re.compile(r"(?<![\w.])\d{6,}(?:\.\d+)?|0x[0-9a-f]{9,}")
-_WORD = re.compile(r"0x[0-9a-f]+|[a-z]+|\d+|[^\W\da-z_]+|[<>=!%]+")
+_FOLDERS = lazy_pattern(r"\b[a-z]{2,8}://\S+|(?:[a-z]:)?(?:[\w.+@~-]*[/\\]){2,}|(?<=[\s\"'(=])/")
+_LONG_NUMBER = lazy_pattern(r"(?<![\w.])\d{6,}(?:\.\d+)?|0x[0-9a-f]{9,}")
+_WORD = lazy_pattern(r"0x[0-9a-f]+|[a-z]+|\d+|[^\W\da-z_]+|[<>=!%]+")
 
 
 class Guess(msgspec.Struct, frozen=True):
@@ -272,7 +273,7 @@ def _softmax(head: Head, scores: list[float]) -> dict[str, float]:
 @cache
 def cause_model() -> CauseModel:
     """Return the built-in model, which is loaded at the first call."""
-    return CauseModel(resources.files("qnnmem.doctor.kb").joinpath(FILE).read_bytes())
+    return CauseModel(Path(__file__).parent.joinpath("kb", FILE).read_bytes())
 
 
 def threshold(name: str) -> float:

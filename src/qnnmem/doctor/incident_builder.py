@@ -20,7 +20,7 @@ from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
-    from qnnmem.doctor.kb.similar import Ranker, SimilarEntry
+    from qnnmem.doctor.kb.similar import SimilarEntry
 
 # The number of a line template, and where a session shows it.
 Seen: TypeAlias = "tuple[int, Sighting]"
@@ -334,20 +334,12 @@ def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[s
     return {"remedies": remedies, "collect_next": collect}
 
 
-@lru_cache(maxsize=1)
-def _ranker() -> Ranker:
-    """Return a ranker of the entries with texts, except those matched by words alone."""
-    from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-    from qnnmem.doctor.kb.similar import Ranker
-
-    _, entries = read_folder(BUILT_IN)
-    return Ranker(tuple(one for one in entries if not any(line.reads for line in one.lines)))
-
-
 @lru_cache(maxsize=256)
 def _similar(text: str) -> tuple[SimilarEntry, ...]:
     """Return entries whose lines share words with a line that no entry knows."""
-    return _ranker().rank(text)
+    from qnnmem.doctor.kb.similar import base_ranker
+
+    return base_ranker().rank(text)
 
 
 def _resemblances(ranked: Sequence[SimilarEntry]) -> tuple[Resemblance, ...]:

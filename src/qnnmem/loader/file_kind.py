@@ -15,6 +15,7 @@ from pathlib import Path
 
 from qnnmem.bounded_file import read_head, read_range, regular_size
 from qnnmem.errors import LoadError, QnnMemError, Setting
+from qnnmem.text import lazy_pattern
 
 HEAD = 1 << 16  # bytes that are examined
 _CHUNK = 1 << 20
@@ -130,14 +131,16 @@ _STARTS = (
 )
 # Flatbuffers have an identifier at byte 4.
 _IDENTIFIERS = {b"TFL3": "tflite", b"ORTM": "ort"}
-_PTE = re.compile(rb"ET\d\d")
+_PTE = lazy_pattern(rb"ET\d\d")
 _DISPATCH = b"DISPATCH_OP"  # the operator that runs code compiled for an NPU
-_ONNX = re.compile(rb"\x08[\x01-\x20](?:[\x12\x1a\x22\x2a\x32\x3a\x42\x72]|\xa2\x01|$)")
-_SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
-_COREML = re.compile(rb"\x08[\x02-\x20]\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
-_GRAPHDEF = re.compile(rb"\n[\x80-\xff]{0,3}[\0-\x7f]\n[\x01-\x7f][\x20-\x7e]+\x12[\x01-\x40][A-Z]")
-_PICKLE = re.compile(rb"\x80[\x02-\x05](?:\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.|.{0,64}torch)", re.S)
-_SAFETENSORS = re.compile(rb"\{\s*\"")
+_ONNX = lazy_pattern(rb"\x08[\x01-\x20](?:[\x12\x1a\x22\x2a\x32\x3a\x42\x72]|\xa2\x01|$)")
+_SAVED_MODEL = lazy_pattern(rb"\x08\x01\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
+_COREML = lazy_pattern(rb"\x08[\x02-\x20]\x12[\x80-\xff]{0,4}[\0-\x7f]\n")
+_GRAPHDEF = lazy_pattern(
+    rb"\n[\x80-\xff]{0,3}[\0-\x7f]\n[\x01-\x7f][\x20-\x7e]+\x12[\x01-\x40][A-Z]"
+)
+_PICKLE = lazy_pattern(rb"\x80[\x02-\x05](?:\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19\.|.{0,64}torch)", re.S)
+_SAFETENSORS = lazy_pattern(rb"\{\s*\"")
 _MEMBER = b"PK\x03\x04"  # before each member of a zip archive
 _PADDED = 64  # bytes of padding allowed before the first member, for alignment
 # Names inside zip archives, most specific first.
@@ -149,16 +152,16 @@ _MEMBERS = (
     (re.compile(rb"\.npy$"), "npz"),
     (re.compile(rb"\.tflite$"), "task"),
 )
-_CONFIG = re.compile(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
-_EAIX = re.compile(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
-_CONTENTS = re.compile(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
+_CONFIG = lazy_pattern(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
+_EAIX = lazy_pattern(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
+_CONTENTS = lazy_pattern(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
 # Configs that represent the whole folder, which holds the binaries.
-_GENIE = re.compile(r'"ctx-bins"\s*:')
-_GENAI = re.compile(r'"model"\s*:\s*\{.*"decoder"\s*:\s*\{', re.DOTALL)
-_GRAPHS = re.compile(r'"graphs"\s*:\s*\[')
-_TRACE = re.compile(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
+_GENIE = lazy_pattern(r'"ctx-bins"\s*:')
+_GENAI = lazy_pattern(r'"model"\s*:\s*\{.*"decoder"\s*:\s*\{', re.DOTALL)
+_GRAPHS = lazy_pattern(r'"graphs"\s*:\s*\[')
+_TRACE = lazy_pattern(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
 # The JSON of `inspect` is nested like the vendor tool's, with our part last.
-_RESULT = re.compile(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
+_RESULT = lazy_pattern(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT = 4096  # bytes that decide between text and binary data
 _CONTROLS = bytes({*range(32), 127} - {7, 8, 9, 10, 11, 12, 13, 27})

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 
 from qnnmem.errors import QnnError
@@ -48,7 +48,7 @@ def code_of(handle: int) -> int:
 @cache
 def codes() -> Mapping[int, Code]:
     """Return every code by its number; further names of a number are aliases."""
-    text = files(__package__).joinpath("codes.csv").read_text("utf-8")
+    text = Path(__file__).with_name("codes.csv").read_text("utf-8")
     found = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
     return MappingProxyType(found)
 

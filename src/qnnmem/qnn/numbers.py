@@ -7,14 +7,14 @@ built after `graph prepare failed`. So all meanings are given, each with its com
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 
 from qnnmem.qnn.codes import Code, code_of, codes
+from qnnmem.text import lazy_pattern
 
 # Who prints the numbers of a family.
 COMPONENTS = MappingProxyType(
@@ -30,7 +30,7 @@ COMPONENTS = MappingProxyType(
 DSP_OFFSET = 0x80000400
 _DSP_END = DSP_OFFSET + 0x400
 _LOWEST = -4096  # of the negative numbers that the kernel returns for errors
-_WORDS = re.compile(r"[A-Za-z0-9]+")
+_WORDS = lazy_pattern(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def _every() -> tuple[Number, ...]:
     ours = [
         Number(c.code, c.name, f"QNN {c.component}", c.meaning, c.aliases) for c in codes().values()
     ]
-    text = files(__package__).joinpath("other_codes.csv").read_text("utf-8")
+    text = Path(__file__).with_name("other_codes.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
         family = row["family"]
         ours.append(
@@ -163,7 +163,7 @@ def _every() -> tuple[Number, ...]:
 def _notes() -> Mapping[tuple[str, int], Note]:
     import tomllib
 
-    text = files(__package__).joinpath("practice.toml").read_text("utf-8")
+    text = Path(__file__).with_name("practice.toml").read_text("utf-8")
     found = {}
     for row in tomllib.loads(text)["note"]:
         family, _, code = row["of"].partition(":")

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from qnnmem.qnn.numbers import Number, meanings, named, squeezed
+from qnnmem.text import lazy_pattern
 
 _LONGEST = 4096  # characters of a text that are looked at
 _INTEGER = r"[-+]?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,20})"
 _TAIL = r"[ul]{0,3}"  # as C writes it
-_NUMBER = re.compile(rf"({_INTEGER}){_TAIL}", re.IGNORECASE)
-_BARE_HEX = re.compile(r"(?=[a-f]*[0-9])([0-9a-f]{2,16})h?", re.IGNORECASE)
+_NUMBER = lazy_pattern(rf"({_INTEGER}){_TAIL}", re.IGNORECASE)
+_BARE_HEX = lazy_pattern(r"(?=[a-f]*[0-9])([0-9a-f]{2,16})h?", re.IGNORECASE)
 _END = r"(?!\w|[.,]\d)"
-_WITHIN = re.compile(rf"(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE)
+_WITHIN = lazy_pattern(rf"(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE)
 _BETWEEN = (
     r"(?:[\s_-]*(?:code|no|number|status|value|with|is|of|err(?:or|no)?)\b){0,4}[\s:=,;(\[#'\"]*"
 )
@@ -28,9 +29,9 @@ _SAID = tuple(
         r"fail(?:ed|ure)?|with|exit(?:ed)?",
     )
 )
-_LAST = re.compile(rf"(?<![\w.])({_INTEGER}){_TAIL}\W*$", re.IGNORECASE)
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_:. \t-]{2,99}")
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_]{2,79}")
+_LAST = lazy_pattern(rf"(?<![\w.])({_INTEGER}){_TAIL}\W*$", re.IGNORECASE)
+_NAME = lazy_pattern(r"[A-Za-z][A-Za-z0-9_:. \t-]{2,99}")
+_WORD = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]{2,79}")
 # Words beside a number that name the component which printed it.
 _PRINTERS = (
     (re.compile(r"prepare failed|serialize\b.* failed", re.IGNORECASE), ("prepare",)),

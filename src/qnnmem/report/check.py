@@ -6,7 +6,6 @@ characters; the drawing itself is a file beside it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -40,7 +39,7 @@ from qnnmem.report.plan_picture import draw, map_lines, svg_of
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import Column, block, escape, markdown_table, text_table
 from qnnmem.results.check import PoolCheck
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, lazy_pattern, shorten
 
 _WIDE = 200
 _SHOWN_BUDGETS = 4
@@ -328,7 +327,7 @@ _COLUMNS = (
     *(Column(title) for title in ("before", "now", "change", "budget")),
     Column("", "<"),
 )
-_ODD = re.compile(r"[^A-Za-z0-9._-]+")
+_ODD = lazy_pattern(r"[^A-Za-z0-9._-]+")
 _LONGEST = 120  # characters of a file's name
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.report.shell import LONGEST, file_word, shell_line, shell_word
 from qnnmem.results.incident import Incident
-from qnnmem.text import shorten
+from qnnmem.text import lazy_pattern, shorten
 
 # Placeholders in commands of entries, with their meanings.
 PLACEHOLDERS = {
@@ -32,9 +32,9 @@ PLACEHOLDERS = {
 }
 
 _COMMAND = r"`(?:qnnmem|adb) [^`]+`"
-_COMMANDS = re.compile(rf"(.*\S)\s*: ({_COMMAND}(?: or {_COMMAND})*)\.?", re.DOTALL)
-_WORD = re.compile(rf"(?<![\w./-])({'|'.join(PLACEHOLDERS)})(?![\w./-])")
-_WHERE = re.compile(r"where the (\w+) is ([0-9.]+) ([KMG])iB, (.*)", re.DOTALL)
+_COMMANDS = lazy_pattern(rf"(.*\S)\s*: ({_COMMAND}(?: or {_COMMAND})*)\.?", re.DOTALL)
+_WORD = lazy_pattern(rf"(?<![\w./-])({'|'.join(PLACEHOLDERS)})(?![\w./-])")
+_WHERE = lazy_pattern(r"where the (\w+) is ([0-9.]+) ([KMG])iB, (.*)", re.DOTALL)
 _SCALES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MODELS, _BINARIES = (".onnx", ".tflite"), (".bin",)
 _CODES = ("code", "error", "status")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from qnnmem.text import printable, shorten
+from qnnmem.text import lazy_pattern, printable, shorten
 from qnnmem.version import __version__
 
 Level = Literal["error", "warning"]
@@ -21,9 +21,9 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 SARIF_VERSION = "2.1.0"
 
 # Includes the backslashes before a bracket, which would cancel the added backslash.
-_BRACKET = re.compile(r"(\\*)([\[\]])")
+_BRACKET = lazy_pattern(r"(\\*)([\[\]])")
 # Characters that XML 1.0 cannot represent, not even escaped.
-_NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NO_XML = lazy_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST_COMMANDS = 50  # annotations; GitHub itself shows ten of a kind for each step
 _LONGEST = 1000
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from qnnmem.htp.fit import TITLES
@@ -12,7 +11,7 @@ from qnnmem.report.table import ANSWERS, Column, table_lines, text_table
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fit import FitCheck, FitResult, FitSuggestion, SocFit
 from qnnmem.targets.socs import tensor_count_words
-from qnnmem.text import counted, shorten
+from qnnmem.text import counted, lazy_pattern, shorten
 
 _WIDE = 400
 _LIMITS = (
@@ -78,7 +77,7 @@ _SOCS = (
 _NO_FP16 = "no FP16 there; --precision int8 quantizes the model, which was not tried"
 _NAMED = 4  # SoCs that share a reason
 _FILES = 3  # files that the verdict names
-_NUMBERS = re.compile(r"\d[\d,]*")  # by which reasons of one kind differ from SoC to SoC
+_NUMBERS = lazy_pattern(r"\d[\d,]*")  # by which reasons of one kind differ from SoC to SoC
 _LONGEST = 3000  # characters of a reason: it may end with a command to paste
 _NO_DLC = "note: qnnmem fix changes ONNX models: give it the one that this DLC was converted from"
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from qnnmem.text import counted, printable, shorten
+from qnnmem.text import counted, lazy_pattern, printable, shorten
 from qnnmem.units import format_size
 
 _WIDE = 400  # columns of code
 # An underscore inside a word is not markup; a colon and www. only matter where they begin a link.
-_MARKS = re.compile(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_MARKS = lazy_pattern(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
-_PLAIN_CODE = re.compile(r"[^`|\\<>&]+")
+_PLAIN_CODE = lazy_pattern(r"[^`|\\<>&]+")
 
 
 def size_words(size: int) -> str:

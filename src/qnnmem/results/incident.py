@@ -15,10 +15,11 @@ import msgspec
 from msgspec import Meta
 
 from qnnmem.results.result import Count, describe, one_of
+from qnnmem.text import lazy_pattern
 from qnnmem.wire import ready
 
 _ENCODER = msgspec.json.Encoder()
-_NOT_PLAIN = re.compile(r"[^ -~]+")
+_NOT_PLAIN = lazy_pattern(r"[^ -~]+")
 _DELETE = "\x7f"  # the one control character that JSON does not escape
 _DELETE_BYTE = b"\x7f"
 

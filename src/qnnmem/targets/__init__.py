@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from qnnmem.provenance import Origin, Sourced
 
@@ -21,7 +21,7 @@ class TcmLimits:
 @cache
 def tcm_pool() -> TcmLimits:
     """Return the size and allocation limit of the TCM pool."""
-    facts = tomllib.loads(files(__package__).joinpath("lpai.toml").read_text("utf-8"))["tcm"]
+    facts = tomllib.loads(Path(__file__).with_name("lpai.toml").read_text("utf-8"))["tcm"]
     origin, source = Origin(facts["origin"]), facts["source"]
     return TcmLimits(
         Sourced(facts["size_bytes"], origin, source),

@@ -8,14 +8,14 @@ import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.result import SourcedNumber
 from qnnmem.results.socs import Soc as Soc
-from qnnmem.text import counted, quote
+from qnnmem.text import counted, lazy_pattern, quote
 
 MIB = 1 << 20
 PD_BUDGET = "process domain budget"
@@ -33,7 +33,7 @@ _LISTED = 5
 @cache
 def socs() -> tuple[Soc, ...]:
     """Return all known SoCs, sorted by name."""
-    text = files(__package__).joinpath("socs.csv").read_text("utf-8")
+    text = Path(__file__).with_name("socs.csv").read_text("utf-8")
     return tuple(_soc(row) for row in csv.DictReader(text.splitlines()))
 
 
@@ -96,7 +96,7 @@ def htp_constant(section: str, name: str) -> Sourced:
 
 @cache
 def _facts() -> Mapping[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("htp.toml").read_text("utf-8"))
+    return tomllib.loads(Path(__file__).with_name("htp.toml").read_text("utf-8"))
 
 
 def _soc(row: Mapping[str, str]) -> Soc:
@@ -170,18 +170,18 @@ def _shown(soc: Soc) -> str:
 
 
 _LONGEST = 80  # characters of a text that are looked at
-_BRAND = re.compile(
+_BRAND = lazy_pattern(
     r"qualcomm|snapdragon|dragonwing|\b(?:mobile|compute|platform|processor|chipset|automotive|"
     r"soc|for galaxy)\b|[®™]"
 )
-_PLUS = re.compile(r"(?<=\d)\s*plus\b")
-_SHORT_GEN = re.compile(r"(?<=\d)(s|\+)?g(?=\d$)")  # 8g3, 8sg3
-_NOT_KEPT = re.compile(r"[^a-z0-9+]+")
-_PARENTHESIS = re.compile(r"\([^()]*\)")
+_PLUS = lazy_pattern(r"(?<=\d)\s*plus\b")
+_SHORT_GEN = lazy_pattern(r"(?<=\d)(s|\+)?g(?=\d$)")  # 8g3, 8sg3
+_NOT_KEPT = lazy_pattern(r"[^a-z0-9+]+")
+_PARENTHESIS = lazy_pattern(r"\([^()]*\)")
 # A part number with the suffix of a bin or a package: SM8650-AB, QCS6490-1-AA.
-_PART = re.compile(r"([a-z]{2,4}\d{3,4}[a-z]{0,2})(?:[\s_./-].*|a[a-f]|[\s]*\(.*)")
-_ID = re.compile(r"(?:soc)?[\s_]*(?:id|model)?[\s_:=#]*([0-9]{1,5})")
-_ARCH = re.compile(
+_PART = lazy_pattern(r"([a-z]{2,4}\d{3,4}[a-z]{0,2})(?:[\s_./-].*|a[a-f]|[\s]*\(.*)")
+_ID = lazy_pattern(r"(?:soc)?[\s_]*(?:id|model)?[\s_:=#]*([0-9]{1,5})")
+_ARCH = lazy_pattern(
     r"(?:qualcomm|hexagon|htp|npu|nsp|c?dsp|arch|tensor|processor|[\s_=:-])*v?(\d\d)"
     r"(?:[\s_-]*(?:hexagon|htp|npu|nsp|c?dsp))?"
 )

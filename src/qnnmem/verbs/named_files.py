@@ -6,7 +6,6 @@ A shell expands patterns itself, but not in quotes, and not on Windows.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
 from qnnmem.loader.file_kind import bundle_config
-from qnnmem.text import counted, plain_or_quoted, quote
+from qnnmem.text import counted, lazy_pattern, plain_or_quoted, quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ _NAMED = 5  # things left out that are named
 _MOST = 50_000  # files that are looked at in a folder and below
 _STEP = 1 << 20
 _TEXT = 1 << 20  # of lines that are read at once
-_ENDING = re.compile(r"\.[A-Za-z]\w{0,7}$")
+_ENDING = lazy_pattern(r"\.[A-Za-z]\w{0,7}$")
 _FEW = 3  # words that the name of a file may have
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from qnnmem.doctor.kb.matcher import Matcher
 from qnnmem.errors import UsageError
+from qnnmem.text import lazy_pattern
 
 _MOST_FORMS = 8  # of a template with choices
 _LEAST_WORDS = 3  # fixed words of a template; fewer are in many messages
@@ -26,19 +27,19 @@ _LEAST_TELLING = 2  # of these that are not in messages of any kind
 _EVERYWHERE = frozenset(("qnn", "htp", "dsp", "npu", "not"))
 _REMEMBERED = 4096
 
-_SYMBOL = re.compile(r"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40})\b", re.IGNORECASE)
-_HEX = re.compile(r"\b0x([0-9a-f]{1,16})\b", re.IGNORECASE)
-_UNIT = re.compile(r"(?<=[0-9])(?=(?:[kmg]i?b|bytes?|ms|us|s)\b)", re.IGNORECASE)
-_BINARY = re.compile(r"\b([kmg])i(b)\b", re.IGNORECASE)
-_THOUSANDS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
-_CASES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SYMBOL = lazy_pattern(r"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40})\b", re.IGNORECASE)
+_HEX = lazy_pattern(r"\b0x([0-9a-f]{1,16})\b", re.IGNORECASE)
+_UNIT = lazy_pattern(r"(?<=[0-9])(?=(?:[kmg]i?b|bytes?|ms|us|s)\b)", re.IGNORECASE)
+_BINARY = lazy_pattern(r"\b([kmg])i(b)\b", re.IGNORECASE)
+_THOUSANDS = lazy_pattern(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_CASES = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 # Marks of ASCII; the same said by what it leaves out takes 7 ms to compile.
-_OTHER = re.compile(r"[\x00-\x2d/\x3a-\x60\x7b-\x7f]+|\.(?![0-9])|(?<![0-9])\.")
-_DIGITS = re.compile(r"[0-9]+")
+_OTHER = lazy_pattern(r"[\x00-\x2d/\x3a-\x60\x7b-\x7f]+|\.(?![0-9])|(?<![0-9])\.")
+_DIGITS = lazy_pattern(r"[0-9]+")
 _ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
-_HOLE = re.compile(r"(?<!\\)(\{[^{}]*\})")
-_CHOICE = re.compile(r"(?<!\\)\(([^()]*)(?<!\\)\)")
-_ESCAPED = re.compile(r"\\(.)")
+_HOLE = lazy_pattern(r"(?<!\\)(\{[^{}]*\})")
+_CHOICE = lazy_pattern(r"(?<!\\)\(([^()]*)(?<!\\)\)")
+_ESCAPED = lazy_pattern(r"\\(.)")
 
 _SMALL = frozenset(
     ("the", "a", "an", "to", "with", "of", "is", "was", "for", "be", "has", "have", "been", "by")

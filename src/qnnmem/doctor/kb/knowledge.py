@@ -202,7 +202,7 @@ def with_own(paths: Sequence[Path | str]) -> Knowledge:
 def _with_own(paths: Sequence[Path | str]) -> Knowledge:
     own = [read_files(path) for path in paths]
     notes = tuple(note for folder in own for note in folder.notes)
-    name = cache.name_of("kb", _facts(own), ".json")
+    name = cache.name_of("kb", facts(own), ".json")
     kept = cache.load(name)
     if kept is not None:
         try:
@@ -330,7 +330,7 @@ def _for_judging(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, lines=(), body="", sources=())
 
 
-def _facts(own: Sequence[KbFiles]) -> Iterator[bytes]:
+def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
     """Yield the cache key's data: a team's files byte by byte, file states of the built-in base.
 
     Ours come with the package, and reading them takes longer than looking at them.

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
 from typing import NamedTuple, TypeAlias
 
+from qnnmem.text import lazy_pattern
+
 MOST_BLANKS = 40
 BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
 # Holes that split a template into parts; a hole at the very end is greedy instead.
@@ -31,20 +33,20 @@ BYTES = r"-?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3}){1,6}|[0-9]{1,20})"
 DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
-_HOLE = re.compile(rf"(\((?:{_LAZY})\)|{_LAZY})")
-_BOUNDS = re.compile(r"\{([0-9]+),([0-9]+)\}")
+_HOLE = lazy_pattern(rf"(\((?:{_LAZY})\)|{_LAZY})")
+_BOUNDS = lazy_pattern(r"\{([0-9]+),([0-9]+)\}")
 # What most fixed parts are made of, besides texts: after each there is one way to go on.
 _NUMBERS = "|".join(map(re.escape, (NUMBER, BYTES, DECIMAL)))
 _SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # by a text that follows
 _AT_END = "|".join(map(re.escape, (ANY_WORD, WORD, TEXT)))
-_STEP = re.compile(
+_STEP = lazy_pattern(
     rf"(?P<text>(?:[\w<>=:;,/%&!@\"'`~]|\\[^\w]|\\x[0-9a-f]{{2}})+)|(?P<blanks>{re.escape(BLANKS)})"
     rf"|(?P<named>\((?:{_NUMBERS}|{_SETTLED}|(?:{_AT_END})(?=\)$))\))"
     rf"|(?P<bare>{_NUMBERS}|{_SETTLED}|(?:{_AT_END})$)"
 )
-_ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
-_SPACES = re.compile(rb"\s*+")
-_LAST_SPACE = re.compile(rb".*\s", re.DOTALL)
+_ESCAPE = lazy_pattern(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
+_SPACES = lazy_pattern(rb"\s*+")
+_LAST_SPACE = lazy_pattern(rb".*\s", re.DOTALL)
 
 
 class _Hole(NamedTuple):

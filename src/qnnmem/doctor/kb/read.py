@@ -20,13 +20,13 @@ from qnnmem.doctor.kb.entry import (
     When,
 )
 from qnnmem.errors import UsageError
-from qnnmem.text import quote, sentence
+from qnnmem.text import lazy_pattern, quote, sentence
 
 HEADINGS = ("Typical Logs", "Root Cause", "Solutions")
 
 _FENCE = "+++"
-_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
-_TEST = re.compile(
+_ID = lazy_pattern(r"[a-z0-9][a-z0-9-]{0,63}")
+_TEST = lazy_pattern(
     r"(?:([a-z0-9-]+)\.)?([a-z][a-z0-9_]*)\s*(>=|<=|==|!=|<|>)\s*"
     r"((?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?:\s*\|\s*(?:0x[0-9a-fA-F]+|[0-9][0-9_]*))*)"
     r"\s*(KB|MB|GB)?"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from qnnmem.doctor.kb.entry import Entry
+from qnnmem.text import lazy_pattern
 
-_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`'\"(])")
-_MARK = re.compile(r"^\s*(?:[-*+]|[0-9]+[.)])\s+")
+_SENTENCE = lazy_pattern(r"(?<=[.!?])\s+(?=[A-Z0-9`'\"(])")
+_MARK = lazy_pattern(r"^\s*(?:[-*+]|[0-9]+[.)])\s+")
 
 
 def section(entry: Entry, heading: str) -> str:

@@ -10,16 +10,19 @@ shown:            at most a few, and none whose share of the line's words is tha
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 
 from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.fold import fold
 from qnnmem.doctor.kb.sections import section, typical_lines
+from qnnmem.text import lazy_pattern
+from qnnmem.wire import ready
 
 _K1, _B = 1.5, 0.75  # as bm25s has them
 # Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
@@ -31,8 +34,8 @@ _NOWHERE = 3
 _NEAR_BEST = 0.5  # of the best score, how much another entry needs to be found beside it
 _REMEMBERED = 1024
 
-_WORD = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_CODE = re.compile(r"(?:0x)?[0-9a-f]+")  # in whichever spelling, so not as it is written
+_WORD = lazy_pattern(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_CODE = lazy_pattern(r"(?:0x)?[0-9a-f]+")  # in whichever spelling, so not as it is written
 _CODES = range(1000, 31_000)
 
 
@@ -107,17 +110,28 @@ def words(text: str) -> list[str]:
     return found
 
 
-class _Index(msgspec.Struct, frozen=True):
-    """Entries by word, with the weight of each word in an entry."""
+class WordIndex(msgspec.Struct, frozen=True):
+    """The words of entries, in a form that is kept between runs."""
 
-    words: tuple[frozenset[str], ...]
-    holders: Mapping[str, Sequence[tuple[int, float]]]
-    counts: Mapping[str, int]  # of entries that have the word
+    ids: tuple[str, ...]  # of the entries
+    totals: tuple[int, ...]  # how many words each entry has
+    holders: dict[str, tuple[tuple[int, int], ...]]  # numbers of entries, and how often
 
     def weight(self, word: str) -> float:
         """Return the inverse document frequency of a word among the entries."""
-        have = self.counts.get(word, 0)
-        return math.log(1 + (len(self.words) - have + 0.5) / (have + 0.5))
+        have = len(self.holders.get(word, ()))
+        return math.log(1 + (len(self.ids) - have + 0.5) / (have + 0.5))
+
+    def values(self, word: str) -> Iterator[tuple[int, float]]:
+        """Yield the entries that hold a word, with its weight in each."""
+        weight, usual = self.weight(word), sum(self.totals) / max(len(self.totals), 1)
+        for number, times in self.holders[word]:
+            room = _K1 * (1 - _B + _B * self.totals[number] / usual)
+            yield number, weight * times * (_K1 + 1) / (times + room)
+
+    def has(self, number: int, word: str) -> bool:
+        """Return whether an entry holds a word."""
+        return any(number == holder for holder, _ in self.holders.get(word, ()))
 
 
 class Ranker:
@@ -127,9 +141,10 @@ class Ranker:
         self,
         entries: tuple[Entry, ...],
         texts: Callable[[Entry], Iterable[str]] | None = None,
+        index: WordIndex | None = None,
     ) -> None:
         """`texts` yields the searchable texts of an entry: by default lines and their meaning."""
-        self._entries, self._index = entries, _index(entries, texts or _texts)
+        self._entries, self._index = entries, index or _index(entries, texts or _texts)
         self._scores: dict[tuple[str, ...], list[tuple[int, float]]] = {}
 
     def rank(
@@ -147,8 +162,8 @@ class Ranker:
         if len(asked) < least or not best:
             return ()
         found = []
-        for number, points in self._best(tuple(w for w in asked if w in index.counts))[:limit]:
-            shared = [word for word in asked if word in index.words[number]]
+        for number, points in self._best(tuple(w for w in asked if w in index.holders))[:limit]:
+            shared = [word for word in asked if index.has(number, word)]
             score = points / best
             if score >= threshold and len(shared) >= least:
                 shared.sort(key=lambda word: (-index.weight(word), word))
@@ -168,7 +183,7 @@ class Ranker:
         if ranked is None:
             scores: dict[int, float] = {}
             for word in known:
-                for number, value in self._index.holders[word]:
+                for number, value in self._index.values(word):
                     scores[number] = scores.get(number, 0.0) + value
             order = sorted(scores, key=lambda number: (-scores[number], self._entries[number].id))
             ranked = [(number, scores[number]) for number in order]
@@ -183,18 +198,37 @@ def ranker(entries: tuple[Entry, ...]) -> Ranker:
     return Ranker(entries)
 
 
-def _index(entries: Sequence[Entry], parts: Callable[[Entry], Iterable[str]]) -> _Index:
+@lru_cache(maxsize=1)
+def base_ranker() -> Ranker:
+    """Return a ranker of the built-in entries that know texts; its index is kept between runs."""
+    from qnnmem.doctor import cache
+    from qnnmem.doctor.kb.knowledge import BUILT_IN, built_in, facts, read_folder
+
+    name = cache.name_of("similar", facts(), ".json")
+    kept = cache.load(name)
+    index = None
+    if kept is not None:
+        with suppress(msgspec.DecodeError):  # of a form that is not ours: made anew
+            index = msgspec.json.decode(kept, type=ready(WordIndex))
+    if index is None:
+        _, every = read_folder(BUILT_IN)
+        index = _index([one for one in every if not any(line.reads for line in one.lines)], _texts)
+        cache.keep(name, msgspec.json.encode(index))
+    entries = {entry.id: entry for entry in built_in().entries}
+    return Ranker(tuple(entries[name] for name in index.ids), index=index)
+
+
+def _index(entries: Sequence[Entry], parts: Callable[[Entry], Iterable[str]]) -> WordIndex:
     texts = [Counter(words(" ".join(parts(entry)))) for entry in entries]
-    counts = Counter(word for text in texts for word in text)
-    index = _Index(tuple(map(frozenset, texts)), {}, counts)
-    usual = sum(map(Counter.total, texts)) / max(len(texts), 1)
-    holders: dict[str, list[tuple[int, float]]] = {}
+    holders: dict[str, list[tuple[int, int]]] = {}
     for number, text in enumerate(texts):
-        room = _K1 * (1 - _B + _B * text.total() / usual)
         for word, times in text.items():
-            value = index.weight(word) * times * (_K1 + 1) / (times + room)
-            holders.setdefault(word, []).append((number, value))
-    return msgspec.structs.replace(index, holders=holders)
+            holders.setdefault(word, []).append((number, times))
+    return WordIndex(
+        tuple(entry.id for entry in entries),
+        tuple(map(Counter.total, texts)),
+        {word: tuple(found) for word, found in holders.items()},
+    )
 
 
 def _texts(entry: Entry) -> Iterable[str]:
@@ -214,8 +248,7 @@ def _everything(entry: Entry) -> Iterable[str]:
 @lru_cache(maxsize=1)
 def _aliases() -> Mapping[str, str]:
     import tomllib
-    from importlib.resources import files
 
-    text = files("qnnmem.doctor.kb").joinpath("similar.toml").read_text("utf-8")
+    text = Path(__file__).with_name("similar.toml").read_text("utf-8")
     aliases: Mapping[str, str] = tomllib.loads(text)["alias"]
     return aliases

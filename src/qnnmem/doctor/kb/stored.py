@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 
@@ -45,5 +45,5 @@ def healthy() -> tuple[StoredLog, ...]:
 
 
 def _rows(name: str) -> list[str]:
-    text = files("qnnmem.doctor.kb").joinpath("stored_logs", name).read_text("utf-8")
+    text = Path(__file__).with_name("stored_logs").joinpath(name).read_text("utf-8")
     return text.splitlines()

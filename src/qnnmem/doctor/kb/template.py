@@ -34,6 +34,7 @@ import msgspec
 from qnnmem.doctor.kb.entry import COUNTED
 from qnnmem.doctor.kb.matcher import ANY_WORD, BLANKS, BYTES, DECIMAL, NUMBER, TEXT, WORD
 from qnnmem.errors import UsageError
+from qnnmem.text import lazy_pattern
 
 _MAX_LENGTH = 400
 _MAX_HOLES = 12
@@ -44,8 +45,8 @@ _MIN_ANCHOR = 6
 _GOOD_ANCHOR = 16  # long enough to be rare
 _KEPT = 4096  # templates: a base is parsed when it is read, again when it is packed and checked
 
-_PIECE = re.compile(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)|(.)", re.DOTALL)
-_HOLE = re.compile(r"([a-z][a-z0-9_]{0,30})?(?::([A-Za-z]+))?")
+_PIECE = lazy_pattern(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)|(.)", re.DOTALL)
+_HOLE = lazy_pattern(r"([a-z][a-z0-9_]{0,30})?(?::([A-Za-z]+))?")
 
 _SHAPES = {
     "word": WORD,

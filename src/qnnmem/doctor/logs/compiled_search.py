@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.native_parts import NativePart, load_library
+from qnnmem.text import lazy_pattern
 
 if TYPE_CHECKING:
     from qnnmem.doctor.kb.knowledge import Knowledge
@@ -31,7 +32,7 @@ _LONGEST_MESSAGE = 1024  # bytes, as in C
 _ROW = struct.Struct("=8I")  # what C tells of a line
 _FEW = 1024  # bytes in which line ends are counted faster without a call
 _FOR_LINES = ("first", "ours", "relayed")
-_PIECE = re.compile(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
+_PIECE = lazy_pattern(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
 class CompiledEngine:

@@ -16,30 +16,31 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from qnnmem.doctor.logs.json_log import lines_of_json
+from qnnmem.text import lazy_pattern
 
 Step: TypeAlias = Callable[[bytes], bytes]
 
 LOOKED_AT = 4096
 PASTED = 1 << 20  # bytes; what goes through chats, mails and clipboards is not larger
 _CHUNK = 64 << 10
-_OPEN_END = re.compile(
+_OPEN_END = lazy_pattern(
     rb"(?:\\+[^\\]{0,5}|&[^;\s]{0,8}|<[^<>]{0,40}|\x1b[^a-zA-Z]{0,20}|[\xc0-\xff][\x80-\xbf]{0,2})\Z"
 )
-_LINE = re.compile(rb"[^\n]*\n|[^\n]+\Z")
+_LINE = lazy_pattern(rb"[^\n]*\n|[^\n]+\Z")
 _LONGEST = 1 << 20  # bytes of a line that is taken at once
 _TAIL = 64  # no escape, entity, letter or short tag is longer
 _KEPT = 100_000  # places where numbers of lines change, of the last lines
 _SIMPLE = {b"n": b"\n", b"r": b"", b"t": b" ", b"0": b""}
-_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt0\"'/\\`]))")
-_LIST = re.compile(rb"(?:[\w.]{1,40}[=:] ?)?[\[(]b?['\"].*['\"], b?['\"]")  # as Python prints one
-_BETWEEN = re.compile(rb"(?<!\\)['\"], b?['\"]")
-_MARKUP = re.compile(
+_ESCAPE = lazy_pattern(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt0\"'/\\`]))")
+_LIST = lazy_pattern(rb"(?:[\w.]{1,40}[=:] ?)?[\[(]b?['\"].*['\"], b?['\"]")  # as Python prints one
+_BETWEEN = lazy_pattern(rb"(?<!\\)['\"], b?['\"]")
+_MARKUP = lazy_pattern(
     rb"<!doctype html|<html|<pre\b|<br ?/?>|<!\[CDATA\[|<\?xml|&nbsp;", re.IGNORECASE
 )
-_ENTITY = re.compile(rb"&(?:lt|gt|amp|quot|apos|nbsp|#[0-9]{1,5}|#x[0-9a-fA-F]{1,4});")
+_ENTITY = lazy_pattern(rb"&(?:lt|gt|amp|quot|apos|nbsp|#[0-9]{1,5}|#x[0-9a-fA-F]{1,4});")
 _NAMED = {b"&lt;": b"<", b"&gt;": b">", b"&amp;": b"&", b"&quot;": b'"', b"&nbsp;": b" "}
-_BREAK = re.compile(rb"<br ?/?>(?!\r?\n)|</(?:p|tr|li|div)>(?!\r?\n)", re.IGNORECASE)
-_TAG = re.compile(
+_BREAK = lazy_pattern(rb"<br ?/?>(?!\r?\n)|</(?:p|tr|li|div)>(?!\r?\n)", re.IGNORECASE)
+_TAG = lazy_pattern(
     rb"<!\[CDATA\[|\]\]>|<[?!][^<>\n]{0,200}>"
     rb"|</?[a-zA-Z][\w.:-]{1,40}(?:[ ][^<>\n]{0,400})?/?>|</?[abipu]>"
 )
@@ -51,8 +52,8 @@ _MARKS = {
     "\uff0f": "/", "\uff3b": "[", "\uff3d": "]", "\uff1c": "<", "\uff1e": ">", "\uff0d": "-",
 }  # fmt: skip
 _OF_MARKS = {mark.encode(): plain.encode() for mark, plain in _MARKS.items()}
-_MARK = re.compile(b"|".join(map(re.escape, sorted(_OF_MARKS))))
-_SEQUENCE = re.compile(
+_MARK = lazy_pattern(b"|".join(map(re.escape, sorted(_OF_MARKS))))
+_SEQUENCE = lazy_pattern(
     rb"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|[\]_P^][^\x07\x1b\n]{0,160}(?:\x07|\x1b\\)|[()][0-9A-B])"
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from qnnmem.doctor.logs.reading import FAILING, OURS
+from qnnmem.text import lazy_pattern
 
 # Words that contain a text of FAILING but mean no failure, such as `supported` or `return`.
 _NARROWED = {
@@ -20,19 +21,18 @@ RELAYED = (
     *(b"<e>", b"<w>", b"[e:", b"[err", b"[ err", b"level=error", b" - error - ", b"dsp:["),
     *(b"dsp%d:[" % number for number in range(10)),
 )
-_IS_FAILING = re.compile(
+_UNBOUND = tuple(one for one in FAILING_TEXTS if one not in BOUND)
+_BOUND_TEXTS = lazy_pattern(
     b"|".join(
-        (rb"(?<![a-z0-9])" if one in BOUND else b"")
-        + re.escape(one)
-        + (rb"(?![0-9])" if one in BOUND and one[-1:].isdigit() else b"")
-        for one in FAILING_TEXTS
+        rb"(?<![a-z0-9])" + re.escape(one) + (rb"(?![0-9])" if one[-1:].isdigit() else b"")
+        for one in sorted(BOUND)
     )
 )
 
 
 def is_failing(low: bytes) -> bool:
     """Return whether a lower-case line holds a failure word."""
-    return _IS_FAILING.search(low) is not None
+    return any(one in low for one in _UNBOUND) or _BOUND_TEXTS.search(low) is not None
 
 
 def is_about_us(low: bytes) -> bool:

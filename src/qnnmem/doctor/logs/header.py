@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 import msgspec
 
 from qnnmem.doctor.logs import outer
+from qnnmem.text import lazy_pattern
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -84,7 +85,7 @@ _SPDLOG = (
 )
 
 # The head of a logcat line, up to the level.
-LOGCAT = re.compile(
+LOGCAT = lazy_pattern(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )

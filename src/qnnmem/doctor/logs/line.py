@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.lpai_sizes import LpaiWords
 from qnnmem.doctor.logs.reading import FailingLine, code_alone, code_at_end, read
+from qnnmem.text import lazy_pattern
 
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
@@ -21,7 +21,7 @@ WORDY = ("word", "text")  # types of holes that catch no number
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
 _LEVELLED = ("tool", "level")  # styles of heads that hold a level and nothing else
-_COLOUR = re.compile(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
+_COLOUR = lazy_pattern(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 def bare_line(line: bytes) -> bytes:

@@ -11,18 +11,19 @@ import re
 import msgspec
 
 from qnnmem.doctor.logs import words
+from qnnmem.text import lazy_pattern
 
 _SIZE = rb"([0-9][0-9,_]{0,18})[ ]?(k|m)?i?(?:b(?:ytes?)?\b|\b)"
 _WANTED = rb"(?:need(?:s|ed)?|requir(?:es?|ed)|request(?:s|ed)|want(?:s|ed)?|expect(?:s|ed))\b"
-_NEEDED = re.compile(rb"(?:" + _WANTED + rb"|\bat least\b)[^0-9;,]{0,16}?" + _SIZE)
-_NEEDED_BEFORE = re.compile(_SIZE + rb"[ ]?(?:is |are |was |were )?" + _WANTED)
-_ASKED = re.compile(rb"\b(?:size|alloc(?:ate|ation)?(?: of)?|of|for)\b[^0-9;,]{0,16}?" + _SIZE)
-_PLAIN = re.compile(rb"([0-9][0-9,_]{0,18})[ ]?(k|m)?i?b(?:ytes?)?\b")
-_GIVEN = re.compile(
+_NEEDED = lazy_pattern(rb"(?:" + _WANTED + rb"|\bat least\b)[^0-9;,]{0,16}?" + _SIZE)
+_NEEDED_BEFORE = lazy_pattern(_SIZE + rb"[ ]?(?:is |are |was |were )?" + _WANTED)
+_ASKED = lazy_pattern(rb"\b(?:size|alloc(?:ate|ation)?(?: of)?|of|for)\b[^0-9;,]{0,16}?" + _SIZE)
+_PLAIN = lazy_pattern(rb"([0-9][0-9,_]{0,18})[ ]?(k|m)?i?b(?:ytes?)?\b")
+_GIVEN = lazy_pattern(
     rb"(?:got|given|gave|have|has|had|available|provided|supplied|only|free|memory|actual)\b"
     rb"[^0-9;]{0,16}?" + _SIZE
 )
-_SIZES = re.compile(rb"(?<![\w.#])" + _SIZE + rb"(?![\w.])")
+_SIZES = lazy_pattern(rb"(?<![\w.#])" + _SIZE + rb"(?![\w.])")
 _SCALES = {b"": 1, b"k": 1 << 10, b"m": 1 << 20}
 _SIZED = ("tcm", "memory", "size")  # topics whose lines state how much was needed
 

@@ -15,6 +15,8 @@ from functools import cache
 
 import msgspec
 
+from qnnmem.text import lazy_pattern
+
 
 class OuterHead(msgspec.Struct, frozen=True):
     """The fields of a prefix."""
@@ -162,7 +164,7 @@ _STEPS = (
     ("name", rb"(?:- )?[\w.]{1,60} - (?=" + _UPPER + rb")"),
     ("name", rb"[\[(][\w .:#/-]{1,60}[\])][ \t:-]{0,4}"),
 )
-_TELLS = re.compile(
+_TELLS = lazy_pattern(
     rb"fail|error|unable|cannot|could not|denied|abort|exception|invalid|not found|out of|memory",
     re.IGNORECASE,
 )

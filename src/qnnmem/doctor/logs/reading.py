@@ -22,6 +22,7 @@ import msgspec
 from qnnmem.doctor.known_codes import code_named, is_known
 from qnnmem.doctor.logs import header, words
 from qnnmem.doctor.logs.lpai_sizes import LpaiWords, lpai_words
+from qnnmem.text import lazy_pattern
 
 OURS, NAMES, FAILING = words.texts("ours"), words.texts("names"), words.texts("failing")
 
@@ -31,43 +32,45 @@ _ASKING = (  # a number behind these is a code
     rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
     rb"|\w{3,24}(?:create|execute|finali[sz]e|register)(?==)"
 )
-_CODE = re.compile(
+_CODE = lazy_pattern(
     rb"\b(?:" + _ASKING + rb")\b[ ]?(?:value|err(?:or)?|code|status|of|is|from [\w ]{1,24})?"
     rb"[ ]?(?:[:=(,\[]|->|was)?[ ]?[\[(]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,10}))\b"
     rb"(?! (?:outstanding|references|buffers|threads|inputs|outputs|tensors|nodes|layers)\b)"
 )
-_LOOSE_CODE = re.compile(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
-_LAST_CODE = re.compile(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
-_ONLY_CODE = re.compile(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+_LOOSE_CODE = lazy_pattern(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
+_LAST_CODE = lazy_pattern(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+_ONLY_CODE = lazy_pattern(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
 # A line that is nothing but a code.
-_ALONE = re.compile(
+_ALONE = lazy_pattern(
     rb"[ (\[\"'<-]*(?:(?:the |qnn )?(?:(?:" + _ASKING + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
     rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))[ .!)\]\"'>]*$"
 )
-_SYMBOL = re.compile(
+_SYMBOL = lazy_pattern(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
     rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
 )
 # The source position of a print: a file, and the function as C++ compilers write it.
-_PRINTS_FROM = re.compile(
+_PRINTS_FROM = lazy_pattern(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
     rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
 )
-_FOLDER = re.compile(
+_FOLDER = lazy_pattern(
     rb"\b[a-z]{2,8}://\S{1,400}|(?:[a-z]:)?(?:[\w.+@~,-]{0,80}[/\\]){2,40}|(?<=[\s\"'(=])/"
 )
-_RELAYED_ERROR = re.compile(rb"<e>|\[ ?err(?:or)? ?\]|level=error|\[e:| - error - ")
-_SAYS_ERROR = re.compile(rb"\berror[:\]]")
-_CALM = re.compile(
+_RELAYED_ERROR = lazy_pattern(rb"<e>|\[ ?err(?:or)? ?\]|level=error|\[e:| - error - ")
+_SAYS_ERROR = lazy_pattern(rb"\berror[:\]]")
+_CALM = lazy_pattern(
     rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
     rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
 )
-_WARNED = re.compile(rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)")
+_WARNED = lazy_pattern(
+    rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)"
+)
 _HEADS = 48  # bytes of a message: a logger may relay what another has already given a head
-_SHARE = re.compile(rb"(?<![0-9/.])([0-9]+)/([0-9]+)(?= (?:\w+ )?passed)")
+_SHARE = lazy_pattern(rb"(?<![0-9/.])([0-9]+)/([0-9]+)(?= (?:\w+ )?passed)")
 _EMPTY = (b"", b"<e>")
 # Android numbers the reasons why it ends a process; such a number is no code.
-_EXIT_REASON = re.compile(rb"\b(?:exit[ _-]?|sub[ _-]?)reason ?[:=]? ?\d+")
+_EXIT_REASON = lazy_pattern(rb"\b(?:exit[ _-]?|sub[ _-]?)reason ?[:=]? ?\d+")
 
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
@@ -143,25 +146,33 @@ def says_well(text: bytes) -> bool:
 
 def names_qnn(low: bytes) -> bool:
     """Return whether a lower-case text holds a word, tag, library or code of QNN."""
-    return bool(words.rule("qnn").search(low)) or any(map(_is_coded, low.split(b"\n")))
+    return words.rule("qnn").search(low) or any(map(_is_coded, low.split(b"\n")))
 
 
 def shares_words(low: bytes) -> bool:
     """Return whether a lower-case text holds words that QNN shares with other programs."""
-    return bool(words.rule("shared").search(low))
+    return words.rule("shared").search(low)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Yield parts of a long line: its head with the text around each failure word."""
+    """Yield parts of a long line: its head with the text around each failure word beside QNN's."""
     low, body = text.lower(), header.parse(text).body
-    at = body
-    for _ in range(_PIECES):
-        found = words.rule("failing").search(low[at:])
-        if found is None:
+    if not _has_ours(low):
+        return
+    named, at, count = _has_ours(low[:body]), body, 0
+    for first, last in words.rule("failing").spans(low):
+        if first < at:
+            continue
+        if (count := count + 1) > _PIECES:
             return
-        start = max(at + found.start() - _AROUND, body)
-        yield text[:body] + text[start : at + found.end() + _AROUND]
-        at += found.end() + _AROUND // 2
+        start, stop = max(first - _AROUND, body), last + _AROUND
+        if named or _has_ours(low[start:stop]):
+            yield text[:body] + text[start:stop]
+        at = last + _AROUND // 2
+
+
+def _has_ours(low: bytes) -> bool:
+    return any(word in low for word in OURS)
 
 
 def code_at_end(text: bytes) -> int | None:
@@ -208,7 +219,7 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
     if kind == "calm" and not words.rule("relayed").search(before + body):
         return None
     bare = words.rule("negated").removed(said)
-    failing = bool(words.rule("failing").search(bare))
+    failing = words.rule("failing").search(bare)
     if not failing and (kind in ("calm", "warned") or bare != said):
         return None
     if not failing and kind == "error":
@@ -231,9 +242,7 @@ def _without_folders(low: bytes) -> bytes:
 
 def _is_ours(low: bytes) -> bool:
     """Return whether a QNN word stands alone: `dsp` also occurs in `windspeed`."""
-    return any(word in low for word in OURS) and (
-        bool(words.rule("qnn").search(low)) or bool(words.rule("shared").search(low))
-    )
+    return _has_ours(low) and (words.rule("qnn").search(low) or words.rule("shared").search(low))
 
 
 def _level(level: str, before: bytes, body: bytes) -> str:

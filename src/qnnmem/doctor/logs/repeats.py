@@ -10,7 +10,6 @@ glance, and for templates that begin with a text; all others are matched each ti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import msgspec
@@ -29,10 +28,11 @@ from qnnmem.doctor.logs.line_memory import (
     digits_alike,
 )
 from qnnmem.doctor.logs.reading import is_calm
+from qnnmem.text import lazy_pattern
 
 _LONGEST = 512  # bytes of one that is
 _MOST_ANSWERS = 4096
-_HOLE = re.compile(r"(?<!\\)\{[^{}]*\}")
+_HOLE = lazy_pattern(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
 # Start and end of a hole in the message, its type, and the factor of its number.

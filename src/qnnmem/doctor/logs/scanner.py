@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.failure_texts import is_failing
+from qnnmem.doctor.logs.failure_texts import is_about_us
 from qnnmem.doctor.logs.header import process_of
 from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
@@ -418,7 +418,7 @@ class LogScanner:
         stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
         # Where a region ends, no more of a line than that may be at hand.
         text = bare_line(bytes(self._view[low : stop if stop >= 0 else low + SHORT]))
-        if not is_failing(text.lower()):
+        if not is_about_us(text.lower()):
             return
         # Templates of such a line are matched block by block; this only reads its words.
         for piece in failing_pieces(text):

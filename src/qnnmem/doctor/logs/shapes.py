@@ -8,7 +8,6 @@ and on its words. Only templates with numbers in their texts are asked for each 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -23,20 +22,20 @@ from qnnmem.doctor.logs.line_memory import BY_TOOL, NO_HEAD, without_digits
 from qnnmem.doctor.logs.reading import OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
 from qnnmem.doctor.logs.search import SearchEngine
-from qnnmem.text import counted
+from qnnmem.text import counted, lazy_pattern
 
 _STAMP = (
     rb"(?:20[0-9]{2}-)?[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}[.,][0-9]{1,9}"
     rb"(?:[ \t]+[0-9]{1,9}[ \t]+[0-9]{1,9}(?= [VDIWEFA] )()|())"
 )
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*[0-9]{1,9}\.[0-9]{6}\]()"
-_HEAD = re.compile(_STAMP + b"|" + _KERNEL)
+_HEAD = lazy_pattern(_STAMP + b"|" + _KERNEL)
 # Fixed texts that may begin inside such a head.
-_OF_HEAD = re.compile(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
+_OF_HEAD = lazy_pattern(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
-_HEX = re.compile(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
-_RUN = re.compile(rb"0x[01]*|[01]+")
+_HEX = lazy_pattern(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
+_RUN = lazy_pattern(rb"0x[01]*|[01]+")
 _MOST = 8192  # shapes that are remembered
 _LONGEST = 1024  # bytes of a line that is
 # Shapes of a log that are read by their words: so many, and one more for so many bytes.

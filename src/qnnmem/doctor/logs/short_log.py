@@ -14,7 +14,6 @@ QNN. They count when the lines near the end are about QNN.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 
@@ -34,11 +33,12 @@ from qnnmem.doctor.logs.reading import (
     says_well,
     shares_words,
 )
+from qnnmem.text import lazy_pattern
 
-_NUMBER = re.compile(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
+_NUMBER = lazy_pattern(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 # The TCM pool of LPAI serves 32 allocations; the next is fatal and prints nothing (LPAI memory
 # page).
-_TAKEN = re.compile(rb"\ballocate size [0-9]+ from tcm pool")
+_TAKEN = lazy_pattern(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
 _FEW_WORDS = 4  # of a log in which the model finds nothing
