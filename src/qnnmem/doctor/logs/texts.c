@@ -19,6 +19,7 @@
 #define NONE UINT32_MAX
 #define SHORT 4096 /* bytes of a line whose messages are looked at here */
 #define ANCHORS 32 /* that are told apart in one line */
+#define SPLIT 3    /* lines that a message may go on in */
 
 /* Kinds of texts. One that is BOUND counts only where no letter or digit stands before it, and none
    of its own kind behind it: `fault` is in `default`, and 1002 in 410021. */
@@ -385,6 +386,84 @@ static int may_match(const struct texts *t, const struct messages *m, const stru
     return 0;
 }
 
+/* Whether a text may be cut in two by the end of a line: its beginning stands before one, and the rest
+   in what follows. A blank may be lost there. */
+static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t length)
+{
+    for (size_t stop = 0; stop < length; stop++) {
+        if (low[stop] != '\n')
+            continue;
+        size_t last = stop;
+        while (last && (low[last - 1] == '\r' || low[last - 1] == ' ' || low[last - 1] == '\t'))
+            last--;
+        for (size_t cut = 1; cut < size; cut++) {
+            size_t first = cut, rest = cut;
+            while (first && (text[first - 1] == ' ' || text[first - 1] == '\t'))
+                first--;
+            while (rest < size && (text[rest] == ' ' || text[rest] == '\t'))
+                rest++;
+            if (first && first <= last && !memcmp(low + last - first, text, first) &&
+                memmem(low + stop, length - stop, text + rest, size - rest))
+                return 1;
+        }
+    }
+    return 0;
+}
+
+/* Whether one of several texts is in some lines, whole or cut. */
+static int one_may_span(const uint8_t *texts, const uint8_t *end, const uint8_t *low, size_t length)
+{
+    while (texts < end) {
+        const uint8_t *stop = memchr(texts, 0, (size_t)(end - texts));
+        size_t size = (size_t)((stop ? stop : end) - texts);
+        if (memmem(low, length, texts, size) || is_cut(texts, size, low, length))
+            return 1;
+        texts += size + 1;
+    }
+    return 0;
+}
+
+static int message_may_span(const struct messages *m, uint32_t message, const uint8_t *low,
+                            size_t length)
+{
+    for (uint32_t i = m->of_message[message]; i < m->of_message[message + 1]; i++)
+        if (!one_may_span(m->bytes + (i ? m->ends[i - 1] : 0), m->bytes + m->ends[i], low, length))
+            return 0;
+    return 1;
+}
+
+/* Whether a message may be split over a line and those around it, by the anchors in it: each text is in
+   the line before, the line or the next ones. Where these are not at hand whole, it is not known. */
+static int may_span(const struct texts *t, const struct messages *m, const struct found *found,
+                    const uint8_t *data, size_t start, size_t stop, size_t end)
+{
+    uint8_t low[SHORT];
+    const uint8_t *before = start < 2 ? NULL : memrchr(data, '\n', start - 1);
+    size_t first = before ? (size_t)(before - data) + 1 : 0, last = stop;
+    if (stop - first > SHORT)
+        return 1;
+    for (int lines = 0; lines < SPLIT; lines++) {
+        size_t most = end - first > SHORT ? first + SHORT : end;
+        const uint8_t *behind = last < most ? memchr(data + last + 1, '\n', most - last - 1) : NULL;
+        if (!behind)
+            return 1;
+        last = (size_t)(behind - data);
+    }
+    size_t length = last - first;
+    if (found->count > ANCHORS || memchr(data + first, '\x1b', length) ||
+        memchr(data + first, '\0', length))
+        return 1;
+    for (size_t i = 0; i < length; i++)
+        low[i] = t->small[data[first + i]];
+    for (uint32_t i = 0; i < found->count; i++) {
+        uint32_t anchor = found->anchors[i];
+        for (uint32_t one = m->of_anchor[anchor]; one < m->of_anchor[anchor + 1]; one++)
+            if (message_may_span(m, m->messages[one], low, length))
+                return 1;
+    }
+    return 0;
+}
+
 /* Whether a line may go on in another of the same head: loggers repeat it when they split messages. */
 static int is_same(const uint8_t *line, const struct head *head, const uint8_t *other,
                    const struct head *others)
@@ -460,8 +539,10 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
         const uint8_t *line = data + start;
         size_t length = stop - start, last = stop;
         struct head head = head_of(line, length);
-        if (!((found.kinds & KNOWN) && (may_match(t, &l->messages, &found, line, length) ||
-                                        !is_alone(data, start, stop, end, &head))) &&
+        if (!((found.kinds & KNOWN) &&
+              (may_match(t, &l->messages, &found, line, length) ||
+               (!is_alone(data, start, stop, end, &head) &&
+                may_span(t, &l->messages, &found, data, start, stop, end)))) &&
             !((found.kinds & FAILING) && is_failure(l, line, length, end - stop, &head)))
             continue;
         uint32_t number = 0;
