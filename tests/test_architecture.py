@@ -32,7 +32,6 @@ BASE = {
     *("bounded_file", "atomic_file", "cache", "temporary_folder"),
     "native_parts",
     "installation",
-    "struct_types",
     *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
@@ -57,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "text",
         "wire",
     },
-    "wire": {"struct_types"},
+    "wire": set(),
     "deadline": {"errors"},
     "machine": set(),
     "collector": set(),
@@ -65,7 +64,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "quiet_onnxruntime": set(),
     "notebook": set(),  # finds the renderer by name, when one is asked for
     "installation": set(),
-    "struct_types": set(),
     "temporary_folder": {"errors", "atomic_file"},
     "atomic_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},

@@ -62,7 +62,7 @@ class ProgressBar:
 
     def note(self, line: str) -> None:
         """Print a remark on standard error."""
-        from qnnmem.cli.stderr import note
+        from qnnmem.cli.streams import note
 
         note(line)
 
@@ -70,7 +70,7 @@ class ProgressBar:
         if self._colour:
             self._draw()
             return
-        from qnnmem.cli.stderr import note
+        from qnnmem.cli.streams import note
 
         with self._lock:
             if not self._closed:  # a bar moves the cursor, which is not wanted either: said once

@@ -17,8 +17,8 @@ from qnnmem.report.findings import (
     sarif_result,
     sarif_run,
 )
-from qnnmem.report.markdown import advice, block, code, code_table, escape
 from qnnmem.report.shell import LONGEST
+from qnnmem.report.table import advice, block, code, code_table, escape
 from qnnmem.results.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.text import shorten
 

@@ -19,7 +19,7 @@ from qnnmem.qnn.package import PACKAGE, package_folder
 from qnnmem.text import MAX_NAME, printable, quote, shorten
 
 if TYPE_CHECKING:
-    from qnnmem.results.dlc import DlcGraph, DlcResult, DlcTensor
+    from qnnmem.results.inspect import DlcGraph, DlcResult, DlcTensor
 
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
@@ -130,13 +130,13 @@ def _refusal(reply: Composed) -> str:
 
 def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
     """Return the graphs of a DLC, ready to be shown and written."""
-    from qnnmem.results.dlc import DlcResult
+    from qnnmem.results.inspect import DlcResult
 
     return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))
 
 
 def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
-    from qnnmem.results.dlc import DlcGraph, DlcOp
+    from qnnmem.results.inspect import DlcGraph, DlcOp
 
     return DlcGraph(
         name=graph.name,
@@ -153,7 +153,7 @@ def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
 
 
 def _dlc_tensor(tensor: ComposedTensor) -> DlcTensor:
-    from qnnmem.results.dlc import DlcTensor
+    from qnnmem.results.inspect import DlcTensor
 
     return DlcTensor(
         *(tensor.id, tensor.name, tensor.type.c_name, tensor.data_type.c_name, tensor.dimensions),
