@@ -32,7 +32,6 @@ from qnnmem.htp.requests import (
     QuantizeRequest,
     Served,
     Started,
-    SystemInfoRequest,
     VersionsRequest,
     WaitRequest,
 )
@@ -135,8 +134,6 @@ def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
             return partial(library.versions, folder)
         case LoadRequest():
             return partial(library.load, folder, request)
-        case SystemInfoRequest():
-            return partial(library.system_info, folder, request)
         case CallsRequest():
             return partial(library.carry_out, folder, request)
         case ComposeRequest():
