@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.htp.installed import installed_library
-from qnnmem.htp.native.library import file_view, opened_info
+from qnnmem.htp.native.qnn_calls import file_view, opened_info
 from qnnmem.qnn.abi import CBinaryInfo, CGraphBlobV1, CGraphBlobV2, CTensor, CTensorV1
 
 _DEFINED = 1

@@ -14,7 +14,7 @@ from itertools import combinations
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.profiles import ALIGNMENTS
 from qnnmem.planner.model_plan import judge_plan
-from qnnmem.planner.tcm import (
+from qnnmem.planner.tcm_pool import (
     BINARY,
     TcmAlignment,
     TcmRequest,
