@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Importing the folder must not import numpy: names find their module when they are first used.
 _HOMES = {
     "Backend": "lpai.runtime.backend",
-    "ComposedContext": "lpai.runtime.composed",
+    "ComposedContext": "lpai.runtime.composed_context",
     "Context": "lpai.runtime.context",
     **dict.fromkeys(
         (
