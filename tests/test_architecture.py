@@ -113,7 +113,7 @@ ONLY_IN = {
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem.table"),
-        "qnnmem.htp.llm.layer",
+        "qnnmem.htp.llm.decoder_layers",
         "qnnmem.fix",
     ),
     # Its home imports it by name, without telemetry.

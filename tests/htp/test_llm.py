@@ -27,7 +27,7 @@ from qnnmem.htp.llm.config import (
     read_model,
     recipe_names,
 )
-from qnnmem.htp.llm.layer import write_layers
+from qnnmem.htp.llm.decoder_layers import write_layers
 from qnnmem.htp.llm.rule import (
     LayerRatios,
     LayerSpan,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
@@ -36,12 +35,7 @@ class ProgressBar:
             self._timer.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._timer.cancel()
         with self._lock:
             if self._bar is not None:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, BinaryIO
 from qnnmem.bounded_file import regular_size
 from qnnmem.child import MEMORY_LIMIT, ChildProcess
 from qnnmem.errors import CannotTell, ChildFailed, ChildLost, LoadError
-from qnnmem.installation import command_for
+from qnnmem.installation import PACKAGE, command_for, package_folder
 from qnnmem.loader.dlc.program import Composed, ComposeDlc, ComposeLibrary
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor, whole_graphs
-from qnnmem.qnn.package import PACKAGE, package_folder
 from qnnmem.text import MAX_NAME, printable, quote, shorten
 
 if TYPE_CHECKING:
