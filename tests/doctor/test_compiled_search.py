@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import re
@@ -19,6 +20,7 @@ from qnnmem.doctor.logs.compiled_search import CompiledEngine, FixedTexts
 from qnnmem.doctor.logs.line import bare_line, match
 from qnnmem.doctor.logs.line_memory import BY_LOGCAT, digits_alike
 from qnnmem.doctor.logs.reading import OURS
+from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.errors import UsageError
 
 KNOWN, FAILS = 1, 2
@@ -258,3 +260,34 @@ def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch
                 "plain",
             )
     compiled_search._load.cache_clear()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_split_messages_are_found_as_in_the_plain_way(seed: int) -> None:
+    """Cut anywhere, even in a word, with the head repeated, wrapped or between other lines."""
+    draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
+    known = base(
+        "the widget of the gadget broke down for {name} at (noon|midnight) in {t}, code {c:code}",
+        "gadget is bust{*}reason unsupported thing",
+    )
+    messages = [
+        b"The widget of the gadget broke down for someone at midnight in Some-Town, code 1002",
+        b"the gadget is bust, we have been told, for the Reason Unsupported Thing",
+        b"the gadget is bust and unsupported",
+        b"nothing of interest, reason unsupported",
+    ]
+    heads = (b"", b"03-17 16:13:01.123  5  7 I Tag: ", b"  ")
+    lines: list[bytes] = []
+    for _ in range(200):
+        message, head = draw.choice(messages), draw.choice(heads)
+        cuts = sorted(draw.choices(range(len(message)), k=draw.randrange(4)))
+        pieces = [message[a:b] for a, b in zip([0, *cuts], [*cuts, len(message)], strict=True)]
+        lines += [head + piece for piece in pieces]
+        lines += [draw.choice((b"some other line", b"", b"x" * 60))] * draw.randrange(2)
+    data = b"\n".join(lines) + draw.choice((b"", b"\n"))
+    hits = {}
+    for name in ("compiled", "plain"):
+        scanner = LogScanner(known, engine_named(known, name), io.BytesIO(data).readinto)
+        hits[name] = [(hit.offset, hit.number, hit.found) for hit in scanner.hits()]
+    assert hits["compiled"] == hits["plain"]
+    assert hits["plain"]

@@ -386,8 +386,8 @@ static int may_match(const struct texts *t, const struct messages *m, const stru
     return 0;
 }
 
-/* Whether a text may be cut in two by the end of a line: its beginning stands before one, and the rest
-   in what follows. A blank may be lost there. */
+/* Whether a text may be cut by the ends of lines: its beginning stands before one, and the rest in what
+   follows, whole or cut again. A blank may be lost there. */
 static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t length)
 {
     for (size_t stop = 0; stop < length; stop++) {
@@ -403,7 +403,8 @@ static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t l
             while (rest < size && (text[rest] == ' ' || text[rest] == '\t'))
                 rest++;
             if (first && first <= last && !memcmp(low + last - first, text, first) &&
-                memmem(low + stop, length - stop, text + rest, size - rest))
+                (memmem(low + stop, length - stop, text + rest, size - rest) ||
+                 is_cut(text + rest, size - rest, low + stop + 1, length - stop - 1)))
                 return 1;
         }
     }
@@ -475,13 +476,13 @@ static int is_same(const uint8_t *line, const struct head *head, const uint8_t *
            !memcmp(line + head->stamp, other + others->stamp, length);
 }
 
-/* Whether a line is a message of its own: the next one has a head, and neither that one nor the one
-   before is of the same thread. Where the next one is not at hand whole, it is not known. */
+/* Whether a line is a message of its own: it and the next one have a head, and neither that one nor
+   the one before is of the same thread. Where the next one is not at hand whole, it is not known. */
 static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
                     const struct head *head)
 {
     const uint8_t *behind = stop < end ? memchr(data + stop + 1, '\n', end - stop - 1) : NULL;
-    if (start < 2 || !behind)
+    if (start < 2 || !behind || head->style == NO_HEAD)
         return 0;
     const uint8_t *next = data + stop + 1;
     struct head other = head_of(next, (size_t)(behind - next));
@@ -566,7 +567,7 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
         row[NUMBER] = number;
         row[PROCESS] = head.process;
         row[STYLE] = head.style;
-        row[ALONE] = head.style != NO_HEAD && is_alone(data, start, stop, end, &head);
+        row[ALONE] = (uint32_t)is_alone(data, start, stop, end, &head);
     }
     *lines += texts_newlines(data + counted, at - counted);
     *from = at;
