@@ -91,6 +91,20 @@ _INNER = (
     rb"(?P<tag>QnnDsp)?[ \t]*<(?P<level>[VDIWE])>(?=[ \t]|$)",
     rb"\[[ \t]{0,3}(?P<word>VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*",
 )
+# Texts of which a line with such a head holds one, tabs read as blanks: few lines do, and searching
+# for an expression at every byte takes thirty times as long.
+_ALONE = tuple(b" %c " % letter for letter in b"VDIWEFA")
+_BEFORE_TAG = tuple(b"%c/" % letter for letter in b"VDIWEFA")
+_INNER_TEXTS = (
+    *(_ALONE, _ALONE, _BEFORE_TAG, _ALONE),
+    (b":onnxruntime",),
+    _BEFORE_TAG,
+    (b"ms [",),
+    (b" TRC ", b" DBG ", b" INF ", b" WRN ", b" ERR ", b" FTL "),
+    (b" - ",),
+    tuple(b"<%c>" % letter for letter in b"VDIWE"),
+    (b"VERBOSE", b"DEBUG", b"TRACE", b"INFO", b"WARN", b"ERROR", b"FATAL"),
+)
 _DAYS = rb"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
 _MONTHS = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _TIME = (
@@ -126,30 +140,40 @@ _TIME = (
     rb"[ \t|,;:-]{0,8}(?:(?P<level>[VDIWEFA])[ ]{2}(?=\S))?"  # Android Studio, compact view
 )
 _FILE = rb"[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?"
+# Each with the bytes that it may begin with, where these are few.
 _STEPS = (
-    ("blank", rb"[ \t\r\x00]+|\xef\xbb\xbf|\xc2\xa0"),
+    ("blank", rb"[ \t\r\x00]+|\xef\xbb\xbf|\xc2\xa0", b" \t\r\0\xef\xc2"),
     (
         "blank",
         rb"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|[\]_P^][^\x07\x1b\n]{0,160}(?:\x07|\x1b\\))",
+        b"\x1b",
     ),
-    ("blank", rb"(?:>[> ]{0,8}|[-*+][ \t]+|\+(?=[\w\[ ])|[`|]{1,3}[ \t]?|b?[\"'](?=[\w\[ \t<]))"),
-    ("time", _TIME),
-    ("blank", rb"[\[(<](?P<pri>[0-9]{1,3})>(?:1[ ])?"),
+    (
+        "blank",
+        rb"(?:>[> ]{0,8}|[-*+][ \t]+|\+(?=[\w\[ ])|[`|]{1,3}[ \t]?|b?[\"'](?=[\w\[ \t<]))",
+        b">-*+`|b\"'",
+    ),
+    ("time", _TIME, b"[(0123456789MTWFSJAOND"),
+    ("blank", rb"[\[(<](?P<pri>[0-9]{1,3})>(?:1[ ])?", b"[(<"),
     # Text that a progress bar has overwritten.
-    ("blank", rb"[^\r\n]{1,200}\r(?=[^\r\n])"),
+    ("blank", rb"[^\r\n]{1,200}\r(?=[^\r\n])", b""),
     # Line numbers, alone or with the name of a file.
-    ("blank", _FILE + rb":(?:[0-9]{1,9}:)?(?=[^\s/\\])"),
-    ("blank", rb"[0-9]{1,9}(?:[\t|>]|:(?![0-9])|:(?=" + _NUM + rb"-" + _NUM + rb"))"),
+    ("blank", _FILE + rb":(?:[0-9]{1,9}:)?(?=[^\s/\\])", b""),
+    (
+        "blank",
+        rb"[0-9]{1,9}(?:[\t|>]|:(?![0-9])|:(?=" + _NUM + rb"-" + _NUM + rb"))",
+        b"0123456789",
+    ),
     # Levels, and the texts before them in a logcat.
-    ("threads", rb"(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG),
-    ("level", rb"[\[(|][ \t]{0,4}" + _WORD + rb"[ \t]{0,5}[\])|][ \t:|-]{0,4}"),
-    ("word", _WORD + rb"(?:[ \t]{0,5}[|:\]][ \t]?|[ \t]{1,5}(?:-{1,2}[ \t])?)"),
-    ("level", rb"(?P<word>" + _UPPER + rb"|CRITICAL):[\w.]{1,40}:"),
+    ("threads", rb"(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG, b""),
+    ("level", rb"[\[(|][ \t]{0,4}" + _WORD + rb"[ \t]{0,5}[\])|][ \t:|-]{0,4}", b"[(|"),
+    ("word", _WORD + rb"(?:[ \t]{0,5}[|:\]][ \t]?|[ \t]{1,5}(?:-{1,2}[ \t])?)", b""),
+    ("level", rb"(?P<word>" + _UPPER + rb"|CRITICAL):[\w.]{1,40}:", b""),
     # Containers and services.
-    ("blank", rb"(?:[0-9]{1,9}\|)?[A-Za-z][\w.-]{0,40}[ \t]{0,24}\|[ \t]"),
-    ("blank", rb"\[[\w.-]{1,60}(?:/[\w.-]{1,60}){1,3}\][ \t]"),
-    ("blank", rb"std(?:err|out)[ \t][FP][ \t]"),
-    ("blank", rb"##\[(?:error|warning|section|debug|command)\]"),
+    ("blank", rb"(?:[0-9]{1,9}\|)?[A-Za-z][\w.-]{0,40}[ \t]{0,24}\|[ \t]", b""),
+    ("blank", rb"\[[\w.-]{1,60}(?:/[\w.-]{1,60}){1,3}\][ \t]", b"["),
+    ("blank", rb"std(?:err|out)[ \t][FP][ \t]", b"s"),
+    ("blank", rb"##\[(?:error|warning|section|debug|command)\]", b"#"),
     (
         "process",
         rb"(?:[\w.-]{1,64}[ ])?(?P<tag>[A-Za-z][\w./-]{0,40})\[(?P<pid>"
@@ -157,12 +181,13 @@ _STEPS = (
         + rb")(?::(?P<tid>"
         + _NUM
         + rb"))?\]:?[ ]?",
+        b"",
     ),
     # Facility and level, as dmesg decodes them.
-    ("level", rb"[a-z]{3,8}[ ]{0,4}:" + _WORD + rb"[ ]{0,4}:[ ]"),
+    ("level", rb"[a-z]{3,8}[ ]{0,4}:" + _WORD + rb"[ ]{0,4}:[ ]", b""),
     # The name of a logger or a thread.
-    ("name", rb"(?:- )?[\w.]{1,60} - (?=" + _UPPER + rb")"),
-    ("name", rb"[\[(][\w .:#/-]{1,60}[\])][ \t:-]{0,4}"),
+    ("name", rb"(?:- )?[\w.]{1,60} - (?=" + _UPPER + rb")", b""),
+    ("name", rb"[\[(][\w .:#/-]{1,60}[\])][ \t:-]{0,4}", b"[("),
 )
 _TELLS = lazy_pattern(
     rb"fail|error|unable|cannot|could not|denied|abort|exception|invalid|not found|out of|memory",
@@ -206,7 +231,10 @@ def inner(line: bytes, at: int) -> OuterHead | None:
     """Return the first known head of a line that begins shortly after a place."""
     first: re.Match[bytes] | None = None
     stop = at + _REACH
-    for pattern in _INNER:
+    piece = line[at : stop + 120].replace(b"\t", b" ")
+    for pattern, texts in zip(_INNER, _INNER_TEXTS, strict=True):
+        if not any(text in piece for text in texts):
+            continue
         found = _compiled(pattern).search(line, at, stop + 120)
         if found and found.start() < stop and (first is None or found.start() < first.start()):
             first = found
@@ -218,8 +246,9 @@ def inner(line: bytes, at: int) -> OuterHead | None:
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
     """Return the next mark at a place; level words count only if a head precedes them (`known`)."""
-    for kind, pattern in _STEPS:
-        if kind in _ONLY_BEHIND and not known:
+    first = line[at : at + 1]
+    for kind, pattern, starts in _STEPS:
+        if (kind in _ONLY_BEHIND and not known) or (starts and first not in starts):
             continue
         if (found := _compiled(pattern).match(line, at)) and found.end() > at:
             made = _made(found)
