@@ -138,8 +138,8 @@ class TcmAccount:
         if not enough:
             return "no known change is enough; use mem_type ddr"
         if all(" + " in what for what in enough):
-            return f"no single change is enough: {enough[0]}"
-        return f"enough by itself: {'; or '.join(enough)}"
+            return f"no single change is enough: {enough[0]}; or use mem_type ddr"
+        return f"enough by itself: {'; or '.join(enough)}; or use mem_type ddr"
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:
