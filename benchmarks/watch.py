@@ -20,8 +20,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from qnnmem.installation import package_folder
 from qnnmem.programs.functions import NUMBERS
-from qnnmem.qnn.package import package_folder
 from qnnmem.version import __version__
 
 HERE = Path(__file__).resolve().parent

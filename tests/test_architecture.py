@@ -32,7 +32,6 @@ BASE = {
     *("bounded_file", "atomic_file", "cache", "temporary_folder"),
     "native_parts",
     "installation",
-    "struct_types",
     *("machine", "quiet_onnxruntime", "collector", "caller", "notebook", "flags"),
 }
 DOORS = {"cli", "workbench"}
@@ -57,7 +56,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "text",
         "wire",
     },
-    "wire": {"struct_types"},
+    "wire": set(),
     "deadline": {"errors"},
     "machine": set(),
     "collector": set(),
@@ -65,7 +64,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "quiet_onnxruntime": set(),
     "notebook": set(),  # finds the renderer by name, when one is asked for
     "installation": set(),
-    "struct_types": set(),
     "temporary_folder": {"errors", "atomic_file"},
     "atomic_file": {"errors", "text"},
     "bounded_file": {"errors", "text", "units"},
@@ -115,7 +113,7 @@ ONLY_IN = {
         *("qnnmem.lpai.program", "qnnmem.lpai.quantize"),
         *("qnnmem.lpai.preparation", "qnnmem.lpai.selftest"),
         *("qnnmem.htp.native", "qnnmem.htp.compile", "qnnmem.htp.provoke", "qnnmem.htp.qmem.table"),
-        "qnnmem.htp.llm.layer",
+        "qnnmem.htp.llm.decoder_layers",
         "qnnmem.fix",
     ),
     # Its home imports it by name, without telemetry.

@@ -30,7 +30,7 @@ LIMITS = {
     "lpai.binary.meta.MAX_TEXT": 1 << 16,
     "lpai.binary.ALIGN": 256,
     "units.MAX_RANK": 32,
-    "workbench.history_repair._MAX_TRIED": 10_000,
+    "workbench.history._MAX_TRIED": 10_000,
     "atomic_file._PERMISSIONS": 0o777,
 }
 

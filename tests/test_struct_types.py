@@ -9,12 +9,12 @@ import threading
 import msgspec
 import pytest
 
-from qnnmem.struct_types import ready
+from qnnmem.wire import ready
 
 # Without `ready`, a few rounds of this end with a segmentation fault.
 _ROUNDS = """
 import sys, threading, msgspec
-from qnnmem.struct_types import ready
+from qnnmem.wire import ready
 sys.setswitchinterval(1e-6)
 TEXT = '''
 class Inner(msgspec.Struct, frozen=True):

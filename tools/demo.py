@@ -11,8 +11,8 @@ from typing import NamedTuple
 import models
 
 from qnnmem.htp.library import library_there
+from qnnmem.installation import package_folder
 from qnnmem.native_parts import find_compiler
-from qnnmem.qnn.package import package_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(".cache/demo")

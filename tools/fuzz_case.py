@@ -289,7 +289,7 @@ def _settle(box: Box, traced: bool) -> None:
 
 
 def _read(reader: Reader, path: Path) -> int:
-    from qnnmem.cli.stderr import say
+    from qnnmem.cli.streams import say
     from qnnmem.errors import QnnMemError
     from qnnmem.flags import flag
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, BinaryIO, Self, TypeVar, overload
 
 from qnnmem.deadline import Deadline, enforced_s
@@ -317,12 +317,7 @@ class ChildProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._end()
 
     def _end(self) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 _NAME = "qnnmem"
+PACKAGE = "onnxruntime-qnn"  # the package that has the vendor's libraries
 
 
 def command_for(extra: str) -> str:
@@ -96,3 +97,14 @@ def _pip() -> str:
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"
     return f"{shlex.quote(sys.executable)} -m pip"
+
+
+def package_folder(libraries: Iterable[str]) -> Path | None:
+    """Return the folder of the installed package that has all of these libraries."""
+    from importlib.util import find_spec
+
+    spec = find_spec(PACKAGE.replace("-", "_"))  # finds without importing
+    places = [] if spec is None else list(spec.submodule_search_locations or ())
+    wanted = tuple(libraries)
+    found = (Path(place) for place in places)
+    return next((one for one in found if all((one / name).is_file() for name in wanted)), None)

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, ClassVar, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec import Meta, Struct
 
-from qnnmem.struct_types import ready
+T = TypeVar("T")
+Frame = tuple[T, bytes]
 
 LENGTHS = struct.Struct("<QQ")
 _CHUNK = 1 << 20
@@ -30,6 +32,22 @@ _CHUNK = 1 << 20
 ByteCount = Annotated[int, Meta(ge=0, le=1 << 50)]
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # SHA-256 of a file
+
+_lock = threading.Lock()
+_built: set[object] = set()
+
+
+def ready(kind: type[T]) -> type[T]:
+    """Return the type, which any thread may now decode or convert to.
+
+    msgspec builds what it knows of a type at its first use. Another thread that uses the type
+    before that is finished crashes the process.
+    """
+    with _lock:
+        if kind not in _built:
+            msgspec.json.Decoder(kind)
+            _built.add(kind)
+    return kind
 
 
 class WireMessage(Struct, frozen=True, tag=True):
@@ -47,10 +65,6 @@ class ChildFailure(WireMessage, frozen=True):
 
     sentence: str
     kind: str = ""
-
-
-T = TypeVar("T")
-Frame = tuple[T, bytes]
 
 
 class Readable(Protocol):

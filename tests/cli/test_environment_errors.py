@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from qnnmem.cli.environment_errors import blame
+from qnnmem.cli.outcome import blame
 
 FILES = "too many files are open; 99 are allowed (ulimit -n)"
 THREADS = "no more processes or threads can be started; 99 are allowed (ulimit -u)"

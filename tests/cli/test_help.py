@@ -144,7 +144,7 @@ def test_the_list_of_verbs_imports_none_of_them() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
-    names = ["cli", *(f"cli.{one}" for one in ("examples", "help", "screen", "strict_group"))]
+    names = ["cli", *(f"cli.{one}" for one in ("examples", "help", "screen"))]
     names += ["cli.verbs", "text"]
     loaded = ["qnnmem", *(f"qnnmem.{name}" for name in names), "qnnmem.version"]
     assert done.stderr.strip() == f"{loaded} []"

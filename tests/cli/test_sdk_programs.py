@@ -57,6 +57,7 @@ def test_a_program_says_whose_it_is(name: str, tool: str, tmp_path: Path) -> Non
     text = "".join(started(name, "--help-all", path=str(tmp_path)).stdout.split())
     assert f"alsoinstalledas`{tool}`" in text  # a name may be broken at a hyphen
     assert "thatnamestartstheSDK's" in text
+    assert f"`./{tool}`needsalinktoitinthecurrentfolder" in text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a program of Linux to stand for the SDK")
@@ -84,7 +85,10 @@ def test_net_run_runs_a_context_binary_of_htp(tmp_path: Path) -> None:
         words = ("--backend", "/vendor/lib64/libQnnHtp.so", "--input_list", listed, *more)
         done = run("net-run", binary, *words, "--output_dir", folder, "--num_inferences", "3")
         assert exit_code(done) == 0
-        assert re.search(r"first inference after loading [\d.]+ ms, the next on", done.stdout)
+        assert re.search(
+            r"3 executions on 1 load, first inference after loading [\d.]+ ms, later ones [\d.]+",
+            done.stdout,
+        )
         metadata = (folder / "execution_metadata.yaml").read_text()
         assert metadata.startswith("inferences_completed: 3\n")
         assert (folder / "Result_2" / "y.raw").exists()

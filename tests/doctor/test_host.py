@@ -246,6 +246,39 @@ def test_releases_that_do_not_go_together(odd: str | None, verdict: HostVerdict)
         assert "of one SDK release" in asked.action
 
 
+@pytest.mark.parametrize(("skel", "verdict"), [("260929181845", GOOD), ("260101000000", NOT_KNOWN)])
+def test_builds_of_one_release(skel: str, verdict: HostVerdict) -> None:
+    """A stub compares the whole build id; that two builds of a release fail is not known."""
+    lines = [
+        f"= {path}\nAISW_VERSION: 2.51.0\nv2.51.0.{skel if 'Skel' in path else '260929181845'}"
+        for path in HTP_LIBRARIES
+    ]
+    files = {**PHONE.files, **dict.fromkeys(HTP_LIBRARIES, "")}
+    machine = WithReleases(files, PHONE.commands, PHONE.nodes, place="\n".join(lines))
+    asked = checks(machine)["releases"]
+    assert asked.verdict is verdict
+    assert ("whole build id" in asked.found) is (verdict is NOT_KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("functions", "verdict"),
+    [
+        (("remote_handle_open", "rpcmem_alloc", "rpcmem_free", "rpcmem_to_fd"), GOOD),
+        (("remote_handle_open",), PROBLEM),
+        ((), GOOD),  # its bytes may not be read
+    ],
+)
+def test_a_fastrpc_library_without_shared_memory(
+    functions: tuple[str, ...], verdict: HostVerdict
+) -> None:
+    """QNN loads three functions of it; without them no buffer can be shared."""
+    lines = ("= /vendor/lib64/libcdsprpc.so", *functions)
+    machine = WithReleases(PHONE.files, PHONE.commands, PHONE.nodes, place="\n".join(lines))
+    asked = checks(machine)["transport"]
+    assert asked.verdict is verdict
+    assert ("rpcmem_alloc" in asked.found) is (verdict is PROBLEM)
+
+
 def test_an_unpacked_image_is_looked_at(tmp_path: Path) -> None:
     """Its libraries and properties; a link that leads out of it is not followed."""
     for at, release in zip(HTP_LIBRARIES, ("2.51.0", "2.51.0", "2.51.0", "2.28.0"), strict=True):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from published_schemas import against_sarif
 
-from qnnmem.report import doctor, doctor_formats, markdown
+from qnnmem.report import doctor, doctor_formats, table
 from qnnmem.report.findings import uri as sarif_uri
 from qnnmem.results.incident import (
     Harmless,
@@ -247,7 +247,7 @@ def test_a_code_block_cannot_be_left() -> None:
 @pytest.mark.parametrize("cell", ["a|b", "a\\|b", "`|`", "a\\", "|", "<b>", "x" * 900])
 def test_a_table_keeps_its_columns(cell: str) -> None:
     """Whatever a cell holds, a row has the columns of the head."""
-    head, _, row = markdown.code_table(("name", "value"), [(cell, "1")])
+    head, _, row = table.code_table(("name", "value"), [(cell, "1")])
     assert row.count("|") == head.count("|") == 3
 
 
@@ -263,13 +263,13 @@ def test_a_table_keeps_its_columns(cell: str) -> None:
 )
 def test_markup_is_escaped(text: str, shown: str) -> None:
     """Marks are shown as they are; names with underscores stay readable."""
-    assert markdown.escape(text) == shown
+    assert table.escape(text) == shown
 
 
 def test_code_in_remedies_stays_code() -> None:
     """A remedy's own code spans are kept; one backtick alone is none."""
-    assert markdown.advice("use `--split 2` <now>") == "use `--split 2` &lt;now&gt;"
-    assert markdown.advice("a ` b") == "a \\` b"
+    assert table.advice("use `--split 2` <now>") == "use `--split 2` &lt;now&gt;"
+    assert table.advice("a ` b") == "a \\` b"
 
 
 def json_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.calibration import find_samples, read_sample
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.fix.bench import CaseBench, LossyBench
-from qnnmem.fix.lossy.precision import PrecisionRemedy, calibration_folder, without_layout
+from qnnmem.fix.lossy.lower_precision import PrecisionRemedy, calibration_folder, without_layout
 from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps, needed_words
 from qnnmem.fix.lossy.smaller_inputs import (
     BatchRemedy,

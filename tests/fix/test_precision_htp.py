@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.fix.bench import CaseBench
-from qnnmem.fix.lossy.precision import PrecisionRemedy
+from qnnmem.fix.lossy.lower_precision import PrecisionRemedy
 from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
 from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.installed import INSTALL

@@ -19,9 +19,15 @@ from msgspec.structs import replace
 import qnnmem
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.htp.library import library_there
-from qnnmem.htp.llm.config import _BOUNDS, _NAMES, known_models, read_model
-from qnnmem.htp.llm.layer import write_layers
-from qnnmem.htp.llm.recipe import find_recipe, recipe_names
+from qnnmem.htp.llm.config import (
+    _BOUNDS,
+    _NAMES,
+    find_recipe,
+    known_models,
+    read_model,
+    recipe_names,
+)
+from qnnmem.htp.llm.decoder_layers import write_layers
 from qnnmem.htp.llm.rule import (
     LayerRatios,
     LayerSpan,

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from epcontext_run import run_epcontext
 from onnx import TensorProto, helper, numpy_helper
+from vendor_reader import vendor_reading
 
 from qnnmem.errors import UsageError
 from qnnmem.flags import with_flags
@@ -23,10 +24,6 @@ from qnnmem.htp.compile.compiled import rename_binary
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
 from qnnmem.htp.log import Cause
-from qnnmem.htp.requests import (
-    SystemInfoReply,
-    SystemInfoRequest,
-)
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.targets.socs import find_soc
@@ -142,7 +139,7 @@ def test_the_vendors_reader_agrees_with_ours(worker: Worker, tmp_path: Path) -> 
     output = tmp_path / "out.bin"
     done = compile_model(conv(tmp_path), SM8650, output=output, worker=worker)
     assert isinstance(done, Compiled)
-    reply = worker.ask(SystemInfoRequest(output)).result(SystemInfoReply).info
+    reply = vendor_reading(output)
     (ours,), (theirs,) = done.context.graphs, reply["graphs"]
     names = ("name", "spill_fill", "vtcm", "io", "op_data", "const", "ddr_tensors")
     assert [getattr(ours, name) for name in names] == [theirs[name] for name in names]

@@ -54,7 +54,6 @@ from qnnmem.htp.requests import (
     QuantizeRequest,
     RemoteRequest,
     RequestOutcome,
-    SystemInfoRequest,
     Tick,
     VersionsRequest,
     WaitRequest,
@@ -371,7 +370,6 @@ def executing(**given: Any) -> CallsRequest:
         lambda _file: executing(shared=0),
         lambda _file: executing(shared=0, file=Path("/dev/mem")),
         lambda _file: LoadRequest([Path("/etc/passwd")], 57),
-        lambda _file: SystemInfoRequest(Path("/etc/passwd")),
     ],
 )
 def test_no_path_of_a_client_is_used(tmp_path: Path, make: Callable[[Path], RemoteRequest]) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from vendor_reader import vendor_reading
 
 from qnnmem.child import memory_limit
-from qnnmem.errors import CannotTell
+from qnnmem.errors import CannotTell, Refused
 from qnnmem.htp import installed
 from qnnmem.htp.installed import check_platform, check_version
 from qnnmem.htp.library import library_there
@@ -24,7 +25,6 @@ from qnnmem.htp.requests import (
     LoadReply,
     LoadRequest,
     Served,
-    SystemInfoRequest,
     Tick,
     VersionsReply,
     VersionsRequest,
@@ -161,8 +161,9 @@ def test_a_damaged_binary_is_refused_with_a_code(worker: Worker, tmp_path: Path)
     """The vendor's reader answers zeros with a code, not with a traceback."""
     file = tmp_path / "zeros.bin"
     file.write_bytes(bytes(4096))
-    outcome = worker.ask(SystemInfoRequest(file))
-    assert (outcome.kind, outcome.code) == ("refused", 30010)
+    with pytest.raises(Refused) as refused:
+        vendor_reading(file)
+    assert refused.value.code == 30010
     outcome = worker.ask(LoadRequest([file], 57))
     assert outcome.result(LoadReply).codes == [30001]
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from qnnmem.child import ChildProcess
 from qnnmem.errors import CannotTell, ChildLost, LoadError
+from qnnmem.installation import package_folder
 from qnnmem.ir import Effect
 from qnnmem.loader import dlc, load
 from qnnmem.loader.dlc import composed
@@ -28,7 +29,6 @@ from qnnmem.planner import plan_model
 from qnnmem.qnn.abi import CMapping, CMappingPair, COpMapping, COpMappingV1
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedOp, ComposedTensor
-from qnnmem.qnn.package import package_folder
 from qnnmem.qnn.tensor import Quantization
 from qnnmem.quiet_onnxruntime import exact_session
 from qnnmem.results.schema import load_schema

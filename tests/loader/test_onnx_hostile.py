@@ -8,7 +8,7 @@ import pytest
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.loader.onnx import read, read_guarded
-from qnnmem.loader.onnx.wire import check_wire
+from qnnmem.loader.onnx.protobuf_wire import check_wire
 
 TEXT = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[2,4] x, bool c) => (float[2,4] y)
@@ -193,7 +193,7 @@ def test_the_time_limit_ends_the_examination(tmp_path: Path) -> None:
 
 def test_a_flood_of_empty_parts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two bytes on disk become a hundred in memory, so parts are counted before unpacking."""
-    monkeypatch.setattr("qnnmem.loader.onnx.wire.MAX_MESSAGES", 1000)
+    monkeypatch.setattr("qnnmem.loader.onnx.protobuf_wire.MAX_MESSAGES", 1000)
     node = b"\x0a\x00"  # field 1 of a graph: an empty node
     with pytest.raises(LoadError, match="more than 1,000 parts"):
         check_wire(tmp_path, wrap(7, node * 1001))

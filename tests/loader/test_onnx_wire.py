@@ -11,8 +11,8 @@ import onnx.parser
 import pytest
 
 from qnnmem.errors import LoadError
-from qnnmem.loader.onnx import wire
-from qnnmem.loader.onnx.wire import check_wire
+from qnnmem.loader.onnx import protobuf_wire
+from qnnmem.loader.onnx.protobuf_wire import check_wire
 
 CUT = "is truncated or not an ONNX model"
 
@@ -101,7 +101,7 @@ def test_ten_bytes_are_the_longest_number() -> None:
 
 def test_parts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many messages as allowed pass, one more is refused; leaves count as well."""
-    monkeypatch.setattr(wire, "MAX_MESSAGES", 4)
+    monkeypatch.setattr(protobuf_wire, "MAX_MESSAGES", 4)
     nodes = field(1, b"")
     assert refused(field(7, nodes * 3)) == ""
     assert refused(field(7, nodes * 4)) == "holds more than 4 parts, too many to read"
@@ -155,7 +155,7 @@ def test_the_deepest_message_is_the_ninetieth() -> None:
 
 def test_bytes_besides_weights_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that take the same room in memory are free, everything else counts."""
-    monkeypatch.setattr(wire, "MAX_STRUCTURE_BYTES", 1 << 20)
+    monkeypatch.setattr(protobuf_wire, "MAX_STRUCTURE_BYTES", 1 << 20)
     size = 1 << 20
     for plain in (4, 9, 10):
         assert refused(field(7, field(5, field(plain, bytes(2 * size))))) == ""
@@ -171,8 +171,8 @@ def test_bytes_besides_weights_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_limits_are_those_that_are_promised() -> None:
     """A change of a limit is a decision, and changes SECURITY.md as well."""
-    assert (wire.MAX_MESSAGES, wire.MAX_STRUCTURE_BYTES) == (4_000_000, 512 << 20)
-    assert wire.MAX_DEPTH == 90
+    assert (protobuf_wire.MAX_MESSAGES, protobuf_wire.MAX_STRUCTURE_BYTES) == (4_000_000, 512 << 20)
+    assert protobuf_wire.MAX_DEPTH == 90
 
 
 # What each message may hold, as the installed onnx describes it.
@@ -203,9 +203,9 @@ def test_nested_types_are_one_or_two_fields() -> None:
     """A sequence, an optional and a map hold types; a sparse tensor type is like a dense one."""
     for kind in (onnx.TypeProto.Sequence, onnx.TypeProto.Optional):
         assert [found.number for found in kind.DESCRIPTOR.fields] == [1]
-    assert set(wire._FIELDS["Nested"]) == {1, 2}
+    assert set(protobuf_wire._FIELDS["Nested"]) == {1, 2}
     fields = {found.number for found in onnx.TypeProto.SparseTensor.DESCRIPTOR.fields}
-    assert fields == {1, *wire._FIELDS["TensorType"]}
+    assert fields == {1, *protobuf_wire._FIELDS["TensorType"]}
 
 
 @pytest.mark.parametrize("kind", _NAMES)
@@ -219,7 +219,7 @@ def test_every_message_of_onnx_is_walked_into(kind: str) -> None:
         or (found.cpp_type == found.CPPTYPE_STRING and _is_repeated(found))
     }
     # An opaque type is one message of two texts, however often it is written.
-    assert wanted - set(wire._FIELDS[kind]) <= ({7} if kind == "Type" else set())
+    assert wanted - set(protobuf_wire._FIELDS[kind]) <= ({7} if kind == "Type" else set())
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_every_message_of_onnx_is_walked_into(kind: str) -> None:
 )
 def test_damage_is_found_in_every_message(path: tuple[int, ...], kind: str) -> None:
     """Each listed field of each message is walked into, however deep it is."""
-    for number, child in wire._FIELDS[kind].items():
+    for number, child in protobuf_wire._FIELDS[kind].items():
         # Leaves are counted and not opened.
         blob = field(number, b"\x0a\x05")
         for outer in reversed(path):

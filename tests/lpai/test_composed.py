@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qnnmem import QnnError, lpai
-from qnnmem.lpai.runtime.composed import ComposedLpaiGraph
+from qnnmem.lpai.runtime.composed_context import ComposedLpaiGraph
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.tensor import ScaleOffset
 

@@ -27,7 +27,7 @@ from qnnmem.lpai.quantize import (
     quantize_model,
 )
 from qnnmem.lpai.quantize.child import QuantizeAdvice
-from qnnmem.lpai.quantize.graph import ValueRange, range_of, replace_endless
+from qnnmem.lpai.quantize.quantized_graph import ValueRange, range_of, replace_endless
 from qnnmem.results.prepared import QuantizedGraph, TriedWidths
 
 STATE = [("h", "h_new")]

@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 from command_line import exit_code, run, sentence
 
+from qnnmem.installation import package_folder
 from qnnmem.loader.dlc.composed import dlc_result
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
-from qnnmem.qnn.package import package_folder
 from qnnmem.report.inspect import render_dlc
 from qnnmem.results.schema import load_schema
 

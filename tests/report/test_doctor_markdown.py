@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from qnnmem.report import doctor_formats, markdown
+from qnnmem.report import doctor_formats, table
 from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
 
@@ -173,8 +173,8 @@ def test_an_incident_of_a_log_that_grows() -> None:
 )
 def test_advice(text: str, wanted: str) -> None:
     """Code in backticks stays code, the rest is text, and nothing is longer than 600."""
-    assert markdown.advice(text) == wanted
-    assert len(markdown.advice("z" * 601)) == 600
+    assert table.advice(text) == wanted
+    assert len(table.advice("z" * 601)) == 600
 
 
 @pytest.mark.parametrize(
@@ -193,22 +193,22 @@ def test_advice(text: str, wanted: str) -> None:
 )
 def test_escape(text: str, wanted: str) -> None:
     """Nothing begins a list, an entity, a link, a formula or a column."""
-    assert markdown.escape(text) == wanted
+    assert table.escape(text) == wanted
 
 
 def test_a_long_text_is_cut() -> None:
     """From 2001 characters on."""
-    assert markdown.escape("z" * 2000) == "z" * 2000
-    assert len(markdown.escape("z" * 2001)) == 2000
+    assert table.escape("z" * 2000) == "z" * 2000
+    assert len(table.escape("z" * 2001)) == 2000
 
 
 def test_code_shows_letters_as_they_are() -> None:
     """Only what could end the code is a number."""
-    assert markdown.code("a1 `é`") == "<code>a1 &#96;é&#96;</code>"
+    assert table.code("a1 `é`") == "<code>a1 &#96;é&#96;</code>"
 
 
 @pytest.mark.parametrize(("ticks", "fence"), [(0, 3), (1, 3), (2, 3), (3, 4), (7, 8)])
 def test_a_fence_is_longer_than_what_it_holds(ticks: int, fence: int) -> None:
     """And never shorter than three."""
     inside = ["`" * ticks + "x", "`"]
-    assert markdown.block(inside) == ["`" * fence + "text", *inside, "`" * fence]
+    assert table.block(inside) == ["`" * fence + "text", *inside, "`" * fence]

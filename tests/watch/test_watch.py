@@ -21,12 +21,12 @@ from command_line import exit_code, run, sentence, verb
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.errors import UsageError
 from qnnmem.htp.library import library_there
+from qnnmem.installation import package_folder
 from qnnmem.programs import launch, socket_server
 from qnnmem.programs.functions import NAMES, in_table, number_of
 from qnnmem.programs.socket_server import Message
 from qnnmem.programs.watch.injections import Injection, read_injection
 from qnnmem.programs.watch.observer_server import _WatchedThread
-from qnnmem.qnn.package import package_folder
 from qnnmem.results.schema import load_schema
 
 watch = verb("watch")

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 from served import Served, serving
 
-from qnnmem.workbench import guard, login_throttle
-from qnnmem.workbench.guard import Access
-from qnnmem.workbench.login_throttle import BURST, peer_user
+from qnnmem.workbench import guard
+from qnnmem.workbench.guard import BURST, Access, peer_user
 
 TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a second
 
@@ -138,7 +137,7 @@ def test_guesses_are_counted_for_each_address_and_forgotten(
     """Nobody is kept out by somebody elsewhere; a line of IPv6 counts as one machine."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    found = login_throttle.LoginThrottle()
+    found = guard.LoginThrottle()
     for number in range(BURST):
         assert found.allows("192.168.1.7")
         found.record_failure("192.168.1.7")
@@ -148,11 +147,11 @@ def test_guesses_are_counted_for_each_address_and_forgotten(
     assert not found.allows("2001:db8::ffff")
     assert found.allows("192.168.1.8")
     assert found.allows("2001:db8:0:1::1")
-    now[0] += login_throttle.REFILL_S
+    now[0] += guard.REFILL_S
     assert found.allows("192.168.1.7")
     found.record_failure("192.168.1.7")
     assert not found.allows("192.168.1.7")
-    now[0] += login_throttle.REFILL_S * BURST
+    now[0] += guard.REFILL_S * BURST
     for _ in range(BURST):
         assert found.allows("192.168.1.7")
         found.record_failure("192.168.1.7")
@@ -169,7 +168,7 @@ def test_beyond_this_machine_addresses_count_and_strange_names_do_not() -> None:
 
 def test_all_addresses_of_the_machine_itself_count_as_one() -> None:
     """Any local user can take any of them."""
-    found = login_throttle.LoginThrottle()
+    found = guard.LoginThrottle()
     for number in range(BURST):
         found.record_failure(f"127.0.{number}.7")
     for address in ("127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"):

@@ -13,8 +13,7 @@ import pytest
 from served import serving
 
 from qnnmem.errors import OutputError
-from qnnmem.workbench.history import History, KeptFile, KeptResult
-from qnnmem.workbench.history_repair import REASON
+from qnnmem.workbench.history import REASON, History, KeptFile, KeptResult
 from qnnmem.workbench.private_folder import DAMAGED, HISTORY
 
 ROWS = 40

@@ -124,7 +124,7 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Add to the summary of a workflow's step, where there is one."""
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.report.check import render_markdown
 
     name = os.environ.get(_SUMMARY)

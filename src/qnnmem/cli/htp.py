@@ -412,7 +412,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
 def _store(found: Provoked, place: Path, force: bool) -> None:
     """Write record, log and input: all of them or none."""
     from qnnmem.atomic_file import shown, write_together
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.results.schema import encode
 
     record, folder = found.record, place.parent

@@ -12,7 +12,7 @@ import click
 from qnnmem.cli.help import HelpOption
 from qnnmem.errors import UsageError
 from qnnmem.options.option import Opt, OptionField, Options, option_fields
-from qnnmem.options.output import DetailedOptions, FormatOptions, ResultOptions
+from qnnmem.options.shared import DetailedOptions, FormatOptions, ResultOptions
 from qnnmem.text import shorten
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def form_of(name: str | Path) -> str | None:
 
 def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | None:
     """Infer the format from the suffix; warn when they disagree."""
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
 
     said, name = form_of(path), shorten(str(path), 200)
     if said is None and form is None and path.suffix:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from qnnmem.cli.screen import fitted
-from qnnmem.cli.stderr import note, say
-from qnnmem.cli.streams import discard_output
+from qnnmem.cli.streams import discard_output, note, say
 from qnnmem.errors import OutputError
 from qnnmem.text import counted, shorten
 

@@ -53,7 +53,7 @@ def serve(options: ServeOptions) -> int:
 
     Exit codes: 0 ended, 2 bad usage or a port that is in use, 3 a package is missing.
     """
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
 
     _check_installed()
     is_local, token = _is_loopback(options.host), options.token

@@ -117,7 +117,7 @@ def _show(report: PlannedFile, output: Output) -> None:
         return
     from qnnmem.atomic_file import shown, write_whole
     from qnnmem.cli.output import say_verdict
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.report.plan_picture import render_png
 
     write_whole(output.path, render_png(report.result), force=output.force)

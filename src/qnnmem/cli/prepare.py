@@ -39,7 +39,7 @@ def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output)
 
 def _show_lpai(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
     from qnnmem.cli.progress import ProgressBar
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.report.prepare import error_lines, render_text
     from qnnmem.results.schema import encode
     from qnnmem.verbs.prepare import prepare_lpai

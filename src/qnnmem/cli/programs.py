@@ -50,7 +50,7 @@ def check_client(command: tuple[str, ...], options: CheckClientOptions, output: 
 
 
 def _say_finding(finding: ClientFinding) -> None:
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.report.check_client import headline
 
     note(f"qnnmem: {headline(finding)}")
@@ -131,7 +131,7 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
 def _watch(program: WatchOptions, output: Output) -> int:
     from qnnmem.atomic_file import shown, write_pieces
     from qnnmem.cli.output import Output
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.programs.watch.watch_run import record
     from qnnmem.temporary_folder import temporary_folder
 
@@ -188,7 +188,7 @@ def _fail_each(program: WatchOptions, meant: str, most_runs: int, output: Output
 
 
 def _say_run(run: FailedRun) -> None:
-    from qnnmem.cli.stderr import note
+    from qnnmem.cli.streams import note
     from qnnmem.report.watch import run_headline
 
     note(f"qnnmem: {run_headline(run)}")

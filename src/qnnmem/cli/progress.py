@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
@@ -36,12 +35,7 @@ class ProgressBar:
             self._timer.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._timer.cancel()
         with self._lock:
             if self._bar is not None:
@@ -62,7 +56,7 @@ class ProgressBar:
 
     def note(self, line: str) -> None:
         """Print a remark on standard error."""
-        from qnnmem.cli.stderr import note
+        from qnnmem.cli.streams import note
 
         note(line)
 
@@ -70,7 +64,7 @@ class ProgressBar:
         if self._colour:
             self._draw()
             return
-        from qnnmem.cli.stderr import note
+        from qnnmem.cli.streams import note
 
         with self._lock:
             if not self._closed:  # a bar moves the cursor, which is not wanted either: said once

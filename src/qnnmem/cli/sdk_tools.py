@@ -31,7 +31,8 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
     """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
 
     This is qnnmem's own program, which is also installed as `qnn-net-run`; where the SDK's is on
-    PATH, that name starts the SDK's. BINARY is what `qnnmem prepare` wrote, for LPAI or for HTP:
+    PATH, that name starts the SDK's. `./qnn-net-run` needs a link to it in the current folder.
+    BINARY is what `qnnmem prepare` wrote, for LPAI or for HTP:
     with --backend libQnnHtp.so the real HTP library runs it, emulated on x86. Inputs come from
     --input_list, or are made here from random numbers or arrays; then they and their list lie in
     the output folder.
@@ -63,7 +64,8 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
     """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
 
     This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`; where
-    the SDK's is on PATH, that name starts the SDK's.
+    the SDK's is on PATH, that name starts the SDK's. `./qnn-context-binary-generator`
+    needs a link to it in the current folder.
 
     A model is an ONNX file, a DLC or a model library. A library is native code that you chose: it
     runs in a child process with limits, and a note says so. For HTP the model is compiled by the

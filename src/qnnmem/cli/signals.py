@@ -99,7 +99,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
     for number in taken:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     if watch.number == signal.SIGINT:
-        from qnnmem.cli.stderr import say
+        from qnnmem.cli.streams import say
 
         say("interrupted", 0)
     return _BY_SIGNAL + watch.number if watch.number else code

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+
+from qnnmem.text import shorten
 
 
 def open_closed() -> None:
@@ -44,3 +47,18 @@ def finish_output() -> OSError | None:
 def discard_output() -> None:
     """Discard buffered output, so that it does not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def say(sentence: str, code: int) -> int:
+    """Print why the program ends and return the exit code."""
+    note(f"qnnmem: {shorten(sentence, 2000)}")
+    return code
+
+
+def note(line: str) -> None:
+    """Print a note; a closed standard error is ignored."""
+    from qnnmem.cli.screen import sentence
+
+    with suppress(OSError, ValueError):
+        sys.stderr.write(f"{sentence(line, sys.stderr)}\n")
+        sys.stderr.flush()

@@ -9,8 +9,7 @@ from importlib import import_module
 
 import click
 
-from qnnmem.cli.help import Page, color_option, dress
-from qnnmem.cli.strict_group import StrictGroup
+from qnnmem.cli.help import Page, StrictGroup, color_option, dress
 from qnnmem.version import __version__
 
 # What `qnnmem --help` lists.

@@ -11,7 +11,7 @@ from qnnmem.fix.graph.fusion import FusionRemedy
 from qnnmem.fix.graph.operators import OperatorRemedy, about_operators
 from qnnmem.fix.graph.plan_settings import PlanRemedy
 from qnnmem.fix.graph.rematerialise import RecomputeRemedy
-from qnnmem.fix.lossy.precision import without_layout
+from qnnmem.fix.lossy.lower_precision import without_layout
 from qnnmem.fix.lossy.remedies import FEWER_CHANNELS, find_hints, lossy_words, with_lossy
 from qnnmem.fix.parts.deployment import (
     Deployment,

@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from qnnmem.errors import NoCompiler, UsageError
-from qnnmem.installation import command_for
-from qnnmem.qnn.package import PACKAGE, package_folder
+from qnnmem.installation import PACKAGE, command_for, package_folder
 from qnnmem.text import printable, sentence
 
 VARIABLE = "QNNMEM_HTP_WORKER"

@@ -16,9 +16,9 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile import is_composed
 from qnnmem.htp.compile.compiled import CompileOptions
 from qnnmem.loader.onnx.inputs import MAX_VALUE_BYTES, InputValue
-from qnnmem.struct_types import ready
 from qnnmem.targets.socs import Soc
 from qnnmem.version import __version__
+from qnnmem.wire import ready
 
 FORMAT = 2  # version of the files; other versions are not read
 _CHUNK = 1 << 20

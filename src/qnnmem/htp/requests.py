@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 from msgspec import Meta, Struct, field
 
@@ -41,12 +41,6 @@ class VersionsReply(WireMessage, frozen=True):
     build_id: str
     core_api: tuple[int, ...]
     backend_api: tuple[int, ...]
-
-
-class SystemInfoReply(WireMessage, frozen=True):
-    """Fields of `HtpContext` for a binary, as libQnnSystem reads them."""
-
-    info: dict[str, Any]
 
 
 class LoadReply(WireMessage, frozen=True):
@@ -115,7 +109,6 @@ class LibraryRefusal(WireMessage, frozen=True):
 
 Reply = (
     VersionsReply
-    | SystemInfoReply
     | LoadReply
     | CallsReply
     | CompileReply
@@ -145,7 +138,7 @@ class HtpSettings(Struct, frozen=True):
 
 
 class VersionsRequest(LibraryRequest, frozen=True):
-    """Ask for the versions of libQnnHtp."""
+    """Ask for the versions of libQnnHtp; for tests."""
 
     reply: ClassVar[type[WireMessage]] = VersionsReply
 
@@ -154,13 +147,6 @@ class WaitRequest(LibraryRequest, frozen=True):
     """Block until killed; for tests."""
 
     reply: ClassVar[type[WireMessage]] = VersionsReply
-
-
-class SystemInfoRequest(LibraryRequest, frozen=True):
-    """Read a binary with libQnnSystem."""
-
-    reply: ClassVar[type[WireMessage]] = SystemInfoReply
-    binary: Path
 
 
 class LoadRequest(LibraryRequest, frozen=True):
@@ -304,7 +290,6 @@ class CallsRequest(LibraryRequest, frozen=True):
 RemoteRequest = (
     VersionsRequest
     | WaitRequest
-    | SystemInfoRequest
     | LoadRequest
     | CompileRequest
     | ComposeRequest
@@ -368,6 +353,7 @@ class Watch:
     pid: int | None = None  # process that serves the request
     peak_rss: int | None = None
     expired: bool = False
+    per_call: bool = False  # the deadline is for each call of the request
 
     @property
     def seconds(self) -> float:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -29,6 +28,7 @@ from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
 from qnnmem.htp.requests import (
     END_MARK,
     MAX_FRAME,
+    OWN_MARK,
     AnyRequest,
     CallTensor,
     Ended,
@@ -55,6 +55,7 @@ MAX_KEPT = 16 << 20  # bytes; a compile has some kilobytes, a broken one may rep
 MAX_LINE = 1 << 20  # one line may list all nodes of a model
 _CHUNK = 1 << 20
 _TAIL = 32 << 10
+_CALL = f"{OWN_MARK} call ".encode()  # the child writes it in one piece before each call
 # A compiler writes its log in tiny pieces. Waking for each piece would cost it a core.
 _PAUSE_S = 0.004
 
@@ -77,10 +78,12 @@ class _Record:
     kept: list[bytes] = field(default_factory=list)
     room: int = field(default_factory=lambda: MAX_KEPT)
     size: int = 0
+    calls: int = 0  # that the child announced
 
     def take(self, chunk: bytes) -> None:
         """Read some more bytes."""
         self.size += len(chunk)
+        self.calls += chunk.count(_CALL)
         self.pass_on(chunk)
         whole, newline, rest = (self.partial + chunk).rpartition(b"\n")
         self.partial = rest[-MAX_LINE:]
@@ -146,6 +149,11 @@ class LogTap:
             lines = (self._now.tail + self._now.partial).split(b"\n")
         wanted = [line for line in lines if line.strip() and self._mark not in line][-count:]
         return tuple(read_line(line).text for line in wanted)
+
+    @property
+    def calls(self) -> int:
+        """Return how many calls of the request have begun."""
+        return self._now.calls
 
     @property
     def bytes_read(self) -> int:
@@ -339,7 +347,11 @@ class LibraryProcess(ChildProcess):
         """Wait for the child's reply; return False if the request must end."""
         poll = select.poll()
         poll.register(self._replies, select.POLLIN)
+        begun = self.tap.calls
         while True:
+            if watch.per_call and self.tap.calls != begun:
+                begun = self.tap.calls
+                watch.deadline = Deadline.after(watch.deadline.limit_s)
             left = watch.deadline.left_s
             if left <= 0:
                 watch.expired = True
@@ -390,12 +402,7 @@ class Worker:
     def __enter__(self) -> Worker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -428,15 +435,17 @@ class Worker:
         stop_at: bytes | None = None,
         log_file: Path | None = None,
         progress: Callable[[Tick], None] | None = None,
+        time_limit_per_call: bool = False,
     ) -> RequestOutcome:
         """Serve a request and return its outcome.
 
         `places` is the memory that tensors share with the caller. `memory_limit` is address space
         in bytes, by default three quarters of the machine. A log line with `stop_at` ends the
-        request: it counts as refused. `log_file` gets the whole log.
+        request: it counts as refused. `log_file` gets the whole log. With `time_limit_per_call` the
+        time starts again with each call, if the library is on this machine.
         """
         with self._lock:
-            watch = Watch(Deadline.after(time_limit_s), progress)
+            watch = Watch(Deadline.after(time_limit_s), progress, per_call=time_limit_per_call)
             if self._remote is not None:
                 with _sink(log_file) as keep:
                     wanted = None if log_file is None else keep

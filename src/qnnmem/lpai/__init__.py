@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.profiles import Mode, Profile, profile
     from qnnmem.lpai.runtime.backend import Backend
-    from qnnmem.lpai.runtime.composed import ComposedContext
+    from qnnmem.lpai.runtime.composed_context import ComposedContext
     from qnnmem.lpai.runtime.context import Context
     from qnnmem.lpai.runtime.descriptors import (
         AlignmentReq,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # Importing the folder must not import numpy: names find their module when they are first used.
 _HOMES = {
     "Backend": "lpai.runtime.backend",
-    "ComposedContext": "lpai.runtime.composed",
+    "ComposedContext": "lpai.runtime.composed_context",
     "Context": "lpai.runtime.context",
     **dict.fromkeys(
         (

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from qnnmem.options import parsers
-from qnnmem.options.option import Opt
+from qnnmem.options.option import Opt, Options
 from qnnmem.units import parse_size
 
 MAX_SECONDS = 86_400.0
@@ -144,6 +146,7 @@ TRUST = Opt(
     is_advanced=True,
 )
 
+
 # Where a result goes.
 OUTPUT = Opt(
     *("--output", "Write to this file instead of the terminal."),
@@ -152,3 +155,28 @@ OUTPUT = Opt(
     writes="text",
 )
 FORCE = Opt("--force", "Replace the output file if it exists.", is_local=True)
+
+
+class FormatOptions(Options, frozen=True, kw_only=True):
+    """How a result is written; each verb has its own formats and schema."""
+
+    form: Annotated[str | None, Opt("--format", "How the result is written.", is_local=True)] = None
+    as_json: Annotated[
+        bool, Opt("--json", "Short for --format json; its schema is {schema}.", is_local=True)
+    ] = False
+
+
+class ResultOptions(FormatOptions, frozen=True, kw_only=True):
+    """How and where a result is written."""
+
+    output: Annotated[str | None, OUTPUT] = None
+    force: Annotated[bool, FORCE] = False
+
+
+class DetailedOptions(ResultOptions, frozen=True, kw_only=True):
+    """How and where a result is written, and whether with all details."""
+
+    verbose: Annotated[
+        bool,
+        Opt("--verbose", "Show the details, too.", short="-v", is_local=True, leads=True),
+    ] = False

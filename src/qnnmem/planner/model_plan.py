@@ -31,7 +31,7 @@ from qnnmem.planner.pools import (
 )
 from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S, Watcher, find_blockers, plan_within
-from qnnmem.planner.tcm import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
+from qnnmem.planner.tcm_pool import TcmAlignment, TcmTensor, TcmVerdict, judge, request_tcm
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import Align, Bytes, Offset, Step, round_up
 

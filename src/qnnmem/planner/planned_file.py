@@ -29,7 +29,7 @@ from qnnmem.planner.pools import (
     held_types,
 )
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
-from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.planner.tcm_pool import TcmVerdict
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import (
     LiveBuffer,

@@ -18,7 +18,7 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.lifetime import TensorGroup
 from qnnmem.ir.model import DType, Effect, Model
 from qnnmem.planner.problem import Peak, Plan
-from qnnmem.planner.tcm import TcmVerdict
+from qnnmem.planner.tcm_pool import TcmVerdict
 from qnnmem.results.proof import ProofScope, proof_words
 from qnnmem.text import by_sizes, counted, quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_bytes

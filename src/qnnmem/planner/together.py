@@ -25,7 +25,7 @@ from qnnmem.errors import Setting, UsageError
 from qnnmem.planner.model_plan import tcm_tensors
 from qnnmem.planner.planned_file import PlannedFile
 from qnnmem.planner.pools import TCM, Limits, Pool
-from qnnmem.planner.tcm import TcmAlignment, TcmVerdict, judge, request_tcm
+from qnnmem.planner.tcm_pool import TcmAlignment, TcmVerdict, judge, request_tcm
 from qnnmem.results.plan import PlanBudget
 from qnnmem.results.together import ArrangedModel, TogetherResult
 from qnnmem.text import quote

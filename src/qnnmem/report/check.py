@@ -36,10 +36,9 @@ from qnnmem.report.findings import (
     junit_xml,
     sarif_log,
 )
-from qnnmem.report.markdown import block, escape
 from qnnmem.report.plan_picture import draw, map_lines, svg_of
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.table import Column, markdown_table, text_table
+from qnnmem.report.table import Column, block, escape, markdown_table, text_table
 from qnnmem.results.check import PoolCheck
 from qnnmem.text import counted, shorten
 

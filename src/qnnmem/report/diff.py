@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.gate.comparison import limit_words, percent, turned_words
-from qnnmem.report.markdown import escape
-from qnnmem.report.table import Column, markdown_table, text_table
+from qnnmem.report.table import Column, escape, markdown_table, text_table
 from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange
 from qnnmem.text import counted, printable, shorten
 

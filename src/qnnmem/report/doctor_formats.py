@@ -17,8 +17,8 @@ from qnnmem.report.findings import (
     sarif_result,
     sarif_run,
 )
-from qnnmem.report.markdown import advice, block, code, code_table, escape
 from qnnmem.report.shell import LONGEST
+from qnnmem.report.table import advice, block, code, code_table, escape
 from qnnmem.results.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.text import shorten
 
@@ -87,7 +87,7 @@ def details(incident: Incident, guide: Guide) -> Iterator[str]:
         yield from ("", escape(sentence))
     yield from _numbered("Similar, not confirmed", words.similar(incident))
     yield from _remedies(guide, incident)
-    yield from _numbered("What to collect next", incident.collect_next)
+    yield from _numbered("What to collect next", guide.collect(incident))
 
 
 def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:

@@ -18,9 +18,8 @@ from qnnmem.fix.parts.op_sequence import Stretch
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
 from qnnmem.fix.remedy_search import FixResult
 from qnnmem.flags import with_flags
-from qnnmem.report.markdown import block, code, code_table, escape
 from qnnmem.report.shell import file_word, next_line, output_words, shell_line
-from qnnmem.report.table import table_lines
+from qnnmem.report.table import block, code, code_table, escape, table_lines
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import FixedModel, ValidatedOutput, Validation
 from qnnmem.results.result import TOOL

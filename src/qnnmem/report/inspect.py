@@ -10,8 +10,11 @@ from qnnmem.qnn.tensor import Quantization, TensorInfo
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import size_words
 from qnnmem.report.tcm import fatal_lines, shared_pools, together, verdict_words
-from qnnmem.results.dlc import DlcGraph, DlcOp, DlcResult, DlcTensor
 from qnnmem.results.inspect import (
+    DlcGraph,
+    DlcOp,
+    DlcResult,
+    DlcTensor,
     FrameWindow,
     InspectedBinary,
     InspectedGraph,

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from qnnmem.results.result import Count, describe, one_of
-from qnnmem.struct_types import ready
+from qnnmem.wire import ready
 
 _ENCODER = msgspec.json.Encoder()
 _NOT_PLAIN = re.compile(r"[^ -~]+")

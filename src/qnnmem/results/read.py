@@ -11,8 +11,8 @@ import msgspec
 from qnnmem.errors import UsageError
 from qnnmem.results.result import Result, SchemaDocument
 from qnnmem.results.schema import schema_name
-from qnnmem.struct_types import ready
 from qnnmem.text import quote
+from qnnmem.wire import ready
 
 Kind = TypeVar("Kind", bound=SchemaDocument)
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
@@ -36,7 +36,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.fixes/1": "fix.FixedModels",
     "qnnmem.footprint/1": "footprint.Bill",
     "qnnmem.host/1": "host.HostResult",
-    "qnnmem.inspect-dlc/1": "dlc.DlcResult",
+    "qnnmem.inspect-dlc/1": "inspect.DlcResult",
     "qnnmem.inspect-htp/1": "context.InspectedContext",
     "qnnmem.inspect/1": "inspect.InspectedBinary",
     "qnnmem.kb-check/1": "kb.KbCheckResult",

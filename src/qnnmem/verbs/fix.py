@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnnmem.errors import CannotTell, MissingSoc, Setting, UsageError
+from qnnmem.errors import CannotTell, MissingSoc, UsageError, Words
 from qnnmem.options.fix import FixOptions
 from qnnmem.options.option import refuse_foreign
 from qnnmem.text import quote
@@ -43,7 +43,7 @@ class FixTask(NamedTuple):
     typed: tuple[str, ...] = ()
     chain: tuple[str, ...] = ()  # from a log to what is wanted
     first: tuple[str, ...] = ()  # remedies to begin with
-    lacks_limit: bool = False  # a log shows that it failed, but no limit
+    limit_request: Words = ()  # if a log shows that it failed, but no limit
     place: str = ""  # of the model, where its name is not enough to find it
     stem: str = ""  # of the files, where that of the model is not enough
     always: bool = False  # write a model that did not have to be changed, too
@@ -106,11 +106,9 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     _keep_source(path, [place.folder / name for name in names])
     with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
-        if task.lacks_limit and result.best.change.remedy == "none":
-            raise CannotTell(
-                "the model fits as it is, and the log carries no limit that it broke",
-                cure=("give what the device had with ", Setting("budget", "pd=SIZE")),
-            )
+        if task.limit_request and result.best.change.remedy == "none":
+            what = "the model fits as it is, and the log gives no limit that it broke"
+            raise CannotTell(what, cure=task.limit_request)
         notes = (*result.case.notes, *result.notes, *tensor_notes(result))
         result = replace(result, notes=notes)
         found = _validated(result, call.listener) if task.options.validate else None

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from qnnmem.errors import CannotTell, UsageError
+from qnnmem.errors import CannotTell, Setting, UsageError, Words
+from qnnmem.flags import with_flags
 from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
@@ -80,22 +81,22 @@ def backend_for(wish: LogWish, given: str | None) -> str:
 def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
     """Return the task completed with the facts in the log; the user's options take precedence."""
     known = wish.with_given(task.options.backend, list(task.options.budgets))
+    request = _limit_request(known.backend) if not known.budget else ()
+    asked = (f"the log gives no limit; {with_flags(request)}",) if request else ()
     return task._replace(
         model=models[0] if models else _found(wish),
         options=replace(task.options, budgets=tuple(known.budget)),
-        chain=(*known.sentences(), *_asked(known)),
+        chain=(*known.sentences(), *asked),
         first=wish.first,
         # For LPAI the result is a size, not whether it fits.
-        lacks_limit=known.backend == "htp" and not known.budget,
+        limit_request=request if known.backend == "htp" else (),
     )
 
 
-def _asked(wish: LogWish) -> tuple[str, ...]:
-    """Return a request for the limit if no line of the log states it."""
-    if wish.budget:
-        return ()
-    pool = "scratch" if wish.backend == "lpai" else "pd"
-    return (f"the log gives no limit; say what the device had with --budget {pool}=SIZE",)
+def _limit_request(backend: str) -> Words:
+    """Return the request for a limit that no line of a log states."""
+    pool = "scratch" if backend == "lpai" else "pd"
+    return ("say what the device had with ", Setting("budget", f"{pool}=SIZE"))
 
 
 def _found(wish: LogWish) -> str:

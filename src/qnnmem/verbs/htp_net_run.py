@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import CannotTell, UsageError
 from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ _LPAI_ONLY = {
 }
 _NO_EFFECT = ("config_file", "asynchronous", "profiling_level", "use_mmap")
 _SKIP = "__"
+# Inferences of one load: the inputs and outputs of all are in memory at once.
+_MOST_PER_LOAD = 1000
+_MOST_TIMED = 16  # with --duration, whose end is noticed between loads
+_MOST_BYTES = 64 << 20
+_MOST_PLACES = 19_000  # tensors of one request
 
 Arrays = Mapping[str, "NDArray[Any]"]
 Feed = Callable[[], Arrays]  # reads the inputs of one inference
@@ -56,7 +62,8 @@ def run_on_htp(
     console.note(
         "note: HTP is emulated by the library for x86; memory and times are not a device's"
     )
-    graphs = read_context(binary).graphs
+    context = read_context(binary)
+    graphs = context.graphs
     feeds = _feeds(graphs, options, console)
     console.say(f"Creating context from binary file: {binary}")
     form = OutputForm(options.output_data_type != "native_only", _is_native_output(options))
@@ -66,7 +73,9 @@ def run_on_htp(
         console.say("Executing Graphs")
         try:
             for graph in graphs:
-                for number in _executed(binary, graph, feeds, options, tree, console):
+                for number in _executed(
+                    binary, graph, context.soc_model, feeds, options, tree, console
+                ):
                     done += 1
                     listener.say(f"inference {number}")
         finally:
@@ -92,43 +101,88 @@ def _check(binary: Path, options: NetRunOptions) -> None:
         raise UsageError("give the inputs with either --input_list or --random-inputs N")
 
 
+class _Batch:
+    """Inferences of one load; their inputs and outputs share one buffer."""
+
+    def __init__(self, graph: HtpGraph, feeds: Sequence[Feed]) -> None:
+        from qnnmem.htp.qmem.memory import SharedBuffer, packed_offsets
+        from qnnmem.qnn.shared_memory import MappedBytes
+
+        tensors = graph.tensors
+        offsets, end = packed_offsets(one.nbytes for _ in feeds for one in tensors)
+        self._buffer = SharedBuffer(end)
+        self.turns = []
+        for number, feed in enumerate(feeds):
+            places = {}
+            for one, at in zip(tensors, offsets[number * len(tensors) :], strict=False):
+                view = self._buffer.view[at : at + one.nbytes]
+                places[one.name] = MappedBytes(self._buffer.fd, self._buffer.file, at, view)
+            for name, value in feed().items():
+                places[name].view[:] = value.tobytes()
+            self.turns.append((places, places))
+
+    def outputs(self, graph: HtpGraph, number: int) -> Arrays:
+        """Return copies of the outputs of an inference."""
+        places = self.turns[number][1]
+        return _arrays(
+            graph.outputs, {one.name: bytes(places[one.name].view) for one in graph.outputs}
+        )
+
+    def close(self) -> None:
+        """Free the buffer."""
+        for places, _ in self.turns:
+            for place in places.values():
+                place.view.release()
+        self._buffer.close()
+
+
 def _executed(
     binary: Path,
     graph: HtpGraph,
+    soc: int | None,
     feeds: Mapping[str, Sequence[Feed]],
     options: NetRunOptions,
     tree: OutputTree,
     console: Console,
 ) -> Iterator[int]:
     """Execute a graph as often as the options say; yield the number of each inference."""
-    from qnnmem.htp.qmem.client import HtpSession
+    from qnnmem.htp.qmem.layer import LibraryGraph, check_names
+    from qnnmem.htp.worker import Worker
     from qnnmem.lpai.net_run import schedule
     from qnnmem.lpai.net_run.files import file_stems
     from qnnmem.qnn.enums import LogLevel
 
+    if soc is None:
+        raise CannotTell("the binary names no SoC")
+    check_names(graph)
     folder = tree.graph_folder(file_stems(feeds)[graph.name] if len(feeds) > 1 else None)
-    mode, first, later = "memhandle" if _is_shared(options) else "raw", list[float](), list[float]()
-    with closing(HtpSession(binary, graph=graph.name, io=mode)) as session:
-        session.backend.time_limit_s = options.time_limit
-        session.backend.memory_limit = options.memory_limit
-        for number, feed in schedule(feeds[graph.name], options.num_inferences, options.duration):
-            # One more call on the first load shows the time of a later inference.
-            session.graph.calls_per_load = 1 if first else 2
-            found = session.run(feed())
-            first.append(session.graph.seconds[0])
-            later += session.graph.seconds[1:]
-            if options.keep_num_outputs is None or number < options.keep_num_outputs:
-                _write(folder, tree.form, graph, number, found)
-            yield number
-        if session.last is not None:
-            said = (
-                f"first inference after loading {median(first) * 1000:.1f} ms, the next on the "
-                f"same load {median(later) * 1000:.1f} ms"
-            )
-            copied = session.last.copied_in + session.last.copied_out
-            name = quote(graph.name)
-            console.log(LogLevel.INFO, f"Graph {name}: executions {len(first)}, {said}")
-            console.log(LogLevel.INFO, f"IO handed over {mode}, bytes copied each time {copied}")
+    size = sum(one.nbytes for one in graph.tensors)
+    most = _MOST_TIMED if options.duration is not None else _MOST_PER_LOAD
+    most = max(1, min(most, _MOST_BYTES // max(size, 1), _MOST_PLACES // len(graph.tensors)))
+    waiting = schedule(feeds[graph.name], options.num_inferences, options.duration)
+    first, later = list[float](), list[float]()
+    with Worker() as worker:
+        library = LibraryGraph(
+            binary, graph, soc, worker, options.time_limit, memory_limit=options.memory_limit
+        )
+        while wanted := list(islice(waiting, most)):
+            with closing(_Batch(graph, [feed for _, feed in wanted])) as batch:
+                library.execute_each(batch.turns)
+                for place, (number, _) in enumerate(wanted):
+                    if options.keep_num_outputs is None or number < options.keep_num_outputs:
+                        _write(folder, tree.form, graph, number, batch.outputs(graph, place))
+                    yield number
+            first.append(library.seconds[0])
+            later += library.seconds[1:]
+    if not first:
+        return
+    said = f"{counted(len(first) + len(later), 'execution')} on {counted(len(first), 'load')}"
+    said += f", first inference after loading {median(first) * 1000:.1f} ms"
+    said += f", later ones {median(later) * 1000:.1f} ms (median)" if later else ""
+    console.log(LogLevel.INFO, f"Graph {quote(graph.name)}: {said}")
+    copied = 0 if _is_shared(options) else size
+    mode = "memhandle" if _is_shared(options) else "raw"
+    console.log(LogLevel.INFO, f"IO handed over {mode}, bytes copied each time {copied}")
 
 
 def _is_shared(options: NetRunOptions) -> bool:
@@ -152,7 +206,7 @@ def _feeds(
         seeds = range(options.seed, options.seed + options.random_inputs)
         return {
             graph.name: [
-                partial(lambda g, s: _arrays(g, made_up_inputs(g, s)), graph, seed)
+                partial(lambda g, s: _arrays(g.inputs, made_up_inputs(g, s)), graph, seed)
                 for seed in seeds
             ]
             for graph in graphs
@@ -186,7 +240,7 @@ def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console
             one.name: read_input(files[one.name], *_as_ir(one), native=native).tobytes()
             for one in graph.inputs
         }
-        return _arrays(graph, blobs)
+        return _arrays(graph.inputs, blobs)
 
     lines = inputs.assigned([one.name for one in graph.inputs], console.warn)
     return [partial(read, lines[number]) for number in range(len(lines))]
@@ -203,14 +257,14 @@ def _as_ir(info: TensorInfo) -> tuple[Any, Quant | None]:
     return Tensor(info.name, DType(numpy_type(info)), tuple(info.dimensions)), quant
 
 
-def _arrays(graph: HtpGraph, blobs: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
+def _arrays(tensors: Sequence[TensorInfo], blobs: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
     import numpy
 
     from qnnmem.htp.qmem.layer import numpy_type
 
     return {
         one.name: numpy.frombuffer(blobs[one.name], numpy_type(one)).reshape(one.dimensions)
-        for one in graph.inputs
+        for one in tensors
     }
 
 

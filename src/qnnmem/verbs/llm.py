@@ -14,8 +14,8 @@ from qnnmem.text import counted
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from qnnmem.htp.llm.compiled import CompiledLayers
     from qnnmem.htp.llm.plan import LlmCase
+    from qnnmem.htp.llm.rule_check import CompiledLayers
     from qnnmem.options.htp import LlmOptions
     from qnnmem.results.footprint import Bill
     from qnnmem.results.llm import LlmActual, LlmCheck, LlmModel, LlmResult, LlmRow
@@ -102,8 +102,8 @@ def _compiled(
     from queue import SimpleQueue
     from tempfile import TemporaryDirectory
 
-    from qnnmem.htp.llm.compiled import CHECKED_AT, DEPTHS, checks, plain_case, ratios
     from qnnmem.htp.llm.plan import plan_llm
+    from qnnmem.htp.llm.rule_check import CHECKED_AT, DEPTHS, checks, plain_case, ratios
 
     plain, more = plain_case(case), []
     if options.check:
@@ -148,7 +148,7 @@ def _compilers(
     from qnnmem.errors import Setting
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import library_or
-    from qnnmem.htp.llm.compiled import CompiledLayers, compile_there
+    from qnnmem.htp.llm.rule_check import CompiledLayers, compile_there
     from qnnmem.htp.remote.cluster import ClusterModel
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import cluster_library, libraries_of_workers
@@ -186,7 +186,7 @@ def _layers_bill(
     from qnnmem.errors import CannotTell
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.kept import KeptAnswers
-    from qnnmem.htp.llm.layer import write_layers
+    from qnnmem.htp.llm.decoder_layers import write_layers
     from qnnmem.results.footprint import Bill
 
     what = f"{counted(layers, 'layer')} of AR-{ar}"

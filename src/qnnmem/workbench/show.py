@@ -16,8 +16,8 @@ from qnnmem.report.page.memory_map import map_pair
 from qnnmem.report.page.sections import sections_of
 from qnnmem.results.plan import PlanResult
 from qnnmem.results.read import read_result, schema_in
-from qnnmem.struct_types import ready
 from qnnmem.text import shorten
+from qnnmem.wire import ready
 
 _LONGEST = 160
 Result = Mapping[str, Any]

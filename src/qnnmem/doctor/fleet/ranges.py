@@ -18,8 +18,8 @@ from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
 from qnnmem.doctor.logs.source import open_part
 from qnnmem.errors import LoadError
-from qnnmem.struct_types import ready
 from qnnmem.text import printable
+from qnnmem.wire import ready
 
 
 class RangeTask(msgspec.Struct, frozen=True):

@@ -19,13 +19,22 @@ GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NO
 _TRANSPORT = re.compile(r"lib[a-z]{0,2}dsprpc\.so")
 _PAIR = re.compile(r"lib(?:Qnn|Snpe)(?:Htp|Dsp)V(\d{2,3})(Stub|Skel)\.so")
 _SHOWN = 6
+_RPCMEM = ("rpcmem_alloc", "rpcmem_free", "rpcmem_to_fd")  # what QNN loads for shared memory
+_ANY_RPC = "remote_handle_open"  # in every FastRPC library: its bytes were read
 
 
 def judge_transport(seen: Survey) -> Outcome:
     """Check FastRPC's own library."""
     homes = _homes(seen.host_folders, _TRANSPORT)
     if homes:
-        return Outcome(_places(homes), GOOD)
+        found = _places(homes)
+        for path, names in seen.functions.items():
+            lacking = [name for name in _RPCMEM if name not in names]
+            if lacking and _ANY_RPC in names and "libcdsprpc" in path:
+                what = f"{plain_or_quoted(path)} has no {lacking[0]}, so QNN can share no memory"
+                action = "take a newer image of the device: its FastRPC library is too old"
+                return Outcome(f"{what}: {found}", PROBLEM, action)
+        return Outcome(found, GOOD)
     if not seen.has_dsp:
         return Outcome("no libcdsprpc.so, as on machines without a DSP", NOT_KNOWN)
     hidden = _hidden(seen.host_folders)
@@ -76,27 +85,46 @@ def _what_is_missing(
 
 
 def judge_releases(seen: Survey) -> Outcome:
-    """Check that library, system library, stub and skel name the same release in their bytes."""
-    known = {path: names[0] for path, names in seen.releases.items() if len(names) == 1}
+    """Check that library, system library, stub and skel name the same build in their bytes."""
+    known = {
+        path: max(names, key=len)
+        for path, names in seen.releases.items()
+        if len(set(map(_release, names))) == 1
+    }
     if len(known) < 2:
         action = "compare the files with those of the SDK that the program was built with"
         return Outcome("fewer than two libraries of QNN name their release", NOT_KNOWN, action)
     found = ", ".join(f"{plain_or_quoted(path)} {known[path]}" for path in sorted(known)[:_SHOWN])
     action = "copy libQnnHtp.so, libQnnSystem.so, stub and skel of one SDK release to the device"
-    folders: dict[str, set[str]] = {}
-    for path, release in known.items():
-        folders.setdefault(path.rpartition("/")[0], set()).add(release)
-    if any(len(releases) > 1 for releases in folders.values()):
-        return Outcome(f"one folder holds two releases: {found}", PROBLEM, action)
-    skels = {(_PAIR.fullmatch(path.rpartition("/")[2]), one) for path, one in known.items()}
-    of_skels = {(pair[1], one) for pair, one in skels if pair and pair[2] == "Skel"}
-    for pair, release in skels:
-        others = {one for version, one in of_skels if pair and version == pair[1]}
-        if pair and pair[2] == "Stub" and others and release not in others:
-            what = f"the stub for v{pair[1]} is of {release}, the skel of {', '.join(others)}"
-            return Outcome(f"{what}: {found}", PROBLEM, action)
+    releases = {path: _release(build) for path, build in known.items()}
+    if odd := _mixed(releases):
+        return Outcome(f"{odd}: {found}", PROBLEM, action)
+    builds = {path: build for path, build in known.items() if build != releases[path]}
+    if odd := _mixed(builds):
+        what = f"one release, but {odd}; a stub compares the whole build id with its skel's"
+        return Outcome(f"{what}: {found}", NOT_KNOWN, action)
     firmware = "; of which firmware and kernel driver go with them there is no public table"
     return Outcome(f"{found}{firmware}", GOOD)
+
+
+def _release(build: str) -> str:
+    return ".".join(build.split(".")[:3])
+
+
+def _mixed(known: Mapping[str, str]) -> str:
+    """Return a clause about libraries that do not go together; empty if all do."""
+    folders: dict[str, set[str]] = {}
+    for path, version in known.items():
+        folders.setdefault(path.rpartition("/")[0], set()).add(version)
+    if any(len(versions) > 1 for versions in folders.values()):
+        return f"one folder holds {max(map(len, folders.values()))} versions"
+    parts = {(_PAIR.fullmatch(path.rpartition("/")[2]), one) for path, one in known.items()}
+    of_skels = {(pair[1], one) for pair, one in parts if pair and pair[2] == "Skel"}
+    for pair, version in parts:
+        others = {one for arch, one in of_skels if pair and arch == pair[1]}
+        if pair and pair[2] == "Stub" and others and version not in others:
+            return f"the stub for v{pair[1]} is of {version}, the skel of {', '.join(others)}"
+    return ""
 
 
 def judge_paths(seen: Survey) -> Outcome:

@@ -51,13 +51,17 @@ _DSP = re.compile(r"[acsgp]dsp|slpi")
 _OPEN_FILES = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cE '(fastrpc-|adsprpc-)'"
 _BUFFERS = "cat /sys/kernel/dmabuf/buffers/*/size"
 
-# Prints the path of each file, then every release string in its bytes.
+# Prints the path of each file, then every release string and function of FastRPC in its bytes.
 RELEASES = (
     'for f in "$@"; do echo "= $f"; grep -aoE "AISW_VERSION: [0-9.]+|v[12]([.][0-9]{1,3}){2}[.]'
-    '[0-9]{6,16}" "$f" 2>/dev/null | head -n 40 | sort -u; done'
+    '[0-9]{6,16}|rpcmem_(alloc|free|to_fd)|remote_handle_open" "$f" 2>/dev/null | head -n 40 '
+    "| sort -u; done"
 )
-_RELEASE = re.compile(r"(?:AISW_VERSION: |v)(\d{1,3}\.\d{1,3}\.\d{1,3})\b.*")
-_PARTS = re.compile(r"libQnn(?:Htp|System|HtpPrepare|HtpV\d{2,3}(?:Stub|Skel))\.so")
+_RELEASE = re.compile(r"(?:AISW_VERSION: |v)(\d{1,3}(?:\.\d{1,3}){2}(?:\.\d{6,16})?)\.?")
+_FUNCTION = re.compile(r"(rpcmem_\w{4,6}|remote_handle_open)")
+_PARTS = re.compile(
+    r"libQnn(?:Htp|System|HtpPrepare|HtpV\d{2,3}(?:Stub|Skel))\.so|[a-z]{3,5}dsprpc\.so[.\d]*"
+)
 _MOST_PARTS = 24
 
 Names = tuple[str, ...]
@@ -96,7 +100,8 @@ class Survey:
     selinux: str | Unseen
     denials: str | Unseen
     limits: str | Unseen
-    releases: Mapping[str, Names]  # of libraries of QNN, by path: what their bytes name
+    releases: Mapping[str, Names]  # build ids in the bytes of QNN's libraries, by path
+    functions: Mapping[str, Names]  # in the bytes of FastRPC's libraries, by path
 
     @property
     def is_android(self) -> bool:
@@ -160,12 +165,14 @@ def survey(look: Look) -> Survey:
         look.read_file("/sys/fs/selinux/enforce"),
         look.run("logcat", "-d", "-t", "5000", "-e", "avc: *denied"),
         look.read_file("/proc/self/limits"),
-        _releases(look, {**on_host, **on_dsp}),
+        *_in_bytes(look, {**on_host, **on_dsp}),
     )
 
 
-def _releases(look: Look, folders: Mapping[str, Names | Unseen]) -> dict[str, Names]:
-    """Return the releases that libraries of QNN name in their bytes, by path."""
+def _in_bytes(
+    look: Look, folders: Mapping[str, Names | Unseen]
+) -> tuple[dict[str, Names], dict[str, Names]]:
+    """Return the build ids and the functions that libraries name in their bytes, by path."""
     paths = [
         f"{folder}/{name}"
         for folder, names in folders.items()
@@ -173,16 +180,17 @@ def _releases(look: Look, folders: Mapping[str, Names | Unseen]) -> dict[str, Na
         for name in names
         if _PARTS.fullmatch(name)
     ][:_MOST_PARTS]
-    found: dict[str, Names] = {}
+    builds: dict[str, Names] = {}
+    functions: dict[str, Names] = {}
     path = ""
-    for line in _or_nothing(look.run("sh", "-c", RELEASES, "sh", *paths)).splitlines() * bool(
-        paths
-    ):
+    said = _or_nothing(look.run("sh", "-c", RELEASES, "sh", *paths)) if paths else ""
+    for line in said.splitlines():
         if line.startswith("= "):
             path = line.removeprefix("= ")
-        elif (release := _RELEASE.fullmatch(line)) and path in paths:
-            found[path] = tuple(dict.fromkeys((*found.get(path, ()), release[1])))
-    return found
+        for pattern, found in ((_RELEASE, builds), (_FUNCTION, functions)):
+            if (match := pattern.fullmatch(line)) and path in paths:
+                found[path] = tuple(dict.fromkeys((*found.get(path, ()), match[1])))
+    return builds, functions
 
 
 def _or_nothing(text: str | Unseen) -> str:

@@ -66,6 +66,8 @@ def judge_driver(seen: Survey) -> Outcome:
     for one in seen.dsps[:3]:
         if not isinstance(one.firmware, Unseen) and one.firmware:
             words.append(f"{shorten(one.name, 30)} firmware {shorten(one.firmware, 60)}")
+    shells = sorted(name for name in seen.libraries if name.startswith("fastrpc_shell"))
+    words += [f"DSP shells {', '.join(shells[:4])}"] if shells else []
     found = ", ".join(words) or "no version can be read"
     if odd := _foreign_firmware(seen):
         action = "install the DSP firmware of this SoC's image, then restart the board"

@@ -21,7 +21,7 @@ from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
 from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded
 from qnnmem.errors import UsageError
-from qnnmem.struct_types import ready
+from qnnmem.wire import ready
 
 if TYPE_CHECKING:
     from qnnmem.doctor.kb.matcher import Matcher

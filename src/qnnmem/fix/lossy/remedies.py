@@ -16,7 +16,7 @@ from qnnmem.errors import ChildFailed
 from qnnmem.fix.bench import LossyBench, TimeLimitedBench
 from qnnmem.fix.graph.fusion import ROUNDING
 from qnnmem.fix.graph.operators import OPERATORS
-from qnnmem.fix.lossy.precision import (
+from qnnmem.fix.lossy.lower_precision import (
     HTP_WORDS,
     LPAI_WIDTHS,
     PrecisionRemedy,

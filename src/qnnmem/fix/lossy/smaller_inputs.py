@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
-from qnnmem.fix.lossy.precision import repeated_precision
+from qnnmem.fix.lossy.lower_precision import repeated_precision
 from qnnmem.fix.parts.chain import TIME_LIMIT_S, ChainChild, packed
 from qnnmem.fix.parts.chain_program import PartStep, RunChain
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, read_again, with_data

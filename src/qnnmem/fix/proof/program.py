@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from qnnmem.calibration import Input, Sample, random_sample, read_sample
 from qnnmem.child import serve
 from qnnmem.fix.proof import LEVELS, SAMPLES
-from qnnmem.lpai.quantize.graph import METADATA_KEY
+from qnnmem.lpai.quantize.quantized_graph import METADATA_KEY
 from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
 from qnnmem.text import quote
 from qnnmem.wire import Done, WireMessage

@@ -128,7 +128,7 @@ def _code(row: Table) -> str:
 
 
 def _builtin(code: int) -> str:
-    from qnnmem.loader.tflite.flatbuffer import builtin_names
+    from qnnmem.loader.tflite.raw_graph import builtin_names
 
     return builtin_names().get(code, f"BUILTIN_{code}")
 

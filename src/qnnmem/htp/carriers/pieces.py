@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 
 from qnnmem.bounded_file import read_range
 from qnnmem.errors import Damaged, LoadError, OutputError
@@ -84,12 +83,7 @@ class PieceBytes:
             raise LoadError(self.piece.file, f"cannot be read ({exc.strerror or exc})") from exc
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         os.close(self._handle)
 
     def __len__(self) -> int:

@@ -19,9 +19,8 @@ from qnnmem.htp.carriers import is_carrier
 from qnnmem.htp.carriers.judged import facts_of, read_carrier
 from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
-from qnnmem.htp.llm.config import known_models
+from qnnmem.htp.llm.config import find_recipe, known_models
 from qnnmem.htp.llm.plan import LlmCase
-from qnnmem.htp.llm.recipe import find_recipe
 from qnnmem.htp.llm.rule import LayerSpan, LlmGraph
 from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.results.footprint import Bill

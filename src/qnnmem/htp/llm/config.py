@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from qnnmem.bounded_file import is_there, read_bytes, read_head
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.loader.file_kind import kind_of_bytes
-from qnnmem.results.llm import LlmModel
+from qnnmem.results.llm import LlmModel, LlmRecipe
 from qnnmem.text import nearest, printable, quote
 
 _MAX_CONFIG = 1 << 20  # bytes; a config.json has a few KiB
@@ -65,6 +65,15 @@ _UNGATED = (
     *("nemotron", "opt", "phi", "phi2", "starcoder2"),
 )
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_PARTS = {  # parts that a caller may set, with their allowed values
+    "layers": ("bits", (4, 8, 16)),
+    "embedding": ("embedding", (4, 8, 16)),
+    "head": ("head", (4, 8, 16)),
+    "kv": ("kv", (8, 16)),
+    "block": ("block", (0, 16, 32, 64, 128)),
+}
+_CHANGED = ", changed"
+_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 def read_model(text: str) -> LlmModel:
@@ -314,3 +323,66 @@ def _gguf_model(path: Path, found: Mapping[str, Any], names: set[str]) -> LlmMod
     name = str(found.get("general.name") or path.stem)
     model = _model(path, values, [], name)
     return replace(model, source="GGUF header")
+
+
+@cache
+def _table() -> Mapping[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("recipes.toml").read_text("utf-8"))
+
+
+def recipe_names() -> tuple[str, ...]:
+    """Return the names of all recipes."""
+    return tuple(_table())
+
+
+def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = ()) -> LlmRecipe:
+    """Return a recipe adapted to a model, with parts set by the caller."""
+    if name not in _table():
+        meant = nearest(name, _table())
+        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(_table())}"
+        raise UsageError(f"{quote(name)} is not a known recipe", cure=hint)
+    fields = {**_table()[name]}
+    models, stated = fields.pop("models", {}), fields.pop("stated", ())
+    own = models.get(model.preset, {})
+    fields |= {
+        key: tuple(value) if isinstance(value, list) else value for key, value in own.items()
+    }
+    recipe = LlmRecipe(name=name, is_stated=bool(own) or model.preset in stated, **fields)
+    return with_parts(recipe, parts)
+
+
+def with_parts(recipe: LlmRecipe, parts: Iterable[tuple[str, int]]) -> LlmRecipe:
+    """Return the recipe with other bits for some parts."""
+    for part, bits in parts:
+        recipe = _with_part(recipe, part, bits)
+    return recipe
+
+
+def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
+    """Return the recipe with other bits for one part."""
+    name = f"{recipe.name.removesuffix(_CHANGED)}{_CHANGED}"
+    recipe = replace(recipe, name=name, is_stated=False)
+    part = part.removesuffix("_proj")
+    if part in _MATRICES:
+        if bits not in (recipe.bits, 8):
+            what = f"{part} can have the {recipe.bits} bits of its layer or 8, not {bits}"
+            raise UsageError(what, cure=("change all with ", Setting("bits", "layers=8")))
+        others = tuple(one for one in recipe.wide if one != part)
+        return replace(recipe, wide=(*others, part) if bits == 8 else others, wide_layers=None)
+    if part not in _PARTS:
+        known = ", ".join((*_PARTS, *_MATRICES))
+        raise UsageError(f"{quote(part)} is not a part of a recipe; there are {known}")
+    field, allowed = _PARTS[part]
+    if bits not in allowed:
+        listed = ", ".join(map(str, allowed))
+        raise UsageError(f"{part} cannot be {quote(bits)}; possible are {listed}")
+    return replace(recipe, **{field: bits})
+
+
+def usual_range(recipe: LlmRecipe) -> tuple[LlmRecipe, LlmRecipe] | None:
+    """Return the smallest and largest usual recipe around a guessed one."""
+    if recipe.is_stated or recipe.bits != 4:
+        return None
+    small = replace(recipe, block=0, wide=(), head=min(recipe.head, 4))
+    large = replace(recipe, block=16, wide=("down",), wide_layers=None, head=max(recipe.head, 8))
+    return small, large

@@ -14,8 +14,7 @@ from qnnmem.errors import UsageError
 from qnnmem.htp.bill import COMPILE_FORMULA, PD_FORMULA, graph_pd
 from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
-from qnnmem.htp.llm.config import FAMILIES, read_model
-from qnnmem.htp.llm.recipe import find_recipe, usual_range, with_parts
+from qnnmem.htp.llm.config import FAMILIES, find_recipe, read_model, usual_range, with_parts
 from qnnmem.htp.llm.rule import LayerRatios, LayerSpan, LlmGraph
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import answer_name

@@ -32,7 +32,6 @@ from qnnmem.htp.requests import (
     QuantizeRequest,
     Served,
     Started,
-    SystemInfoRequest,
     VersionsRequest,
     WaitRequest,
 )
@@ -128,17 +127,15 @@ def _stage(served: Served) -> str:
 
 def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
     """Import the modules of a request and return the function that performs it."""
-    from qnnmem.htp.native import library, session
+    from qnnmem.htp.native import qnn_calls, session
 
     match request:
         case VersionsRequest():
-            return partial(library.versions, folder)
+            return partial(qnn_calls.versions, folder)
         case LoadRequest():
-            return partial(library.load, folder, request)
-        case SystemInfoRequest():
-            return partial(library.system_info, folder, request)
+            return partial(qnn_calls.load, folder, request)
         case CallsRequest():
-            return partial(library.carry_out, folder, request)
+            return partial(qnn_calls.carry_out, folder, request)
         case ComposeRequest():
             from qnnmem.htp.native.compose import compose
 

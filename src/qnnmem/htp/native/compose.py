@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from qnnmem.errors import Refused
-from qnnmem.htp.native.library import ERROR, INFO, VERBOSE, check, opened_device, say
+from qnnmem.htp.native.qnn_calls import ERROR, INFO, VERBOSE, check, opened_device, say
 from qnnmem.htp.requests import CompileReply, ComposeRequest, HtpSettings
 from qnnmem.loader.dlc.recorder import compose_library
 from qnnmem.qnn.abi import (

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from qnnmem.arguments import expect, expect_items, expect_mapping
@@ -43,7 +42,15 @@ from qnnmem.htp.compile import CompileOptions, check_options
 from qnnmem.htp.compile.refused import decisive_line
 from qnnmem.htp.library import check_started
 from qnnmem.htp.log import parse_log
-from qnnmem.htp.qmem.layer import Compute, Given, IoLayer, LibraryGraph, io_mode, numpy_type
+from qnnmem.htp.qmem.layer import (
+    Compute,
+    Given,
+    IoLayer,
+    LibraryGraph,
+    check_names,
+    io_mode,
+    numpy_type,
+)
 from qnnmem.htp.qmem.memory import (
     HEAP,
     RPCMEM_DEFAULT_FLAGS,
@@ -251,12 +258,7 @@ class HtpClientGraph:
 
     def __init__(self, context: HtpClientContext, described: HtpGraph) -> None:
         self.context, self.described = context, described
-        names = [tensor.name for tensor in described.tensors]
-        if len(set(names)) < len(names):
-            what = f"graph {quote(described.name)} has two inputs or outputs of one name"
-            raise UsageError(f"{what}, so they are ambiguous")
-        self.calls_per_load = 1  # above 1, later calls are timed separately from the first
-        self.seconds: list[float] = []  # duration of each QnnGraph_execute on the latest load
+        check_names(described)
         self._layer = IoLayer(described, self._compute(), context.registry)
         self._mixed: dict[IoMode, str] = {}
 
@@ -317,11 +319,9 @@ class HtpClientGraph:
                 context.soc_id,
                 backend.worker,
                 backend.time_limit_s,
-                times=self.calls_per_load,
                 memory_limit=backend.memory_limit,
             )
             library(inputs, outputs)
-            self.seconds = library.seconds
 
         return run
 
@@ -588,12 +588,7 @@ class HtpSession:
     def __enter__(self) -> HtpSession:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _set_up(self, mode: IoMode) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 from qnnmem.contract.regions import Extent
 from qnnmem.contract.rules import MEASURED, finding
 from qnnmem.deadline import Deadline, not_in_time
-from qnnmem.errors import CannotTell
+from qnnmem.errors import CannotTell, UsageError
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.qmem.memory import MemRegistry, SharedBuffer
-from qnnmem.htp.requests import CallsReply, CallsRequest, CallTensor, ExecuteCall
+from qnnmem.htp.requests import Call, CallsReply, CallsRequest, CallTensor, ExecuteCall
 from qnnmem.htp.worker import TIME_LIMIT_S, Worker
 from qnnmem.qnn.enums import TensorMemType
 from qnnmem.qnn.shared_memory import MappedBytes, MemHandle
@@ -37,6 +37,14 @@ def io_mode(tensor: TensorInfo) -> IoMode:
     """Return the IO mode stated by a binary; everything but a memhandle is raw."""
     is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
     return IoMode.MEMHANDLE if is_shared else IoMode.RAW
+
+
+def check_names(graph: HtpGraph) -> None:
+    """Refuse a graph whose inputs and outputs cannot be told apart by name."""
+    names = [tensor.name for tensor in graph.tensors]
+    if len(set(names)) < len(names):
+        what = f"graph {quote(graph.name)} has two inputs or outputs of one name"
+        raise UsageError(f"{what}, so they are ambiguous")
 
 
 class IoLayer:
@@ -236,7 +244,7 @@ class LibraryGraph:
         times: int = 1,
         memory_limit: int | None = None,
     ) -> None:
-        """`time_limit_s` is for one run, unless one `deadline` covers all runs.
+        """`time_limit_s` is for loading and each execution, unless one `deadline` covers all runs.
 
         A run executes `times` times after one load and stores the durations in `seconds`.
         """
@@ -247,19 +255,29 @@ class LibraryGraph:
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
         """Execute the graph; the outputs are written in place."""
-        tensors: dict[int, CallTensor] = {}
+        self.execute_each([(inputs, outputs)] * self._times)
+
+    def execute_each(self, turns: Sequence[tuple[Places, Places]]) -> None:
+        """Load the binary once and execute the graph once for each pair of inputs and outputs."""
         shared: list[MappedBytes] = []
-        for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
-            for tensor in side:
-                # The x86 library only supports raw memory.
-                raw = int(TensorMemType.RAW)
-                tensors[tensor.id] = CallTensor(raw, tensor.nbytes, shared=len(shared))
-                shared.append(places[tensor.name])
-        call = ExecuteCall(self._graph.name, tensors)
-        request = CallsRequest([self._binary], self._soc, [call] * self._times)
+        calls: list[Call] = []
+        for inputs, outputs in turns:
+            tensors: dict[int, CallTensor] = {}
+            for side, places in ((self._graph.inputs, inputs), (self._graph.outputs, outputs)):
+                for tensor in side:
+                    # The x86 library only supports raw memory.
+                    raw = int(TensorMemType.RAW)
+                    tensors[tensor.id] = CallTensor(raw, tensor.nbytes, shared=len(shared))
+                    shared.append(places[tensor.name])
+            calls.append(ExecuteCall(self._graph.name, tensors))
+        request = CallsRequest([self._binary], self._soc, calls)
         ends = self._ends or Deadline.after(self._time)
         outcome = self._worker.ask(
-            request, places=shared, time_limit_s=ends.left_s, memory_limit=self._memory_limit
+            request,
+            places=shared,
+            time_limit_s=ends.left_s,
+            memory_limit=self._memory_limit,
+            time_limit_per_call=self._ends is None,
         )
         what = f"the library did not execute graph {quote(self._graph.name)}"
         if outcome.kind == "timeout" and self._ends is not None:

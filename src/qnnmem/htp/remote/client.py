@@ -58,10 +58,9 @@ from qnnmem.htp.requests import (
     Watch,
 )
 from qnnmem.qnn.shared_memory import MappedBytes
-from qnnmem.struct_types import ready
 from qnnmem.text import printable
 from qnnmem.version import __version__
-from qnnmem.wire import Frame, WireMessage, decode, write_frame
+from qnnmem.wire import Frame, WireMessage, decode, ready, write_frame
 
 _TAIL = 8 << 10  # bytes kept of a command's standard error
 _SHOWN = 300

@@ -47,7 +47,6 @@ from qnnmem.htp.requests import (
     QuantizeRequest,
     RemoteRequest,
     Reply,
-    SystemInfoRequest,
 )
 from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.text import sentence
@@ -296,8 +295,6 @@ def pack(request: RemoteRequest, places: Sequence[MappedBytes] = ()) -> Parcel:
     if isinstance(request, QuantizeRequest):
         changes |= {"scratch": _NOWHERE, "calibration": None, "here": None}
         changes["files"] = _packed_samples(parcel, request)
-    if isinstance(request, SystemInfoRequest):
-        changes["binary"] = parcel.add(request.binary)
     if isinstance(request, LoadRequest | CallsRequest):
         changes["binaries"] = [parcel.add(path) for path in request.binaries]
     sent = with_shared(request, places, parcel.share)
@@ -398,8 +395,6 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
             raise Damaged("names a folder of the client")
         changes["scratch"] = folder.root / "scratch"
         changes["files"] = _placed_samples(request.files, folder)
-    if isinstance(request, SystemInfoRequest):
-        changes["binary"] = folder.place(str(request.binary), folder.root / "in" / "model.bin")
     if isinstance(request, LoadRequest | CallsRequest):
         places = (folder.root / "in" / f"{number}.bin" for number in range(MAX_FILES))
         changes["binaries"] = [

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from qnnmem.bounded_file import regular_size
 from qnnmem.child import MEMORY_LIMIT, ChildProcess
 from qnnmem.errors import CannotTell, ChildFailed, ChildLost, LoadError
-from qnnmem.installation import command_for
+from qnnmem.installation import PACKAGE, command_for, package_folder
 from qnnmem.loader.dlc.program import Composed, ComposeDlc, ComposeLibrary
 from qnnmem.qnn.graph import ComposedGraph, ComposedTensor, whole_graphs
-from qnnmem.qnn.package import PACKAGE, package_folder
 from qnnmem.text import MAX_NAME, printable, quote, shorten
 
 if TYPE_CHECKING:
-    from qnnmem.results.dlc import DlcGraph, DlcResult, DlcTensor
+    from qnnmem.results.inspect import DlcGraph, DlcResult, DlcTensor
 
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
@@ -130,13 +129,13 @@ def _refusal(reply: Composed) -> str:
 
 def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
     """Return the graphs of a DLC, ready to be shown and written."""
-    from qnnmem.results.dlc import DlcResult
+    from qnnmem.results.inspect import DlcResult
 
     return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))
 
 
 def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
-    from qnnmem.results.dlc import DlcGraph, DlcOp
+    from qnnmem.results.inspect import DlcGraph, DlcOp
 
     return DlcGraph(
         name=graph.name,
@@ -153,7 +152,7 @@ def _dlc_graph(graph: ComposedGraph) -> DlcGraph:
 
 
 def _dlc_tensor(tensor: ComposedTensor) -> DlcTensor:
-    from qnnmem.results.dlc import DlcTensor
+    from qnnmem.results.inspect import DlcTensor
 
     return DlcTensor(
         *(tensor.id, tensor.name, tensor.type.c_name, tensor.data_type.c_name, tensor.dimensions),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import ChildFailed, ChildLost, LoadError, OutOfTime
 from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph, is_op, reads
+from qnnmem.loader.onnx.protobuf_wire import check_wire
 from qnnmem.loader.onnx.scope import CONTROL
 from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
 from qnnmem.loader.onnx.trial_program import (
@@ -35,7 +36,6 @@ from qnnmem.loader.onnx.trial_program import (
     TrialInput,
 )
 from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op, no_tensor
-from qnnmem.loader.onnx.wire import check_wire
 from qnnmem.text import quote
 from qnnmem.wire import Done, Frame, WireMessage
 

@@ -14,7 +14,7 @@ from qnnmem.ir import Model
 from qnnmem.loader.model_checks import check_model
 from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.loader.tflite.file import TfliteFile, shape_pattern
-from qnnmem.loader.tflite.flatbuffer import RawGraph, RawTensor, decode
+from qnnmem.loader.tflite.raw_graph import RawGraph, RawTensor, decode
 from qnnmem.loader.tflite.shapes import written
 from qnnmem.loader.tflite.subgraph import read_graph
 from qnnmem.text import quote

@@ -10,7 +10,7 @@ from typing import NoReturn
 from qnnmem.errors import LoadError, Setting, Words, chain_words
 from qnnmem.ir import Model, Tensor
 from qnnmem.loader.model_checks import custom_note, unknown_inside
-from qnnmem.loader.tflite.flatbuffer import DTYPES, UNSIZED, RawGraph, RawTensor
+from qnnmem.loader.tflite.raw_graph import DTYPES, UNSIZED, RawGraph, RawTensor
 from qnnmem.loader.tflite.shapes import Shape, written
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES, MAX_RANK

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.ir import DType
-from qnnmem.loader.tflite.flatbuffer import RawTensor
+from qnnmem.loader.tflite.raw_graph import RawTensor
 from qnnmem.loader.tflite.step import TfliteStep, away, element
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qnnmem.errors import Damaged
-from qnnmem.loader.tflite.flatbuffer import ELEMENTWISE, RawOp, RawTensor
+from qnnmem.loader.tflite.raw_graph import ELEMENTWISE, RawOp, RawTensor
 from qnnmem.text import by_sizes
 
 Shape = tuple[int, ...]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Tensor
 from qnnmem.loader.onnx.draft import NodeDraft, NodeWriter, NotTranslated
-from qnnmem.loader.tflite.flatbuffer import DTYPES, RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.raw_graph import DTYPES, RawGraph, RawOp, RawTensor
 from qnnmem.loader.tflite.shapes import Call, Operand, Shape, Unknown, derive, elements, written
 from qnnmem.loader.tflite.values import evaluate
 from qnnmem.text import quote

@@ -14,7 +14,7 @@ from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
 from qnnmem.loader.tflite.file import NestedGraph, TfliteFile, edge_notes, say_first, sparse_notes
-from qnnmem.loader.tflite.flatbuffer import (
+from qnnmem.loader.tflite.raw_graph import (
     DATA_DEPENDENT,
     ELEMENTWISE,
     NEVER_FOLDED,

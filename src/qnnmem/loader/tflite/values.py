@@ -7,7 +7,7 @@ from typing import Any
 
 from qnnmem.errors import Damaged, UsageError
 from qnnmem.loader.tflite.file import TfliteFile
-from qnnmem.loader.tflite.flatbuffer import DTYPES, RawGraph, RawOp, RawTensor
+from qnnmem.loader.tflite.raw_graph import DTYPES, RawGraph, RawOp, RawTensor
 from qnnmem.loader.tflite.shapes import (
     Call,
     Operand,

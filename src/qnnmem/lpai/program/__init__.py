@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.ir import DType, Model, Op
+from qnnmem.loader.onnx.protobuf_wire import MAX_STRUCTURE_BYTES
 from qnnmem.loader.onnx.tensor import STRING, embed, stored_bytes
-from qnnmem.loader.onnx.wire import MAX_STRUCTURE_BYTES
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
-from qnnmem.lpai.quantize.graph import encodings
+from qnnmem.lpai.quantize.quantized_graph import encodings
 from qnnmem.text import quote, sentence
 from qnnmem.units import Bytes, Offset, format_size, round_up
 

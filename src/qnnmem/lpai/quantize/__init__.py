@@ -25,7 +25,6 @@ from qnnmem.lpai.quantize.child import (
     Quantized,
     QuantizeProgress,
 )
-from qnnmem.lpai.quantize.graph import encodings
 from qnnmem.lpai.quantize.precision import (
     FloatOp,
     ModelPrecision,
@@ -34,6 +33,7 @@ from qnnmem.lpai.quantize.precision import (
     float_io,
     float_tensors,
 )
+from qnnmem.lpai.quantize.quantized_graph import encodings
 from qnnmem.results.prepared import TriedWidths
 from qnnmem.text import quote
 from qnnmem.wire import ChildFailure, Frame

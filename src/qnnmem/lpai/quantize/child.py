@@ -27,7 +27,7 @@ from qnnmem.child import describe_limit, limit_memory, open_replies
 from qnnmem.errors import QnnMemError
 from qnnmem.loader.onnx.tensor import embed, tensors
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.quantize.graph import (
+from qnnmem.lpai.quantize.quantized_graph import (
     CONTROL,
     RECURRENT,
     Feed,

@@ -38,8 +38,6 @@ from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, round_up
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import numpy
     from numpy.typing import NDArray
 
@@ -200,12 +198,7 @@ class HeapBuffer:
     def __enter__(self) -> HeapBuffer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if not self.freed:
             self.free()
 

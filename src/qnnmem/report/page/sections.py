@@ -14,13 +14,11 @@ from qnnmem.errors import UsageError
 from qnnmem.provenance import Sourced
 from qnnmem.report.page import (
     budgets,
-    carrier,
     contents,
     doctor,
     fix,
     htp,
     llm,
-    lpai,
     plan,
     programs,
 )
@@ -41,21 +39,21 @@ _SECTIONS: Mapping[str, Callable[..., PageSection]] = {
     "qnnmem.place/1": htp.place_section,
     "qnnmem.llm/1": llm.llm_section,
     "qnnmem.qmem/1": htp.qmem_section,
-    "qnnmem.carrier/1": carrier.carrier_section,
+    "qnnmem.carrier/1": htp.carrier_section,
     "qnnmem.doctor/1": doctor.doctor_section,
     "qnnmem.check-client/1": programs.client_section,
     "qnnmem.watch/1": programs.watch_section,
     "qnnmem.fail-each/1": programs.fail_each_section,
     "qnnmem.fix/1": fix.fix_section,
-    "qnnmem.lint/1": lpai.lint_section,
+    "qnnmem.lint/1": contents.lint_section,
     "qnnmem.check/1": budgets.check_section,
     "qnnmem.diff/1": budgets.diff_section,
-    "qnnmem.inspect/1": lpai.binary_section,
+    "qnnmem.inspect/1": contents.binary_section,
     "qnnmem.inspect-htp/1": contents.htp_binary_section,
     "qnnmem.inspect-dlc/1": contents.dlc_section,
 }
 # The description of a binary does not name its file.
-_UNNAMED = (lpai.binary_section, contents.htp_binary_section)
+_UNNAMED = (contents.binary_section, contents.htp_binary_section)
 _WITH_VENDOR = (contents.htp_binary_section,)  # shows what the vendor's nesting holds, too
 _SEVERAL = ("qnnmem.plans/1", "qnnmem.fits/1", "qnnmem.fixes/1")
 SHOWN = tuple(_SECTIONS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qnnmem.bounded_file import read_bytes
 from qnnmem.loader.onnx.passes import stage
-from qnnmem.loader.onnx.wire import check_wire
+from qnnmem.loader.onnx.protobuf_wire import check_wire
 
 MAX_FILE = (1 << 31) - 1  # protobuf's own limit
 

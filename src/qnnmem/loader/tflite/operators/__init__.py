@@ -16,10 +16,10 @@ from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.loader.onnx.draft import NotTranslated
 from qnnmem.loader.tflite.file import TfliteFile
-from qnnmem.loader.tflite.flatbuffer import NEVER_FOLDED, SHAPE_QUERIES, RawOp
 from qnnmem.loader.tflite.operators.arithmetic import ARITHMETIC
 from qnnmem.loader.tflite.operators.layers import LAYERS
 from qnnmem.loader.tflite.operators.movement import MOVEMENT
+from qnnmem.loader.tflite.raw_graph import NEVER_FOLDED, SHAPE_QUERIES, RawOp
 from qnnmem.loader.tflite.step import INTEGERS, Row, TfliteDraft, TfliteStep
 from qnnmem.text import quote
 

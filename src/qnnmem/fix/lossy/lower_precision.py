@@ -247,7 +247,7 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
 
     from qnnmem.htp.compile import HtpPrecision, ModelSource, quantize_request
     from qnnmem.htp.worker import Worker
-    from qnnmem.lpai.quantize.graph import integer_io
+    from qnnmem.lpai.quantize.quantized_graph import integer_io
 
     source, target, samples = files
     wanted = replace(options, precision=HtpPrecision(word), calibration=samples, seed=case.seed)

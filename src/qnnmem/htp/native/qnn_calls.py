@@ -27,8 +27,6 @@ from qnnmem.htp.requests import (
     LoadRequest,
     RegisterCall,
     RetrieveCall,
-    SystemInfoReply,
-    SystemInfoRequest,
     VersionsReply,
 )
 from qnnmem.qnn.abi import (
@@ -37,13 +35,10 @@ from qnnmem.qnn.abi import (
     BackendInterface,
     CBinaryInfo,
     CConfig,
-    CGraphBlobV1,
-    CGraphBlobV2,
     CGraphInfoV3,
     CHtpMem,
     CMemDescriptor,
     CTensor,
-    CTensorV1,
     LogCallback,
     SystemInterface,
     bind,
@@ -163,18 +158,7 @@ def file_view(path: Path) -> Iterator[tuple[int, int]]:
 # --- libQnnSystem: the vendor's own reader of context binaries ------------------------------------
 
 
-_DEFINED = 1
-_SCALE_OFFSET = 0
 _INFO_V3 = 3
-
-
-def system_info(folder: Path, request: SystemInfoRequest) -> SystemInfoReply:
-    """Return fields of `HtpContext` for a binary, as libQnnSystem reads them."""
-    with (
-        file_view(request.binary) as (address, size),
-        opened_info(folder, address, size) as info,
-    ):
-        return SystemInfoReply({**_binary(info), "file_bytes": size})
 
 
 @contextmanager
@@ -201,70 +185,6 @@ def graphs_of(info: CBinaryInfo) -> dict[str, CGraphInfoV3]:
     body = info.of.v3 if info.version >= _INFO_V3 else info.of.v1
     listed = (body.graphs[k].v3 for k in range(body.graph_count))
     return {_text(graph.name): graph for graph in listed}
-
-
-def _binary(info: CBinaryInfo) -> dict[str, Any]:
-    is_v3 = info.version >= _INFO_V3
-    body = info.of.v3 if is_v3 else info.of.v1
-    return {
-        "info_version": info.version,
-        "build_id": _text(body.build_id),
-        "core_api": body.core_api.numbers,
-        "backend_api": body.backend_api.numbers,
-        "soc_model": body.soc_model if is_v3 else None,
-        "dsp_arch": _arch(body) if is_v3 else None,
-        "blob_version": body.blob_version.numbers,
-        "blob_bytes": body.blob_size,
-        "context_tensors": _tensors(body.context_tensor_count, body.context_tensors),
-        "graphs": [_graph(body.graphs[k]) for k in range(body.graph_count)],
-    }
-
-
-def _arch(body: Any) -> int | None:
-    """Return the architecture: the second word of the HTP metadata, after its version."""
-    if body.metadata_size < 8 or not body.metadata:
-        return None
-    words = ctypes.cast(body.metadata, ctypes.POINTER(ctypes.c_uint32))
-    return int(words[1])
-
-
-def _graph(info: Any) -> dict[str, Any]:
-    body = info.v3  # versions 1 and 2 are its beginning
-    found: dict[str, Any] = {
-        "name": _text(body.name),
-        "inputs": _tensors(body.input_count, body.inputs),
-        "outputs": _tensors(body.output_count, body.outputs),
-    }
-    size = body.blob_size if info.version >= _INFO_V3 and body.blob else 0
-    first = ctypes.sizeof(CGraphBlobV1)
-    if size >= first:
-        found |= _fields(CGraphBlobV1.from_address(body.blob))
-    if size >= first + ctypes.sizeof(CGraphBlobV2):
-        found |= _fields(CGraphBlobV2.from_address(body.blob + first))
-    return found
-
-
-def _fields(record: Any) -> dict[str, int]:
-    return {name: getattr(record, name) for name, _ in record._fields_ if name != "version"}
-
-
-def _tensors(count: int, tensors: Any) -> list[dict[str, Any]]:
-    return [_tensor(tensors[k]) for k in range(count)]
-
-
-def _tensor(tensor: CTensor) -> dict[str, Any]:
-    body: CTensorV1 = tensor.of.v1
-    quant, pair = body.quant, body.quant.scale_offset
-    known = quant.definition == _DEFINED and quant.encoding == _SCALE_OFFSET
-    return {
-        "id": body.id,
-        "name": _text(body.name),
-        "type": body.type,
-        "data_type": body.data_type,
-        "dimensions": [body.dimensions[k] for k in range(body.rank)],
-        "mem_type": body.mem_type,
-        "quantization": {"scales": [pair.scale], "offsets": [pair.offset]} if known else None,
-    }
 
 
 def _text(value: bytes | None) -> str:
@@ -312,6 +232,7 @@ class _Client:
         self._handles: dict[str, int] = {}
         self._fds: dict[str, int] = {}
         self._held: list[Any] = []  # memory to which the library may still have a pointer
+        self._mapped: dict[Path, int] = {}  # addresses of shared memory
 
     def make(self, call: Call) -> int:
         """Make one call; return its code."""
@@ -420,13 +341,15 @@ class _Client:
 
     def _shared(self, path: Path, offset: int) -> int:
         """Map another process's shared memory and return the address at the offset."""
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            mapped = mmap.mmap(fd, 0)
-        finally:
-            os.close(fd)
-        self._held.append(mapped)
-        return addressof(ctypes.c_char.from_buffer(mapped)) + offset
+        if path not in self._mapped:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                mapped = mmap.mmap(fd, 0)
+            finally:
+                os.close(fd)
+            self._held.append(mapped)
+            self._mapped[path] = addressof(ctypes.c_char.from_buffer(mapped))
+        return self._mapped[path] + offset
 
     def _guarded(self, size: int) -> int:
         """Return the address of bytes that end at a protected page."""
