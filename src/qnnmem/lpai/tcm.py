@@ -1,6 +1,6 @@
 """Whether a model binary and the IO of its graphs fit the TCM pool, and changes that would fit.
 
-The layout of `planner.tcm_pool` answers for one graph of a binary, some of its graphs, and all of them.
+The layout of `planner.tcm_pool` answers for one graph of a binary, some graphs, and all of them.
 A change is judged by laying out the changed allocations again, so the verdict on it is exact.
 """
 
