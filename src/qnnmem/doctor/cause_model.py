@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import zlib
+from bisect import bisect_left
 from collections import Counter
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -42,6 +44,7 @@ _SHARES = 1 << 10  # steps in which the share of an n-gram in a text is counted
 _SHORTEST, _LONGEST = 2, 5  # of character n-grams
 _LONG_WORD = 40  # characters of a word that are looked at
 _REMEMBERED = 1024
+_KNOWN_BUCKETS = 1 << 14
 _SHOWN = 4  # words that are given as the reason
 
 _STAMPS = lazy_pattern(
@@ -181,13 +184,11 @@ class CauseModel:
         if self.header.schema != SCHEMA or len(body) != rows * (4 + width):
             raise ValueError("this is not a cause model")
         self._width = width
-        places = memoryview(body)[: 3 * rows]
+        self._places = _integers(body[: 3 * rows])  # in rising order
         self._idf = body[3 * rows : 4 * rows]
         self._weights = body[4 * rows :]
-        self._row = {
-            places[at] | places[at + 1] << 8 | places[at + 2] << 16: at // 3
-            for at in range(0, 3 * rows, 3)
-        }
+        self._rows: dict[int, int | None] = {}  # of the buckets that were asked for
+        self._lanes: dict[int, int] = {}
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -208,12 +209,24 @@ class CauseModel:
         reason = self._reason(text, first, shares)
         return guess_of(answers, reason)
 
+    def _row(self, bucket: int) -> int | None:
+        """Return the row of a bucket; few buckets have one."""
+        try:
+            return self._rows[bucket]
+        except KeyError:
+            at = bisect_left(self._places, bucket)
+            known = at < len(self._places) and self._places[at] == bucket
+            row = at if known else None
+            if len(self._rows) < _KNOWN_BUCKETS:
+                self._rows[bucket] = row
+            return row
+
     def _shares(self, found: Counter[int]) -> dict[int, int]:
         """Return the TF-IDF weight of each row in steps; the squares of all weights sum to one."""
         weighed: dict[int, float] = {}
         row_of, idf = self._row, self._idf
         for bucket, times in found.items():
-            if (row := row_of.get(bucket)) is not None:
+            if (row := row_of(bucket)) is not None:
                 often = 1.0 if times == 1 else 1.0 + math.log(times)
                 weighed[row] = often * idf[row] / IDF_STEP
         norm = math.sqrt(sum(value * value for value in weighed.values())) or 1.0
@@ -221,12 +234,11 @@ class CauseModel:
 
     def _scores(self, shares: dict[int, int]) -> list[float]:
         """Return the score of each class, summed in one lane of a wide integer per class."""
-        width, weights = self._width, self._weights
+        width, lanes_of = self._width, self._lanes
         total = whole = 0
-        lanes = bytearray(_LANE * width)
         for row, share in shares.items():
-            lanes[::_LANE] = weights[row * width : (row + 1) * width]
-            total += share * int.from_bytes(lanes, "little")
+            lanes = lanes_of.get(row)
+            total += share * (self._made_lanes(row) if lanes is None else lanes)
             whole += share
         sums = total.to_bytes(_LANE * width, "little")
         scale = self.header.scale / _SHARES
@@ -234,6 +246,16 @@ class CauseModel:
             (int.from_bytes(sums[at : at + _LANE], "little") - _BIAS * whole) * scale
             for at in range(0, _LANE * width, _LANE)
         ]
+
+    def _made_lanes(self, row: int) -> int:
+        """Return the weights of a row as one wide integer, which is remembered."""
+        width = self._width
+        spread = bytearray(_LANE * width)
+        spread[::_LANE] = self._weights[row * width : (row + 1) * width]
+        lanes = int.from_bytes(spread, "little")
+        if len(self._lanes) < _REMEMBERED * 4:
+            self._lanes[row] = lanes
+        return lanes
 
     def _reason(self, text: str, cause: str, shares: dict[int, int]) -> tuple[str, ...]:
         """Return the words that raise the score of a cause most above the mean of all causes."""
@@ -250,13 +272,21 @@ class CauseModel:
             if len(word) < _SHORTEST:
                 continue
             for bucket in buckets(word):
-                if (row := row_of.get(bucket)) is None or row not in shares:
+                if (row := row_of(bucket)) is None or row not in shares:
                     continue
                 base = row * width
                 mean = sum(weights[base + first : base + first + count]) / count
                 spoken[word] = spoken.get(word, 0.0) + shares[row] * (weights[base + column] - mean)
         order = sorted((word for word in spoken if spoken[word] > 0), key=lambda w: (-spoken[w], w))
         return tuple(order[:_SHOWN])
+
+
+def _integers(data: bytes) -> memoryview:
+    """Return unsigned integers of three bytes each, the lowest byte first."""
+    wide = bytearray(len(data) // 3 * 4)
+    for place in range(3):
+        wide[place if sys.byteorder == "little" else 3 - place :: 4] = data[place::3]
+    return memoryview(wide).cast("I")
 
 
 def _softmax(head: Head, scores: list[float]) -> dict[str, float]:
