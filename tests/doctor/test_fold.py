@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.doctor.kb.fold import SecondReading, fold, folded
+from qnnmem.doctor.kb.fold import SecondReading, fold, folded, with_rarest
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,9 @@ def test_too_little_is_no_form() -> None:
 
 def test_a_name_in_a_hole() -> None:
     """It is several words here."""
-    second = SecondReading(list(folded(7, "could not register tensor {name} of {n:int} bytes")))
+    second = SecondReading(
+        with_rarest(list(folded(7, "could not register tensor {name} of {n:int} bytes")))
+    )
     found = second.find(b"Cannot register tensor: past_key-0.out, of 4096 bytes!")
     assert found == [(7, (b"past key 0 out", b"4096"))]
     assert second.find(b"Cannot register tensor: past_key-0.out, of some bytes!") == []
@@ -50,6 +52,6 @@ def test_a_name_in_a_hole() -> None:
 
 def test_numbers_do_not_make_lines_strangers() -> None:
     """What is remembered of a line is remembered without its numbers."""
-    second = SecondReading(list(folded(7, "mapping of {n:int} bytes failed")))
+    second = SecondReading(with_rarest(list(folded(7, "mapping of {n:int} bytes failed"))))
     for number in (b"1", b"22"):
         assert second.find(b"mapping " + number + b" bytes: failed") == [(7, (number,))]

@@ -103,7 +103,8 @@ class FoldedTemplate(msgspec.Struct, frozen=True):
 
     number: int
     regex: str
-    runs: tuple[str, ...]  # its fixed texts
+    runs: tuple[str, ...]  # its fixed texts, with 1 for every number
+    rarest: str = ""  # the word of these that the fewest templates have
 
 
 def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
@@ -119,7 +120,20 @@ def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
             made = parse(form)
         except UsageError:  # too short, or too many holes
             continue
-        yield FoldedTemplate(number, made.regex, tuple(run.strip() for run in made.runs))
+        yield FoldedTemplate(
+            number, made.regex, tuple(_numberless(run.strip()) for run in made.runs)
+        )
+
+
+def with_rarest(every: Sequence[FoldedTemplate]) -> list[FoldedTemplate]:
+    """Return templates with the word by which each is looked for."""
+    counts = Counter(word for one in every for word in _words(one.runs))
+    return [
+        msgspec.structs.replace(
+            one, rarest=min(_words(one.runs), key=lambda word: (counts[word], word))
+        )
+        for one in every
+    ]
 
 
 def _folded(text: str) -> str:
@@ -154,12 +168,9 @@ class SecondReading:
     """Matches lines in normalised form when they match no template as they are written."""
 
     def __init__(self, every: Sequence[FoldedTemplate]) -> None:
-        runs = {one: tuple(map(_numberless, one.runs)) for one in every}
-        counts = Counter(word for one in every for word in _words(runs[one]))
-        self._by_word: dict[str, list[tuple[FoldedTemplate, tuple[str, ...]]]] = {}
+        self._by_word: dict[str, list[FoldedTemplate]] = {}
         for one in every:
-            rarest = min(_words(runs[one]), key=lambda word: (counts[word], word))
-            self._by_word.setdefault(rarest, []).append((one, runs[one]))
+            self._by_word.setdefault(one.rarest, []).append(one)
         self._matchers: dict[FoldedTemplate, Matcher] = {}
         self._known: dict[bytes, list[FoldedTemplate]] = {}  # by line whatever its numbers
 
@@ -182,8 +193,8 @@ class SecondReading:
 
     def _candidates(self, line: str) -> Iterator[FoldedTemplate]:
         for word in dict.fromkeys(line.split()):
-            for one, runs in self._by_word.get(word, ()):
-                if all(run in line for run in runs):
+            for one in self._by_word.get(word, ()):
+                if all(run in line for run in one.runs):
                     yield one
 
     def _matcher(self, one: FoldedTemplate) -> Matcher:

@@ -19,7 +19,7 @@ from qnnmem.cache import digest
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
-from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded
+from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded, with_rarest
 from qnnmem.errors import UsageError
 from qnnmem.wire import ready
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 14
+_FORMAT = 15
 _MAX_LINES = 2000  # of one folder; ours has a thousand
 
 
@@ -297,7 +297,9 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
             *(template.holes for template in templates),
             *(_read_holes(line) for line in every if line.reads),
         ],
-        folded=[form for number, one in enumerate(templates) for form in folded(number, one.text)],
+        folded=with_rarest(
+            [form for number, one in enumerate(templates) for form in folded(number, one.text)]
+        ),
         anchors=anchors,
         prefilters=chosen,
         keys=prefilter.keys(templates, chosen, list(anchors)),
