@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import library_there
+from qnnmem.targets.socs import most_tensors
 
 ROOT = Path(__file__).parents[2]
 SMALL = ROOT / "examples" / "small.onnx"
@@ -287,3 +289,25 @@ def test_what_the_device_itself_needs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert host(releases)["releases"] == "problem"
     (folder / "releases").write_text(RELEASES.format("2.51"))
     assert host(releases)["releases"] == "good"
+
+
+def chain(folder: Path, ops: int) -> Path:
+    """A model of element-wise ops in a row, with one tensor more than ops."""
+    names = ["x", *(f"t{number}" for number in range(1, ops)), "y"]
+    nodes = [helper.make_node("Abs", [a], [b]) for a, b in itertools.pairwise(names)]
+    return saved(folder, nodes, [1, 4])
+
+
+def test_the_tensor_count_beside_the_largest_known(tmp_path: Path) -> None:
+    """Graph tensor count exceeds HTP capacity: said where the count is above any known, once."""
+    known = most_tensors()
+    model = chain(tmp_path, known.value)
+    code, text = answer("plan", model, "--time-limit", "1")
+    assert code == 0
+    (line,) = [one for one in text.splitlines() if "known to compile for HTP" in one]
+    assert line.startswith(f"{known.value + 1:,} tensors, more than the {known.value:,} known")
+    assert known.source in line
+    assert "tensors" not in answer("plan", chain(tmp_path, 3))[1]
+    code, text = answer("doctor", log(tmp_path), "--model", chain(tmp_path, 3))
+    assert code == 1
+    assert f"4 tensors; {known.value:,} known to compile for HTP" in text

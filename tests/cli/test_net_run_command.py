@@ -485,6 +485,7 @@ def test_one_byte_more_than_tcm_fails_with_the_bill(tight: tuple[Path, int], bin
     assert "64 are missing" in table
     assert re.search(r"model binary\n.*input 'x'\n.*output 'y'  <- does not fit", table)
     assert "enough by itself" in table
+    assert "; or use mem_type ddr\n" in table
 
 
 def test_a_binary_larger_than_tcm_fails_before_the_context(binary: Any, tight: Any) -> None:

@@ -108,8 +108,8 @@ def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None
     ranked = text.partition("what comes into question:")[2].partition("what to do:")[0]
     assert [words for words in CAUSES_OF[entry] if words not in ranked] == []
     collect = text.partition("what to collect next:")[2]
-    assert "`qnnmem doctor LOG --model MODEL --soc SOC`" in collect
-    assert "`qnnmem fix MODEL --log LOG --soc SOC -o fixed`" in collect
+    assert f"`qnnmem doctor {log} --model MODEL --soc SOC`" in collect
+    assert f"`qnnmem fix MODEL --log {log} --soc SOC -o fixed`" in collect
     (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
     assert found["entry"] == entry
     assert sum("meaning" in one for one in found["candidates"]) >= 2
@@ -131,6 +131,24 @@ def test_a_failed_call_alone_decides_no_side(
     assert len(named) >= 2
     (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
     assert (found["verdict"], found["is_memory"]) == ("undecided", "unknown")
+
+
+def test_the_code_alone_names_the_four_notes(tmp_path: Path) -> None:
+    """No stage, no side: the solutions of each stage are one command away."""
+    log = tmp_path / "dev.log"
+    log.write_text(f"{CODE_LINE}\n", "utf-8")
+    done = run("doctor", log)
+    assert exit_code(done) == 3
+    assert "qnnmem kb find QNN_STATUS_MEMORY_ALLOCATION_FAILED" in done.stdout
+
+
+def test_the_commands_carry_the_dimensions_of_the_model(tmp_path: Path) -> None:
+    """A command that is pasted works: the model needs its dimensions there, too."""
+    log = tmp_path / "dev.log"
+    log.write_text("qnn_graph_create failed\n", "utf-8")
+    model = Path(__file__).parents[2] / "examples" / "small.onnx"
+    text = run("doctor", log, "--model", model, "--dim", "N=1").stdout
+    assert f"qnnmem doctor {log} --model {model} --dim N=1 --soc SOC" in text
 
 
 @pytest.mark.parametrize(

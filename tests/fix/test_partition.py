@@ -11,11 +11,11 @@ from typing import Any
 import numpy
 import onnx
 import pytest
+from chain_proofs import check_parts, prove_partition
 from onnx import TensorProto, helper, numpy_helper
 from partition_graphs import random_model
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.fix.parts.chain import check_parts, prove_partition
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, make_sequence, read_sequence
 from qnnmem.fix.parts.partition import (
     NoPartition,

@@ -11,6 +11,7 @@ import jsonschema
 import numpy
 import onnx
 import pytest
+from chain_proofs import prove_partition, write_htp_chain
 from onnx import TensorProto, helper, numpy_helper
 from told_worker import ToldWorker, done, loaded, refused
 
@@ -20,9 +21,8 @@ from qnnmem.fix.library.trials import (
     LibraryJudge,
     LibraryTrials,
     partition_htp,
-    write_htp_chain,
 )
-from qnnmem.fix.parts.chain import MANIFEST, SCHEMA, prove_partition, read_chain
+from qnnmem.fix.parts.chain import MANIFEST, SCHEMA, read_chain
 from qnnmem.fix.parts.op_sequence import read_sequence
 from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.parts_remedy import parts_at

@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import exit_code, run
+from command_line import exit_code, run, sentence
 
 from qnnmem import lpai
 from qnnmem.lpai.profiles import choices, profile
 from qnnmem.qnn.abi import BINARY_INFO_BYTES
 
 ROOT = Path(__file__).parents[2]
+PERSISTENT = {"context_configs": {"is_persistent_binary": True}}
 
 
 @pytest.mark.parametrize(("version", "has_tcm"), [("v5_1", False), ("v6", True)])
@@ -68,6 +69,41 @@ def test_the_command_of_the_tcm_page_works_as_printed(
         *(f"Allocate size {size} from tcm pool 0" for size in (6464, 256, 256)),
     ]
     assert Path("output/Result_0/y.raw").stat().st_size == 4 * 256
+
+
+def test_tcm_is_not_on_arm_and_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target_env that contradicts --direct_mode is named; without the flag TCM is refused."""
+    monkeypatch.chdir(tmp_path)
+    binary = ROOT / "examples" / "small_lpai.bin"
+    tool = {"backend_extensions": {"config_file_path": "lpai.conf"}}
+    Path("tool.json").write_text(json.dumps({**tool, **PERSISTENT}))
+    for target in ("x86", "arm"):
+        pools = {"lpai_graph": {"execute": {"mem_type": "tcm"}}}
+        Path("lpai.conf").write_text(json.dumps({**pools, "lpai_backend": {"target_env": target}}))
+        words = ("net-run", binary, "--random-inputs", "1", "--config_file", "tool.json")
+        done = run(*words, "--output_dir", f"without-{target}")
+        assert (exit_code(done), "[T3] TCM is for aDSP direct mode" in done.stderr) == (1, True)
+        done = run(*words, "--output_dir", f"direct-{target}", "--direct_mode", "adsp")
+        assert exit_code(done) == 0
+        assert f"target_env {target} is ignored" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("libQnnGpu.so", "is the GPU backend; pass libQnnLpai.so or libQnnHtp.so"),
+        ("libQnnLpai.so", "if it is for HTP: --backend libQnnHtp.so"),
+    ],
+)
+def test_a_binary_for_another_backend_names_the_right_one(
+    name: str, said: str, tmp_path: Path
+) -> None:
+    """The page's command with another library, or with a binary for another library."""
+    binary = ROOT / "examples" / "small_htp.bin"
+    words = ("--random-inputs", "1", "--output_dir", tmp_path / "out")
+    done = run("net-run", binary, "--backend", name, *words)
+    text = done.stderr if done.exception is None else sentence(done)
+    assert (exit_code(done), said in text) == (2, True)
 
 
 _NAMES = """

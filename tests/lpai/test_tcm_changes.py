@@ -125,4 +125,4 @@ def test_of_several_graphs_one_may_stay_behind() -> None:
 def test_a_larger_graph_goes_where_the_smaller_is_not_enough() -> None:
     """What is called enough fits when it is done."""
     made = explain_tcm(two_graphs(1_900_000, 500_000, 100_000, 100_000))
-    assert made.advice == "enough by itself: a run without graph 'a'"
+    assert made.advice == "enough by itself: a run without graph 'a'; or use mem_type ddr"

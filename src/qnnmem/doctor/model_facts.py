@@ -11,6 +11,7 @@ from qnnmem.doctor.backend import ALL, HTP, LPAI, backend_of
 from qnnmem.errors import NoCompiler, QnnMemError
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.incident import Incident, ModelNumbers, ModelPart
+from qnnmem.targets.socs import tensor_count_words
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     parts: tuple[tuple[str, Sourced], ...]
     comparisons: tuple[Comparison, ...] = ()
     said: tuple[str, ...] = ()  # whatever the cause is
+    tensors: int | None = None  # of an uncompiled model, weights included
 
 
 _NOTHING = ModelFacts(())
@@ -134,11 +136,13 @@ def _uncompiled(path: Path, soc: Soc | None, options: CompileOptions | None) -> 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.compile.preflight import known_uncompiled
     from qnnmem.loader import kind_of
+    from qnnmem.loader.onnx import tensor_count
 
     if soc is None and kind_of(path) in _LPAI_ONLY:
         return _of_plan(path, options)
     socs = () if soc is None else (soc,)
-    return ModelFacts(known_uncompiled(path, socs, options or CompileOptions()))
+    known = known_uncompiled(path, socs, options or CompileOptions())
+    return ModelFacts(known, tensors=tensor_count(path))
 
 
 def _together(found: list[ModelFacts]) -> ModelFacts:
@@ -146,6 +150,7 @@ def _together(found: list[ModelFacts]) -> ModelFacts:
         tuple(part for one in found for part in one.parts),
         tuple(comparison for one in found for comparison in one.comparisons),
         tuple(sentence for one in found for sentence in one.said),
+        next((one.tensors for one in found if one.tensors is not None), None),
     )
 
 
@@ -159,7 +164,9 @@ def add_facts(incident: Incident, facts: ModelFacts) -> Incident:
     parts = tuple(
         ModelPart(name, part.value, part.origin.value, part.source) for name, part in facts.parts
     )
-    compared = (_sentence(one, in_use) for one in facts.comparisons if one.resource in wanted)
+    compared = [_sentence(one, in_use) for one in facts.comparisons if one.resource in wanted]
+    if facts.tensors is not None and "compile" in wanted:
+        compared.append(tensor_count_words(facts.tensors))
     numbers = ModelNumbers(parts, (*compared, *facts.said))
     return msgspec.structs.replace(incident, model_numbers=numbers)
 
@@ -196,6 +203,7 @@ def _of_binary(path: Path, soc: Soc | None) -> ModelFacts:
 def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFacts:
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.measure import bill_of_model
+    from qnnmem.loader.onnx import tensor_count
     from qnnmem.results.footprint import Bill
 
     if path.suffix.lower() == ".onnx":
@@ -204,7 +212,8 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
         except NotCompiled:
             pass  # an ordinary model: the library says what it costs
     made = bill_of_model(path, soc, options)
-    return of_bill(made) if isinstance(made, Bill) else of_failure(made)
+    facts = of_bill(made) if isinstance(made, Bill) else of_failure(made)
+    return msgspec.structs.replace(facts, tensors=tensor_count(path))
 
 
 def of_failure(failure: CompileFailure) -> ModelFacts:

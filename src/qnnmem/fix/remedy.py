@@ -236,7 +236,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     return made
 
 
-def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedModel:
+def read_again(model: onnx.ModelProto) -> ShapedModel:
     """Return a model made by another tool with every tensor typed; its data must be embedded."""
     from qnnmem.loader.onnx import read_shaped
     from qnnmem.temporary_folder import temporary_folder
@@ -244,4 +244,4 @@ def read_again(model: onnx.ModelProto, time_limit_s: float = 60.0) -> ShapedMode
     with temporary_folder() as folder:
         path = Path(folder, "changed.onnx")
         path.write_bytes(model.SerializeToString())
-        return read_shaped(path, time_limit_s=time_limit_s)
+        return read_shaped(path)

@@ -309,10 +309,9 @@ def judge_model(
     budgets: Mapping[str, Sourced],
     *,
     worker: Worker,
-    progress: Progress | None = None,
 ) -> Fit:
     """Compile a model, load the binary, and compare with every limit."""
-    made = measure(path, soc, options, worker=worker, progress=progress)
+    made = measure(path, soc, options, worker=worker)
     return fit_made(made, path, options, budgets)
 
 

@@ -1,6 +1,6 @@
 """Whether a model binary and the IO of its graphs fit the TCM pool, and changes that would fit.
 
-The layout of `planner.tcm_pool` answers for one graph of a binary, some of its graphs, and all of them.
+The layout of `planner.tcm_pool` answers for one graph of a binary, some graphs, and all of them.
 A change is judged by laying out the changed allocations again, so the verdict on it is exact.
 """
 
@@ -138,8 +138,8 @@ class TcmAccount:
         if not enough:
             return "no known change is enough; use mem_type ddr"
         if all(" + " in what for what in enough):
-            return f"no single change is enough: {enough[0]}"
-        return f"enough by itself: {'; or '.join(enough)}"
+            return f"no single change is enough: {enough[0]}; or use mem_type ddr"
+        return f"enough by itself: {'; or '.join(enough)}; or use mem_type ddr"
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:

@@ -129,11 +129,6 @@ class TcmVerdict:
             max_buffers=self.max_buffers.value,
         )
 
-    @property
-    def first_failure(self) -> TcmRow | None:
-        """The allocation at which a run would fail."""
-        return next((row for row in self.rows if not row.fits), None)
-
 
 def judge(request: TcmRequest) -> TcmVerdict:
     """Return the verdict on a request."""

@@ -163,7 +163,7 @@ def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     yield from _numbered("similar, not confirmed:", words.similar(incident))
     yield from _remedies(guide, incident)
     if verbose or not decided or in_question:
-        yield from _numbered("what to collect next:", incident.collect_next)
+        yield from _numbered("what to collect next:", guide.collect(incident))
 
 
 def _evidence(incident: Incident, verbose: bool) -> Iterator[str]:

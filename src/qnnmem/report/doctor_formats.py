@@ -87,7 +87,7 @@ def details(incident: Incident, guide: Guide) -> Iterator[str]:
         yield from ("", escape(sentence))
     yield from _numbered("Similar, not confirmed", words.similar(incident))
     yield from _remedies(guide, incident)
-    yield from _numbered("What to collect next", incident.collect_next)
+    yield from _numbered("What to collect next", guide.collect(incident))
 
 
 def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:

@@ -98,6 +98,14 @@ class Guide:
                 asked.append(found[4])
         return [self._remedy(text, incident) for text in (*asked, *others)]
 
+    def collect(self, incident: Incident) -> list[str]:
+        """Return what to collect next, with the commands filled in."""
+
+        def filled(found: re.Match[str]) -> str:
+            return f"`{self._filled(found[0][1:-1], incident) or found[0][1:-1]}`"
+
+        return [re.sub(_COMMAND, filled, text) for text in incident.collect_next]
+
     def _remedy(self, text: str, incident: Incident) -> Advice:
         found = _COMMANDS.fullmatch(text) if len(text) <= 2 * LONGEST else None
         if found is None:
@@ -142,7 +150,7 @@ class Guide:
 
     def _given(self, verb: str, varied: str | None) -> str:
         """Return the settings of the user's model, without a dimension that the command sets."""
-        if self._named["MODEL"] is None or verb not in (*_NEED_ONNX, "plan"):
+        if self._named["MODEL"] is None or verb not in (*_NEED_ONNX, "plan", "doctor"):
             return ""
         kept = [
             (name, value)

@@ -99,6 +99,8 @@ def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str
         lines += _next(fits[0], file, given)
         return "\n".join(lines) + "\n"
     lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits)]
+    if result.tensors is not None:
+        lines += ["", tensor_count_words(result.tensors)]
     reasons = list(_reasons(fits))
     lines += ["", *reasons] if reasons else []
     failing = next((fit for fit in fits if fit.fits is not True), None)

@@ -20,7 +20,7 @@ from qnnmem.report.tcm import fatal_lines
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.plan import PlanResult, too_many
 from qnnmem.results.proof import ProofScope
-from qnnmem.targets.socs import tensor_count_words
+from qnnmem.targets.socs import most_tensors, tensor_count_words
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
@@ -62,6 +62,8 @@ def _verdict(planned: PlannedFile) -> Iterator[str]:
     yield from budget_lines(planned)
     yield from allocation_lines(planned.result)
     yield f"scratch {_bytes(plan.scratch_bytes)}, {plan.proof_words}"
+    if len(plan.model.tensors) > most_tensors().value:
+        yield tensor_count_words(len(plan.model.tensors))
 
 
 def allocation_lines(plan: PlanResult) -> Iterator[str]:
@@ -163,7 +165,8 @@ def _about(planned: PlannedFile) -> Iterator[str]:
         f"{counted(len(model.inputs), 'input')}, "
         f"{counted(len(model.outputs), 'output')}, {width}, {facts}"
     )
-    yield tensor_count_words(len(model.tensors))
+    if len(model.tensors) <= most_tensors().value:  # else the verdict has it
+        yield tensor_count_words(len(model.tensors))
 
 
 def _pools(planned: PlannedFile) -> Iterator[str]:

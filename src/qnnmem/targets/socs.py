@@ -68,13 +68,19 @@ def pd_budget() -> Sourced:
     return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
 
 
-def tensor_count_words(count: int) -> str:
-    """Return a sentence about a number of tensors, next to the largest number known to compile."""
+def most_tensors() -> Sourced:
+    """Return the tensors of the largest graph known to have compiled for HTP."""
     facts = _facts()["process_domain"]["tensors"]
-    where = f"{facts['origin']}: {facts['source']}"
+    return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
+
+
+def tensor_count_words(count: int) -> str:
+    """Return a clause about a number of tensors, next to the largest number known to compile."""
+    known = most_tensors()
+    more = ", more than the" if count > known.value else ";"
     return (
-        f"{counted(count, 'tensor')}, weights included; the most known to have compiled for HTP "
-        f"are {facts['value']:,} ({where}), and no limit is documented"
+        f"{counted(count, 'tensor')}{more} {known.value:,} known to compile for HTP "
+        f"({known.origin.value}: {known.source}); no limit is documented"
     )
 
 

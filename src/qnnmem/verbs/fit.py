@@ -158,6 +158,7 @@ def fit_file(
         need_soc(path, None)
     from qnnmem.htp.fit import fit_result, fit_stored
     from qnnmem.loader import dims_in
+    from qnnmem.loader.onnx import tensor_count
 
     check_kind(path, "fit")
     targets, budgets, limit = _targets(options), _budgets(options), options.time_limit
@@ -167,19 +168,8 @@ def fit_file(
             dims = dims_in(path, options.dims) if options.dims else ()
             options = replace(options, dims=dims, tries=0)
         answers = _model_fits(path, options, call)
-        return replace(fit_result(answers, file), tensors=_tensors(path))
+        return replace(fit_result(answers, file), tensors=tensor_count(path))
     return fit_result(answers, file)
-
-
-def _tensors(path: Path) -> int | None:
-    """Return how many tensors an ONNX model has; None for a DLC."""
-    from qnnmem.loader.file_kind import kind_of_file
-    from qnnmem.loader.onnx import read_guarded
-    from qnnmem.loader.onnx.tensor import count_tensors
-
-    return (
-        count_tensors(read_guarded(path).proto.graph) if kind_of_file(path).name == "onnx" else None
-    )
 
 
 def _targets(options: FitOptions) -> tuple[Soc, ...]:

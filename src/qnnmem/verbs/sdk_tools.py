@@ -137,6 +137,8 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
         )
     if rule == "R19" and code == 5008:
         return ("choose the hardware, e.g. --hw_ver v7",)
+    if rule == "B1" and "a QNN context binary" in failure.finding.sentence:
+        return ("if it is for HTP: --backend libQnnHtp.so",)
     return ()
 
 

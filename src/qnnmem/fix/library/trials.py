@@ -21,7 +21,6 @@ from msgspec import structs
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import CannotTell, UsageError
-from qnnmem.fix.parts.chain import describe_chain, write_files
 from qnnmem.fix.parts.deployment import TOTAL, PartNeed, first_over, held_over
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
 from qnnmem.fix.parts.partition import (
@@ -45,7 +44,7 @@ from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.measure import load_binaries, measure
 from qnnmem.htp.place import Resident, plan_residency
 from qnnmem.provenance import Origin, Sourced
-from qnnmem.results.chain import Chain, ChainBinary, HtpChain
+from qnnmem.results.chain import ChainBinary, HtpChain
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import Bill, SizeRange
 from qnnmem.results.place import PlaceResult
@@ -427,16 +426,6 @@ def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
         refused=refused,
         residency=residency,
     )
-
-
-def write_htp_chain(found: HtpParts, folder: Path, *, force: bool = False) -> Chain:
-    """Write the parts, their context binaries and the manifest, all or none."""
-    blobs = found.partition.models()
-    binaries = [path.read_bytes() for path in found.binaries]
-    chain = describe_chain(found.partition, blobs)
-    chain = structs.replace(chain, htp=describe_htp(found, binaries))
-    write_files(chain, blobs, folder, binaries, force=force)
-    return chain
 
 
 def describe_htp(found: HtpParts, binaries: Sequence[bytes]) -> HtpChain:

@@ -18,29 +18,24 @@ import msgspec
 
 from qnnmem.atomic_file import folder_for_output, write_together
 from qnnmem.bounded_file import read_bytes
-from qnnmem.calibration import Sample
 from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import ChildFailed, LoadError, UsageError
 from qnnmem.fix.parts.chain_program import (
     ArrayForm,
     ChainOutputs,
-    CheckPart,
     PartStep,
     RunChain,
     arrays_of,
 )
-from qnnmem.fix.parts.op_sequence import OpSequence, lives
+from qnnmem.fix.parts.op_sequence import lives
 from qnnmem.fix.parts.partition import Partition, plan_part
-from qnnmem.fix.proof.prove import Proof, prove
 from qnnmem.planner import Io, PoolOptions
 from qnnmem.results.chain import Chain, ChainPart, ChainPeak, ChainTensor
 from qnnmem.results.schema import encode
 from qnnmem.text import quote
 from qnnmem.units import round_up
-from qnnmem.wire import Done
 
 if TYPE_CHECKING:
-    import onnx
     from numpy.typing import NDArray
 
 SCHEMA = "qnnmem.chain/1"
@@ -55,24 +50,10 @@ def write_chain(found: Partition, folder: Path, *, force: bool = False) -> Chain
     """Write the parts and the manifest, all or none."""
     blobs = found.models()
     chain = describe_chain(found, blobs)
-    write_files(chain, blobs, folder, force=force)
-    return chain
-
-
-def write_files(
-    chain: Chain,
-    blobs: Sequence[bytes],
-    folder: Path,
-    binaries: Sequence[bytes] = (),
-    *,
-    force: bool = False,
-) -> None:
-    """Write models, context binaries and the manifest that names them, all or none."""
-    contents = zip(chain.files, (*blobs, *binaries), strict=True)
-    text = encode(chain).encode()
     with folder_for_output(folder):
-        named = {folder / name: content for (name, _), content in contents}
-        write_together({**named, folder / MANIFEST: text}, force=force)
+        named = {folder / name: blob for (name, _), blob in zip(chain.files, blobs, strict=True)}
+        write_together({**named, folder / MANIFEST: encode(chain).encode()}, force=force)
+    return chain
 
 
 def describe_chain(found: Partition, blobs: Sequence[bytes]) -> Chain:
@@ -215,13 +196,6 @@ class ChainChild(ChildProcess):
         return {name: array.copy() for name, array in arrays.items()}
 
 
-def check_parts(models: Sequence[bytes], time_limit_s: float = TIME_LIMIT_S) -> None:
-    """Check every part with ONNX's checker; raise ChildFailed for an invalid one."""
-    with ChainChild(time_limit_s) as child:
-        for number, blob in enumerate(models, start=1):
-            child.ask(CheckPart(number), Done, blob)
-
-
 def run_chain(
     folder: Path,
     inputs: Mapping[str, NDArray[Any]],
@@ -262,42 +236,3 @@ def packed(
         forms.append(ArrayForm(name, value.dtype.name, shape, value.nbytes))
         blobs.append(value.tobytes())
     return tuple(forms), b"".join(blobs)
-
-
-def prove_partition(
-    found: Partition,
-    *,
-    samples: Sequence[Sample] = (),
-    seed: int = 0,
-    time_limit_s: float = TIME_LIMIT_S,
-) -> Proof:
-    """Compare every output of a model with that of its parts, bit by bit."""
-    import onnx
-
-    parts = (onnx.ModelProto.FromString(blob) for blob in found.models())
-    whole = whole_model(found.sequence)
-    return prove(whole, *parts, samples=samples, seed=seed, time_limit_s=time_limit_s)
-
-
-def whole_model(sequence: OpSequence) -> onnx.ModelProto:
-    """Return the model of the file with input shapes fixed and its data embedded.
-
-    Inputs with a given value become constants.
-    """
-    from qnnmem.loader.onnx import read_guarded
-    from qnnmem.loader.onnx.tensor import embed, tensors
-
-    fixed = {item.name: item for item in sequence.proto.graph.input}
-    whole = read_guarded(sequence.path).proto
-    stored = {tensor.name for tensor in whole.graph.initializer}
-    wanted = [item.name for item in whole.graph.input if item.name not in stored]
-    if set(wanted) != set(fixed):
-        whole.CopyFrom(sequence.proto)
-    else:
-        del whole.graph.input[:]
-        whole.graph.input.extend(fixed[name] for name in wanted)
-        # Before that version initializers have to be among the inputs.
-        whole.ir_version = max(whole.ir_version, sequence.proto.ir_version)
-    for tensor in tensors(whole):
-        embed(sequence.path, tensor)
-    return whole

@@ -1,4 +1,4 @@
-"""Child program that checks parts of a chain and runs them one after the other.
+"""Child program that runs the parts of a chain one after the other.
 
 A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
 """
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from qnnmem.child import serve
 from qnnmem.quiet_onnxruntime import exact_session
-from qnnmem.text import sentence
-from qnnmem.wire import Done, Frame, WireMessage
+from qnnmem.wire import Frame, WireMessage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,13 +36,6 @@ class PartStep(NamedTuple):
     free: tuple[str, ...] = ()
 
 
-class CheckPart(WireMessage, frozen=True):
-    """Check the part in the payload with ONNX's checker."""
-
-    doing: ClassVar[str] = "the chain"
-    part: int
-
-
 class RunChain(WireMessage, frozen=True):
     """Run parts in turn; the payload is the inputs, concatenated."""
 
@@ -57,17 +49,6 @@ class ChainOutputs(WireMessage, frozen=True):
     """The outputs of a chain; the payload is their bytes, concatenated."""
 
     outputs: tuple[ArrayForm, ...]
-
-
-def check(request: CheckPart, payload: bytes) -> Done:
-    """Check one part with ONNX's checker."""
-    import onnx
-
-    try:
-        onnx.checker.check_model(payload)
-    except onnx.checker.ValidationError as exc:
-        raise ValueError(f"part {request.part} is not valid: {sentence(exc)}") from exc
-    return Done()
 
 
 def run(request: RunChain, payload: bytes) -> Frame[ChainOutputs]:
@@ -100,7 +81,7 @@ def arrays_of(forms: Sequence[ArrayForm], payload: bytes) -> dict[str, NDArray[A
 
 def main() -> int:
     """Answer requests until the parent closes the pipe."""
-    return serve({CheckPart: check, RunChain: run})
+    return serve({RunChain: run})
 
 
 if __name__ == "__main__":

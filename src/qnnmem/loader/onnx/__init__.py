@@ -121,6 +121,15 @@ def read_guarded(path: Path) -> GuardedModel:
     return guard(read(path))
 
 
+def tensor_count(path: Path) -> int | None:
+    """Return how many tensors an ONNX model has, weights included; None for another file."""
+    from qnnmem.loader.file_kind import kind_of_file
+    from qnnmem.loader.onnx.tensor import count_tensors
+
+    is_onnx = kind_of_file(path).name == "onnx"
+    return count_tensors(read_guarded(path).proto.graph) if is_onnx else None
+
+
 def weight_files(path: Path, folder: Path) -> dict[str, Path]:
     """Return the external data files that a model names, by the names it uses.
 

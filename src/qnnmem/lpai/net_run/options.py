@@ -85,7 +85,7 @@ def check_backend(library: str) -> None:
         return
     other = _OTHERS.match(name)
     what = f"is the {other[1].upper()} backend" if other else "is not an LPAI backend library"
-    raise UsageError(f"--backend {quote(name)} {what}; this runner is LPAI, pass {LIBRARY}")
+    raise UsageError(f"--backend {quote(name)} {what}; pass {LIBRARY} or libQnnHtp.so")
 
 
 def platform(options: RunOptions, config: RunConfig | None, warn: Line) -> Profile:
@@ -102,13 +102,14 @@ def platform(options: RunOptions, config: RunConfig | None, warn: Line) -> Profi
 
 
 def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
+    stated = None if config is None or config.lpai.file is None else Mode(config.lpai.target_env)
     if options.direct:
+        if stated not in (None, Mode.ADSP):
+            why = f"the config's target_env {stated.value} is ignored"
+            warn(f"{why}: --direct_mode runs the model on the aDSP")
         return Mode.ADSP
-    if config is None or config.lpai.file is None:
-        return Mode.X86
-    mode = Mode(config.lpai.target_env)
-    if mode is not Mode.ADSP:
-        return mode
+    if stated is not Mode.ADSP:
+        return stated or Mode.X86
     warn(
         "the config's target_env is adsp but --direct_mode is not given: the process that calls "
         "QNN is not on the DSP, so this runs as the traditional way over FastRPC (arm) does"
