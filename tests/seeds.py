@@ -1,10 +1,21 @@
-"""How many random cases a seeded test tries: few at every run, more when asked for."""
+"""How many cases a test tries: few at every run, more or all when asked for."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+EVERY = bool(os.environ.get("QNNMEM_EVERY_CASE"))
 
 
 def seeds(few: int) -> range:
     """Return the seeds of a test; `QNNMEM_SEEDS` gives another number than `few`."""
     return range(int(os.environ.get("QNNMEM_SEEDS", few)))
+
+
+def share(cases: Sequence[T], step: int) -> list[T]:
+    """Return every `step`-th of cases that are nearly alike; all with `QNNMEM_EVERY_CASE`."""
+    return list(cases if EVERY else cases[::step])

@@ -276,7 +276,7 @@ def test_walks_name_modules_and_enter_none_twice() -> None:
     """The five walks of the page about the layout are of modules that exist."""
     page = SOURCE.parents[1] / "docs" / "explanation" / "code-layout.md"
     section = page.read_text("utf-8").partition("## How a value travels")[2].partition("\n## ")[0]
-    walks = re.split(r"^\*\*(.+)\*\*", section, flags=re.MULTILINE)[1:]
+    walks = re.split(r"^\*\*(.+)\*\*$", section, flags=re.MULTILINE)[1:]
     assert len(walks) == 2 * 5
     for name, text in zip(walks[::2], walks[1::2], strict=True):
         entered = [SOURCE / words for words in re.findall(r"`([\w/.]+)`", text)]

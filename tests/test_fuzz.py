@@ -25,7 +25,7 @@ def fuzz(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_hostile_files_have_a_documented_end(tmp_path: Path) -> None:
     """Of the corpus and some damaged files none fails in any way; `make fuzz` tries more."""
-    done = fuzz("--short", "--cases", "40", "--seed", "7", "--jobs", "2", "--keep", tmp_path)
+    done = fuzz("--short", "--cases", "15", "--seed", "7", "--jobs", "2", "--keep", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 failed; exit code 70: 0, hangs: 0" in done.stdout
     assert not list(tmp_path.iterdir())

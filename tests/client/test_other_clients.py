@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from client_mistakes import run
+from seeds import share
 
 from qnnmem.lpai.profiles import profile
 from qnnmem.programs import process_memory
@@ -241,7 +242,7 @@ def test_only_the_mistake_itself_is_told(programs: dict[str, Program], mistake: 
 
 @pytest.mark.parametrize(
     ("name", "mistake", "rule", "line", "other"),
-    [(name, *one) for name, all_of_it in MISTAKES.items() for one in all_of_it],
+    share([(name, *one) for name, all_of_it in MISTAKES.items() for one in all_of_it], 2),
 )
 def test_a_mistake_is_found(
     programs: dict[str, Program], name: str, mistake: str, rule: str, line: str, other: str

@@ -12,6 +12,7 @@ import pytest
 from command_line import exit_code, run
 from naive_chain import simulate
 from onnx import TensorProto, helper, numpy_helper
+from seeds import share
 
 from qnnmem.fix.lpai import deployed
 from qnnmem.fix.parts.deployment import Arrangement, Deployment, PartNeed, chosen, deployments
@@ -147,17 +148,24 @@ def test_a_pool_that_is_not_known_is_over_its_limit(tmp_path: Path) -> None:
 @pytest.mark.models
 @pytest.mark.parametrize(
     ("name", "words", "fits"),
-    [
-        ("silero_v3", "--dim sequence=256 --budget scratch=5728", False),
-        ("silero_v3", "--dim sequence=256 --budget scratch=5728 --io outside", None),
-        ("silero_ov16k", "--budget constants=700K", True),
-        ("silero_ov16k", "--budget scratch=4000 --io outside", None),
-        ("silero_half", "--dim batch=1 --dim sequence=512 --budget tcm=900K", None),
-        ("lk_embed", "--dim unk__314=1 --budget constants=500K", True),
-        ("lk_embed", "--dim unk__314=1 --budget constants=500K,scratch=200K", None),
-        ("dnsmos_v8", "--dim N=1 --budget constants=100K --time-limit 20", None),
-        ("basicpitch", "--dim unk__749=1 --budget scratch=9M,constants=60K --time-limit 20", None),
-    ],
+    share(
+        [
+            ("silero_v3", "--dim sequence=256 --budget scratch=5728", False),
+            ("silero_v3", "--dim sequence=256 --budget scratch=5728 --io outside", None),
+            ("silero_ov16k", "--budget constants=700K", True),
+            ("silero_ov16k", "--budget scratch=4000 --io outside", None),
+            ("silero_half", "--dim batch=1 --dim sequence=512 --budget tcm=900K", None),
+            ("lk_embed", "--dim unk__314=1 --budget constants=500K", True),
+            ("lk_embed", "--dim unk__314=1 --budget constants=500K,scratch=200K", None),
+            ("dnsmos_v8", "--dim N=1 --budget constants=100K --time-limit 20", None),
+            (
+                "basicpitch",
+                "--dim unk__749=1 --budget scratch=9M,constants=60K --time-limit 20",
+                None,
+            ),
+        ],
+        2,
+    ),
 )
 def test_every_fit_of_a_real_model_holds_in_a_simulated_run(
     name: str, words: str, fits: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,6 +11,7 @@ import pytest
 from epcontext_run import run_epcontext
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
+from seeds import share
 
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.preflight import preflight_warnings
@@ -150,7 +151,7 @@ def library() -> Any:
 
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
-@pytest.mark.parametrize("name", [*RIGHT, *WRONG])
+@pytest.mark.parametrize("name", share([*RIGHT, *WRONG], 2))
 def test_the_real_library_computes_as_the_warning_says(
     tmp_path: Path, library: Any, name: str
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -10,6 +9,7 @@ import pytest
 from fetched import ENTRIES, TOOL
 from judge.judged_plan import Case, judge_plan
 from judge.naive import read_run
+from seeds import EVERY
 
 pytestmark = pytest.mark.models
 
@@ -19,7 +19,7 @@ REAL = [
     entry.id
     for entry in ENTRIES.values()
     if entry.test and entry.suffix == ".onnx"
-    if entry.id not in LONG or os.environ.get("QNNMEM_ALL_MODELS")
+    if entry.id not in LONG or EVERY
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from fetched import ENTRIES, TOOL
 from numpy.typing import NDArray
+from seeds import EVERY, share
 
 from qnnmem import lpai
 from qnnmem.errors import QnnError
@@ -33,13 +33,12 @@ PLAN_SECONDS = 2.0
 
 
 def chosen(suffix: str) -> list[str]:
-    """Models of the test set, or with QNNMEM_ALL_MODELS set all that can be planned as they are."""
-    every = bool(os.environ.get("QNNMEM_ALL_MODELS"))
+    """Models of the test set; with QNNMEM_EVERY_CASE all that can be planned without options."""
     return [
         entry.id
         for entry in ENTRIES.values()
         if entry.suffix == suffix
-        and (entry.test or (every and not entry.dynamic and not entry.survey))
+        and (entry.test or (EVERY and not entry.dynamic and not entry.survey))
     ]
 
 
@@ -157,7 +156,16 @@ def check_run(name: str, folder: Path, **options: Any) -> lpai.Prepared:
     return prepared
 
 
-@pytest.mark.parametrize("name", chosen(".onnx"))
+# Run below with another plan, or of the architecture of another model of the set.
+ALSO_RUN = {
+    *("smartturn", "ocr4_rec", "nudenet", "centerface", "silero_v3", "basicpitch"),
+    *("light_densenet121", "light_shufflenet", "magika", "aecmos", "dnsmos", "light_resnet50"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in chosen(".onnx") if EVERY or name not in ALSO_RUN]
+)
 def test_model_runs_in_its_plan_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Executed at the planned addresses, a model gives exactly its plain answer."""
     prepared = check_run(name, tmp_path)
@@ -228,7 +236,7 @@ def test_prepared_graph_computes_what_the_file_computes(name: str) -> None:
     assert all(same_bits(ours[name], theirs[name]) for name in model.outputs)
 
 
-@pytest.mark.parametrize("name", ["silero_ov16k", "silero_v3", "lk_embed", "ocr_cls"])
+@pytest.mark.parametrize("name", share(["silero_ov16k", "silero_v3", "lk_embed", "ocr_cls"], 2))
 def test_a_moved_buffer_is_always_caught(name: str) -> None:
     """One offset moved by one alignment step onto a live tensor: 25 of 25 seeded trials found."""
     context = prepare(name).context

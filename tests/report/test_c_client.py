@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from command_line import exit_code, sentence, verb
+from seeds import share
 
 from qnnmem import DType, Model, Op, PoolOptions, Tensor, UsageError, lpai
 from qnnmem.lpai.binary import unpack, write
@@ -186,7 +187,7 @@ def hostile(folder: Path) -> bytes:
 
 @pytest.mark.parametrize("flags", [(), ("-DCLIENT_DLOPEN",), ("-O2", "-DCLIENT_STRICT=1")])
 @pytest.mark.parametrize("io", ["user", "scratch"])
-@pytest.mark.parametrize(("program", "standard"), COMPILERS)
+@pytest.mark.parametrize(("program", "standard"), share(COMPILERS, 2))
 def test_it_compiles_without_a_warning(
     program: str, standard: str, io: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -81,7 +81,7 @@ def short_reach() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     logs=st.lists(LOGS, min_size=1, max_size=3),
     region=st.integers(24, 3000) | st.integers(1, 100_000),

@@ -128,7 +128,7 @@ def script_of(log: bytes, cuts: Sequence[tuple[int, float]]) -> Script:
     return Script([*steps, left])
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     log=st.lists(LINES, max_size=12).map(b"".join),
     cuts=st.lists(st.tuples(st.integers(1, 30_000), st.sampled_from([0.0, 0.3, 3.0])), max_size=12),
@@ -242,7 +242,7 @@ JSON_LINES = st.sampled_from(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     log=st.lists(JSON_LINES, max_size=12).map(lambda lines: wrapped(NOISE) + b"".join(lines)),
     cuts=st.lists(st.tuples(st.integers(1, 9000), st.sampled_from([0.0, 0.3, 3.0])), max_size=9),
