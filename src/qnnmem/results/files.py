@@ -21,6 +21,8 @@ class RefusedFile(Struct, frozen=True):
     @property
     def reason(self) -> str:
         """Why, without the name of the file in front."""
+        if self.sentence.startswith(f"{self.input} "):
+            return f"the file{self.sentence.removeprefix(self.input)}"
         return self.sentence.removeprefix(f"{self.input}: ")
 
 
