@@ -140,7 +140,7 @@ class QnnMemError(Exception):
         """Return where, what and cure as a sentence, with settings written by `word`."""
         return _after_place(printable(self.where), self._what_and_cure(word))
 
-    def fault(self, word: Callable[[Setting], str] = str) -> str:
+    def without_place(self, word: Callable[[Setting], str] = str) -> str:
         """Return the sentence without the place; a missing subject is `the file`."""
         return _after_place("the file", self._what_and_cure(word)).removeprefix("the file: ")
 
@@ -201,7 +201,7 @@ class LoadError(QnnMemError):
     @property
     def reason(self) -> str:
         """What is wrong with the file, and the cure, without the path."""
-        return self.fault()
+        return self.without_place()
 
 
 class FreeDimensions(LoadError):

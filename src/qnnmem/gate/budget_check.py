@@ -438,7 +438,7 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
 
 def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
     """Return a file that failed, with the error sentence without the file's path."""
-    sentence = exc.fault(in_toml) if exc.where == str(task.path) else exc.sentence(in_toml)
+    sentence = exc.without_place(in_toml) if exc.where == str(task.path) else exc.sentence(in_toml)
     target = "LPAI"
     if task.wished() == HTP:
         target = ", ".join(task.entry.get("socs", ())) or "HTP"
