@@ -1,4 +1,4 @@
-"""Limits that every loaded model must keep, and notes about its custom operators."""
+"""Limits for every loaded model, and notes about its custom operators."""
 
 from __future__ import annotations
 
