@@ -105,9 +105,7 @@ def read_shaped(
 
     path = Path(path)
     content = read(path)  # most damaged files fail here, before a process is started
-    with TrialChild(
-        path, time_limit_s
-    ) as child:  # the child imports its libraries while this process decodes
+    with TrialChild(path, time_limit_s) as child:  # the child imports its libraries meanwhile
         guarded = guard(content)
         del content  # up to 2 GiB that no later pass needs
         opened = open_model(guarded, child)

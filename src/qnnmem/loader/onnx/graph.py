@@ -72,7 +72,7 @@ def is_op(node: onnx.NodeProto, *types: str) -> bool:
 
 
 def is_quant(node: onnx.NodeProto, kind: str) -> bool:
-    """True if a node is QuantizeLinear or DequantizeLinear of either domain that has them."""
+    """Return whether a node is QuantizeLinear or DequantizeLinear, as `kind`, in either domain."""
     return node.op_type == kind and node.domain in QUANT_DOMAINS
 
 

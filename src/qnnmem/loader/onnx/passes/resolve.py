@@ -53,9 +53,7 @@ class OpenModel:
     head: onnx.ModelProto  # IR version, operator sets, metadata; only the name of the graph
     graph: OnnxGraph
     declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
-    outputs: Mapping[
-        str, tuple[int, ...]
-    ]  # sizes declared in the file for outputs, 0 for free sizes
+    outputs: Mapping[str, tuple[int, ...]]  # sizes declared for outputs, 0 for free sizes
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
         """Return a new message with this graph, or with another graph."""
