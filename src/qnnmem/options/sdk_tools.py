@@ -33,12 +33,15 @@ NET_RUN_IGNORED = {
     "timeout": "LPAI takes no timeout signal",
     "retrieve_context_timeout": "LPAI takes no timeout signal",
 }
+_BINARY_FIRST = (
+    "is not run directly; make a context binary of it: `qnn-context-binary-generator --{} FILE "
+    "--backend libQnnHtp.so (or libQnnLpai.so) --binary_file model`, and pass "
+    "--retrieve_context output/model.bin"
+)
 # Flags that would change results, or contradict a context binary: refused.
 NET_RUN_REFUSED = {
-    "model": "needs a compiled model library; prepare the model with "
-    "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
-    "dlc_path": "needs a model, and this runs a context binary; prepare the DLC with "
-    "`qnnmem prepare MODEL.dlc --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "model": _BINARY_FIRST.format("model"),
+    "dlc_path": _BINARY_FIRST.format("dlc_path"),
     "binary_updates": "would change the weights; prepare the changed model again",
     "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
 }
