@@ -20,7 +20,7 @@ from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
-# A row takes up to a kilobyte in memory, and one non-Latin character makes all others four bytes.
+# A row takes up to a kilobyte in memory; one non-Latin character makes all others four bytes.
 _MAX_FILE = 1 << 26
 _MAX_ROWS = 1_000_000
 _LIMIT = 1 << 60
@@ -28,7 +28,7 @@ _MAX_DIGITS = 20
 # Refused in names: quotes have no meaning here, control characters would reach a terminal.
 _MARKS = re.compile(r'["\x00-\x08\x0b-\x1f\x7f-\x9f]')
 
-# Other tools' names for the same columns; `end` is the last step, not one past it.
+# Other tools' names for the same columns; `end` is the last step, inclusive.
 _NAMES = {
     "id": "id",
     "buffer": "id",
@@ -48,7 +48,7 @@ _EXPECTED = "id,lower,upper,size[,alignment][,offset]"
 
 
 def read(path: Path) -> Model:
-    """Read the buffers of a CSV file."""
+    """Return the model with the buffers of a CSV file."""
     header, _, body = _text(path).partition("\n")
     columns = _header(path, header)
     if not body:
@@ -80,7 +80,7 @@ def write(buffers: Iterable[FixedBuffer]) -> str:
 
 
 def is_header(line: str) -> bool:
-    """True if a first line names the columns of a buffer list."""
+    """Return whether a first line names the columns of a buffer list."""
     names = {_NAMES.get(name.strip().lower()) for name in line.split(",")}
     return {"id", "lower", "size"} <= names and bool({"upper", "end"} & names)
 
@@ -100,7 +100,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Read the file as lines that end in a bare newline, without blank lines at the end."""
+    """Return the text of the file with bare newlines and without blank lines at the end."""
     try:
         text = read_bytes(path, _MAX_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -132,7 +132,7 @@ def _header(path: Path, line: str) -> list[str]:
 
 
 def _fields(path: Path, body: str, columns: list[str]) -> dict[str, list[str]]:
-    """Split the rows into the text of each column."""
+    """Return the cells of each column as text."""
     commas = len(columns) - 1
     for number, found in enumerate(map(str.count, body.split("\n"), repeat(",")), 2):
         if found != commas:
@@ -192,7 +192,7 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _integers(path: Path, column: str, texts: list[str], least: int = 1 - _LIMIT) -> list[int]:
-    """Parse the numbers of a column, each within `least` and 2^60."""
+    """Return the numbers of a column, each from `least` to below 2^60."""
     joined = "".join(texts)
     if joined.isascii() and joined.isdigit():  # otherwise int() accepts odd spellings
         try:

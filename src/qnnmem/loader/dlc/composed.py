@@ -1,4 +1,4 @@
-"""A DLC as graphs of QNN: runs the reader in a child process and checks its reply."""
+"""A DLC as graphs of QNN: runs the vendor's reader in a child process and checks its reply."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
 _TAIL_BYTES = 1 << 14  # of the reader's output
-_NAMED = 5  # graphs that a sentence names
-# Last message of the C++ runtime at an abort: LLVM's, or GNU's if that was loaded first.
+_NAMED = 5  # graphs named in a sentence
+# Last message of the C++ runtime at an abort: from LLVM, or from GNU if that was loaded first.
 _THROWN = re.compile(
     r"terminating with uncaught exception of type [^:\n]*(?:::[^:\n]*)*: (.+)"
     r"|^[ \t]*what\(\): +(.+)",
@@ -51,7 +51,7 @@ def compose(
 def compose_trusted(
     path: Path, *, time_limit_s: float = _TIME_LIMIT_S
 ) -> tuple[ComposedGraph, ...]:
-    """Return the graphs of a model library: native code, which is executed."""
+    """Return the graphs of a model library, whose native code is executed."""
     regular_size(path)
     return _asked(path, ComposeLibrary(path.resolve()), time_limit_s)
 
@@ -78,7 +78,7 @@ def _asked(
 
 
 def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> ComposedGraph:
-    """Return the graph with a name; LoadError lists the graphs of the file."""
+    """Return the graph with a name; raise LoadError, which lists the graphs, if there is none."""
     for graph in graphs:
         if graph.name == name:
             return graph
@@ -97,7 +97,7 @@ def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed
 
 
 def abort_reason(printed: str) -> str:
-    """Return why a reader aborted, if it printed the reason."""
+    """Return why the vendor's reader aborted, with its message if it printed one."""
     found = _THROWN.findall(printed)
     if found:
         thrown = "".join(found[-1]).strip()
@@ -120,7 +120,7 @@ def as_graphs(
 
 
 def _refusal(reply: Composed) -> str:
-    """Describe a refused call; its code is vague: 1002 is the reader's answer to any damage."""
+    """Return the reason of a refused call; code 1002 is the reader's result for any damage."""
     if reply.why:
         return f"cannot be read: {reply.why}"
     doing = "open it" if reply.call == _OPENING else "read its graphs"
@@ -128,7 +128,7 @@ def _refusal(reply: Composed) -> str:
 
 
 def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
-    """Return the graphs of a DLC, ready to be shown and written."""
+    """Return the graphs of a DLC as a result type."""
     from qnnmem.results.inspect import DlcResult
 
     return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))

@@ -37,7 +37,7 @@ _DTYPES = {
 
 
 def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> Model:
-    """Return the model of a graph, with its operators in composition order."""
+    """Return the model of a graph, with its operators in the order of composition."""
     names = names_of(graph)
     tensors = {
         names[one.id]: Tensor(names[one.id], _dtype(path, one), one.dimensions)
@@ -84,7 +84,7 @@ def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
 
 
 def names_of(graph: ComposedGraph) -> dict[int, str]:
-    """Return a unique name for every tensor that exists."""
+    """Return a unique name for every tensor except omitted inputs, by tensor id."""
     found: dict[int, str] = {}
     taken: set[str] = set()
     for tensor in graph.tensors:
@@ -106,7 +106,7 @@ def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
 
 
 def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a new shape with another number of elements."""
+    """Raise LoadError for a view with another number of elements."""
     if op.effect is Effect.VIEW and op.inputs and op.outputs:
         before, after = tensors[op.inputs[0]].elements, tensors[op.outputs[0]].elements
         if before != after:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-# A number, true or false, several of them, an array, or a .npy or .raw file that holds them.
+# A number, a boolean, several of them, an array, or a .npy or .raw file.
 InputValue: TypeAlias = "bool | int | float | Path | Sequence[Any] | NDArray[Any]"
 
-MAX_VALUE_BYTES = 256 << 20  # of one value; anything larger is a weight, not an input
+MAX_VALUE_BYTES = 256 << 20  # for one value; anything larger is a weight, not an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
 
 def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
-    """Return the sizes of an input, None for a free one; None for an unknown shape."""
+    """Return the sizes of an input, None for a free size; None for an unknown shape."""
     tensor = item.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -95,7 +95,7 @@ def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
 
 
 def _has_shape(value: InputValue) -> bool:
-    """True if a value has its own shape; a flat list has none."""
+    """Return whether a value has its own shape; a flat list has none."""
     if isinstance(value, Path):
         return value.suffix.lower() == ".npy"
     if isinstance(value, Sequence):
@@ -132,7 +132,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
 def _shaped(
     name: str, given: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
 ) -> NDArray[Any]:
-    """Return the elements in a shape that the input accepts."""
+    """Return the elements in a shape that the input accepts; raise UsageError if none does."""
     import numpy
 
     if sizes is None:
@@ -156,7 +156,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the shape with this many elements, if at most one size is open."""
+    """Return the sizes with an open size filled in for `count` elements; None if impossible."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -165,7 +165,7 @@ def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
 
 
 def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
-    """Return the numbers in the input's type; refuse a lossy conversion."""
+    """Return the numbers in the input's type; raise UsageError if that loses information."""
     import numpy
 
     kind, wanted = given.dtype.kind, _kind(dtype)
@@ -189,7 +189,7 @@ def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArr
 
 
 def _kind(dtype: numpy.dtype[Any]) -> str:
-    """Return the kind of numbers a type holds: bool, int or float."""
+    """Return the kind of a NumPy type: bool, int or float."""
     if dtype.kind == "b":
         return "bool"
     return "int" if "int" in dtype.name else "float"
@@ -206,7 +206,10 @@ class FixedInputs(NamedTuple):
 
 
 def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
-    """Return the inputs with every size fixed; raise an error that names the free dimensions."""
+    """Return the inputs with every size fixed.
+
+    Raise an error that names the free dimensions if sizes are missing.
+    """
     _check_settings(graph, fixed)
     open_ones = _sized(path, graph.input, fixed)
     valued = [item for item in open_ones if item.name in fixed.values]
@@ -228,7 +231,7 @@ def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
 def _sized(
     path: Path, items: Sequence[onnx.ValueInfoProto], fixed: Fixed
 ) -> tuple[onnx.ValueInfoProto, ...]:
-    """Return copies of the inputs with the given and the implied sizes."""
+    """Return copies of the inputs with the given sizes and the sizes that follow from them."""
     dims = _implied(items, fixed.shapes, fixed.dims)
     return tuple(_fixed(path, item, dims, fixed.shapes) for item in items)
 
@@ -295,7 +298,7 @@ def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
     for name in fixed.values:
         if name not in inputs:
             raise _unknown("input", name, inputs, "the inputs are")
-    # A first check only: inlining branches adds tensors, which are checked later.
+    # A preliminary check: inlining branches adds tensors, which are checked later.
     tensors = set(all_names(graph))
     for name, shape in fixed.shapes.items():
         if name not in tensors:
@@ -316,7 +319,7 @@ def _listed(names: list[str]) -> str:
 
 
 def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
-    """Return the names of input dimensions."""
+    """Return the names of all named dimensions of inputs."""
     return {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
 
 
@@ -340,7 +343,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def free_axes(item: onnx.ValueInfoProto) -> list[int]:
-    """Return the axes of free dimensions; [-1] for a wholly unknown shape."""
+    """Return the axes of free dimensions; [-1] for an unknown shape."""
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [
@@ -368,7 +371,7 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
 # Ops whose first input is a table and whose second input holds indices into it.
 _LOOKUPS = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter")
 _BY_AXIS = ("Gather", "GatherElements", "ScatterElements", "Scatter")
-# Ops that pass integers on unchanged.
+# Ops that pass integers through unchanged.
 _CARRIERS = (
     *("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"),
     *("Tile", "Slice", "Split", "Concat", "Clip", "Gather"),
@@ -409,7 +412,7 @@ def limits_of_program(program: bytes, shapes: Mapping[str, Sequence[int]]) -> di
 
 
 def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
-    """Return the number of rows an index can select; 0 if unknown."""
+    """Return the number of rows that an index can select; 0 if unknown."""
     if not shape:
         return 0
     if node.op_type not in _BY_AXIS:

@@ -23,7 +23,7 @@ STRING = 8
 EXTERNAL = 1
 MAX_DIM = 1 << 40
 
-# TensorProto.DataType to ours.
+# Element types by TensorProto.DataType.
 DTYPES = {
     1: DType.FLOAT32,
     2: DType.UINT8,
@@ -47,14 +47,14 @@ DTYPES = {
 
 
 class OnnxType(NamedTuple):
-    """ONNX's number of an element type (0 when unknown) and, once static, a shape."""
+    """ONNX's number of an element type (0 if unknown) and a shape, None unless static."""
 
     elem: int
     shape: tuple[int, ...] | None
 
     @property
     def is_static(self) -> bool:
-        """True if a buffer of this type has a size."""
+        """Whether the size of a tensor of this type is known."""
         return self.elem != 0 and self.shape is not None
 
 
@@ -63,7 +63,7 @@ UNKNOWN = OnnxType(0, None)
 
 def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
     """Return the type of a value info; None for sequences, maps and optionals."""
-    ask_deadline()  # here, because every walk over the inputs of a file calls it
+    ask_deadline()  # here, because every loop over the inputs of a file calls it
     kind = info.type.WhichOneof("value")
     if kind is None:
         return UNKNOWN
@@ -77,7 +77,7 @@ def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
 
 
 def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
-    """Return a value info with this type; the opposite of `type_of`."""
+    """Return a value info with this type; the inverse of `type_of`."""
     import onnx
 
     info = onnx.ValueInfoProto(name=name)
@@ -106,13 +106,13 @@ _COMPLEX64, _COMPLEX128 = 14, 15
 _PATTERNS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8})
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _ENTRIES = frozenset({"location", "offset", "length", "checksum"})
-# A location that means an address in the memory of onnxruntime's process.
+# A location that denotes an address in the memory of onnxruntime's process.
 _ADDRESS = "_ORT_MEM_ADDR_"
 
 
 def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributeProto]:
     """Yield attributes of nodes and of all nodes in their bodies."""
-    # Depth was bounded by the wire check, so plain recursion is safe.
+    # The wire check bounded the depth, so plain recursion is safe.
     for node in nodes:
         yield from node.attribute
         for body in bodies(node):
@@ -120,7 +120,7 @@ def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributePro
 
 
 def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    """Yield every attribute anywhere in a model: graphs, bodies, functions and their defaults."""
+    """Yield every attribute in a model: in graphs, bodies, functions and their defaults."""
     yield from attributes_in(model.graph.node)
     for function in model.functions:
         yield from attributes_in(function.node)
@@ -131,14 +131,14 @@ def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
 
 
 def count_tensors(graph: onnx.GraphProto) -> int:
-    """Return how many values a graph has: inputs, weights and outputs of nodes."""
+    """Return the number of values in a graph: inputs, weights and outputs of nodes."""
     names = {item.name for item in (*graph.input, *graph.initializer)}
     names |= {name for node in graph.node for name in node.output if name}
     return len(names)
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield every stored tensor anywhere in a model, but not the parts of sparse ones."""
+    """Yield every stored tensor in a model, without the parts of sparse tensors."""
     yield from model.graph.initializer
     for found in model_attributes(model):
         if found.HasField("t"):
@@ -155,9 +155,9 @@ def _graphs(found: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
 
 
 def check_data(path: Path, model: onnx.ModelProto) -> None:
-    """Check every stored tensor of a freshly decoded model, and make its encoding unambiguous.
+    """Check every stored tensor of a decoded model, and make its encoding unambiguous.
 
-    Raise LoadError unless data agree with shapes and are in this file or below its folder.
+    Raise LoadError unless data agrees with shapes and is in this file or below its folder.
     """
     _refuse_sparse(path, model)
     for tensor in tensors(model):
@@ -176,7 +176,7 @@ def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
     """Raise LoadError unless a tensor's data is unambiguous and agrees with its shape.
 
-    Irrelevant entries are dropped from the message.
+    Irrelevant entries are removed from the message.
     """
     name = quote(tensor.name)
     dtype = DType.UINT8 if tensor.data_type == STRING else DTYPES.get(tensor.data_type)
@@ -210,7 +210,7 @@ def _is_set(tensor: onnx.TensorProto, field: str) -> bool:
 
 
 def stored_bytes(tensor: onnx.TensorProto) -> int:
-    """Return the bytes of a tensor's data, stored or external."""
+    """Return the size of a tensor's data in bytes, embedded or external."""
     return Tensor(tensor.name, DTYPES[tensor.data_type], tuple(tensor.dims)).nbytes
 
 
@@ -265,7 +265,7 @@ def _entries(path: Path, tensor: onnx.TensorProto) -> dict[str, str]:
     entries: dict[str, str] = {}
     for entry in tensor.external_data:
         if not (isinstance(entry.key, str) and isinstance(entry.value, str)):
-            # protobuf hands out bytes where text is not valid UTF-8
+            # protobuf returns bytes for text that is not valid UTF-8
             raise LoadError(path, "holds names that are not text; the file is damaged")
         if entry.key in entries:
             raise LoadError(path, f"{_external(tensor)} has two entries {quote(entry.key)}")
@@ -312,7 +312,7 @@ def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | No
 
 
 def embed(path: Path, tensor: onnx.TensorProto) -> None:
-    """Embed the external data of a checked tensor; `path` is the model's."""
+    """Embed the external data of a checked tensor; `path` is the model's file."""
     if tensor.data_location != EXTERNAL:
         return
     entries = _entries(path, tensor)

@@ -1,4 +1,4 @@
-"""Checks that a graph can be read: names defined once and before use, ONNX operators, tensors."""
+"""Checks of a graph: unique names defined before use, known operators, only tensors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 MAX_NODES = 200_000
 MAX_NAME = 1 << 16
-_Key = tuple[str, str, str]  # of a function: domain, name, overload
+_Key = tuple[str, str, str]  # domain, name and overload of a function
 
 
 def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
-    """Check the names and the order of a graph and its bodies; sorts nodes in place.
+    """Check the names and the order of a graph and its bodies; sort nodes in place.
 
-    The caller owns the message, which it just decoded.
+    The caller owns the message, which it has just decoded.
     """
     nodes = 0
     for one in graphs_in(graph):
@@ -37,7 +37,7 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
 def check_expansion(path: Path, model: onnx.ModelProto) -> None:
     """Raise LoadError for functions that expand into too many nodes.
 
-    The nodes are counted without expanding: thirty functions of two calls each give a billion.
+    The nodes are counted without expansion: thirty functions of two calls each expand to a billion.
     """
     functions = {_called(one): one for one in model.functions}
     sizes: dict[_Key, int] = {}
@@ -83,8 +83,8 @@ def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph, its bodies, their bodies and so on."""
-    # Depth was bounded by the wire check, so plain recursion is safe.
+    """Yield a graph and all bodies in it, at any depth."""
+    # The wire check bounded the depth, so plain recursion is safe.
     yield graph
     for node in graph.node:
         for body in bodies(node):
@@ -93,7 +93,7 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 def _check_names(path: Path, graph: onnx.GraphProto) -> None:
     if not all(isinstance(text, str) for text in _texts(graph)):
-        # protobuf hands out bytes where a name is not valid UTF-8
+        # protobuf returns bytes for a name that is not valid UTF-8
         raise LoadError(path, "holds names that are not text; the file is damaged")
     stored = {item.name for item in graph.initializer}
     seen: set[str] = set()
@@ -124,9 +124,9 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 
 
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
-    """Sort nodes into execution order, stably and in place; refuse cycles."""
+    """Sort nodes into execution order, stably and in place; raise LoadError for cycles."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
-    # Sequences and maps get their own error, not an error about a missing producer.
+    # Sequences and maps get their own error, not one about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
     maker: dict[str, int] = {}
     for index, node in enumerate(graph.node):
@@ -186,12 +186,12 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """True if an operator belongs neither to the standard nor to onnxruntime."""
+    """Return whether an operator belongs neither to the standard nor to onnxruntime."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 
 def first_foreign(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return the first operator outside the standard and onnxruntime."""
+    """Return the first operator outside the standard and onnxruntime; None if there is none."""
     return next((node for node in nodes if is_foreign(node)), None)
 
 
@@ -207,7 +207,7 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
 
 
 def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadError:
-    """Return the error about a sequence, a map or an optional."""
+    """Return the error about a value that is a sequence, a map or an optional."""
     node = next((node for node in nodes if name in node.output), None)
     who = "" if node is None else f", made by {quote(node.op_type)},"
     return LoadError(
@@ -218,7 +218,7 @@ def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadErr
 
 
 def check_outputs(path: Path, graph: AnyGraph) -> None:
-    """Raise LoadError for outputs that are not tensors, before asking for sizes."""
+    """Raise LoadError for outputs that are not tensors, before sizes are requested."""
     for item in graph.output:
         kind = item.type.WhichOneof("value")
         made = next((node for node in graph.node if item.name in node.output), None)

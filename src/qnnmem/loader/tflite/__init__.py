@@ -1,4 +1,4 @@
-"""Load TFLite flatbuffers (`.tflite`)."""
+"""Loads TFLite flatbuffers (`.tflite`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 IDENTIFIER = b"TFL3"  # at byte 4
-# Offsets in a flatbuffer have 32 bits; weights after it may be larger.
+# Offsets in a flatbuffer have 32 bits; weights after the flatbuffer may be larger.
 _MAX_FILE = 1 << 36
 _MAX_EXECUTABLE = 2 << 30  # a program with its constants is an ONNX file
 
@@ -34,7 +34,7 @@ def read(
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int] | None = None,
 ) -> Model:
-    """Read the main graph of a TFLite file; `shapes` sets sizes of inputs left open."""
+    """Return the main graph of a TFLite file; `shapes` sets the free sizes of inputs."""
     return _read(path, decode_file(path), shapes, dims)[1]
 
 
@@ -45,10 +45,11 @@ def read_with_graph(
     dims: Mapping[str, int] | None = None,
     reals: bool = False,
 ) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
-    """Return the result of `read`, nodes that compute it, and its states as pairs.
+    """Return the result of `read`, ONNX nodes that compute it, and its states as pairs.
 
-    If an operator has no nodes, the model says so in a note. With `reals` the nodes compute with
-    real numbers between DequantizeLinear and QuantizeLinear, which other tools can change.
+    The nodes are None if an operator has no translation; a note in the model names it. With `reals`
+    the nodes compute with real numbers between DequantizeLinear and QuantizeLinear, which other
+    tools can change.
     """
     from qnnmem.loader.tflite.operators import translate
 
@@ -88,7 +89,7 @@ def _read(
 
 
 def decode_file(path: Path) -> tuple[RawGraph, ...]:
-    """Return the graphs of a TFLite file; the first is the main one."""
+    """Return the graphs of a TFLite file; the first is the main graph."""
     if regular_size(path) > _MAX_FILE:
         raise LoadError(path, "is too large for a TFLite file")
     try:
@@ -132,7 +133,7 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given shapes that differ from the stored shapes, by tensor."""
+    """Return the given shapes that differ from the stored ones, by tensor index."""
     places = {graph.tensors[index].name: index for index in graph.inputs}
     given = {}
     for name, wanted in shapes.items():

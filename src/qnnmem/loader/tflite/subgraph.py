@@ -1,7 +1,7 @@
 """One TFLite subgraph, and the subgraphs it runs, as an `ir.Model`.
 
-Walks the operators in file order, which is the order of execution. An operator with only constant
-inputs becomes a constant. Handles of resource variables are followed to their state. The other
+Reads the operators in file order, which is the order of execution. An operator with only constant
+inputs becomes a constant. Handles of resource variables are resolved to their state. The other
 operators become the ops of the model if they are needed.
 """
 
@@ -58,17 +58,17 @@ def read_graph(file: TfliteFile) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """An argument of a nested graph."""
+    """A value passed to a nested graph."""
 
-    variable: str = ""  # the resource variable it is a handle of
+    variable: str = ""  # the resource variable that it is a handle of
     name: str = ""  # name of the outer tensor, if it is read in place and not copied
-    like: Tensor | None = None  # that tensor
+    like: Tensor | None = None  # that outer tensor
     constant: bool = False
     known: Operand | None = None  # known shape and value, if shapes are derived
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Key of an argument; arguments with equal keys make the same graph."""
+        """Cache key: arguments with equal keys result in the same nested graph."""
         if self.known is None:
             return self.variable, self.name
         value = self.known.value
@@ -94,18 +94,18 @@ class _GraphReader:
         self.shapes = KnownShapes(
             file, self.raw, {i: a.known for i, a in arguments.items() if a.known}
         )
-        # tensor -> tensor whose bytes it has
+        # tensor -> tensor with the same bytes
         self.constants = {i: i for i, argument in self.outer.items() if argument.constant}
         self.stands: dict[int, int] = {}
         self.known: set[int] = set()  # tensors with a value at this point
         self.tensors: dict[str, Tensor] = {}
         self.stored: dict[int, Tensor] = {}
         self.states: dict[str, None] = {}
-        self.ops: list[tuple[Op, bool]] = []  # op, and whether it is kept for its effect on state
+        self.ops: list[tuple[Op, bool]] = []  # op, and whether it must run for its effect on state
         self.size = 0
 
     def read(self) -> NestedGraph:
-        """Read the subgraph as a model."""
+        """Return the subgraph as a model."""
         self._begin()
         for position, op in enumerate(self.raw.ops):
             self._step(position, op)
@@ -199,7 +199,7 @@ class _GraphReader:
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
 
     def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
-        """Accept stored shapes of data-dependent outputs, if the file fixes them."""
+        """Accept the stored shapes of data-dependent outputs if the file fixes them; else fail."""
         if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
             self.file.fail(
                 f"{where} returns more or less depending on its data, which cannot be planned"
@@ -214,11 +214,11 @@ class _GraphReader:
             return any(body.writes for body in nested)
         if op.type == "READ_VARIABLE" and not op.custom:
             return False
-        # Recurrent operators update the state tensors they read.
+        # Recurrent operators update the state tensors that they read.
         return any(name in self.file.states for name in reads)
 
     def _follow_variable(self, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
-        """Set the size of a variable's state, from the value read or assigned."""
+        """Add a variable's state with the size of the value read or assigned."""
         held = [index for index in inputs if index in self.handles]
         if op.custom or op.type not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
             if held and not op.subgraphs:
@@ -257,8 +257,8 @@ class _GraphReader:
         return bodies, tuple(dict.fromkeys((*own, *copied)))
 
     def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
-        """Return the positions of carried values that a loop changes; the others pass through."""
-        # A handle carried through the loop still refers to the same variable afterwards.
+        """Return the positions of carried values that a loop changes; other values pass through."""
+        # A handle carried through the loop refers to the same variable afterwards.
         self.handles.update(
             (output, self.handles[source])
             for output, source in zip(op.outputs, passed, strict=False)
@@ -285,7 +285,7 @@ class _GraphReader:
         carried: frozenset[int],
         where: str,
     ) -> None:
-        """Give the outputs of a control-flow operator the shapes that its graphs return."""
+        """Set the output shapes of a control-flow operator to those that its graphs return."""
         if not self.file.is_open:
             return
         returned, fault = bodies[-1].returned, ""
@@ -331,7 +331,7 @@ class _GraphReader:
         if index in self.handles:
             return _Argument(variable=self.handles[index])
         known = self.shapes.operand(index) if self.file.is_open else None
-        if copied:  # its value in the first iteration says nothing about the next
+        if copied:  # its value in the first iteration does not determine later ones
             return _Argument(known=known and Operand(known.shape))
         constant = index in self.constants
         return _Argument("", self._source(index), self._sized(index), constant, known)
@@ -344,7 +344,7 @@ class _GraphReader:
             return self._view_effect(inputs[0], output, where)
         if op.type not in ELEMENTWISE:
             return Effect.COMPUTE
-        # As many bytes but not as many elements: the input is spread, not overwritten in step.
+        # As many bytes but fewer elements: the input is broadcast and must not be overwritten.
         spread = any(
             tensor.nbytes == output.nbytes and tensor.elements != output.elements
             for tensor in map(self._sized, inputs)
@@ -415,7 +415,7 @@ class _GraphReader:
         return quote(self.names[index])
 
     def _is_made(self, index: int) -> bool:
-        """True if an output is a separate tensor, not another name of a tensor."""
+        """Return whether an output is a separate tensor, not another name of a tensor."""
         return not (index in self.handles or index in self.stands or index in self.constants)
 
     def _source(self, index: int) -> str:

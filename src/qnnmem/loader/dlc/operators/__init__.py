@@ -1,4 +1,4 @@
-"""A graph of QNN as equivalent ONNX nodes: one table, a row for each operator.
+"""A graph of QNN as equivalent ONNX nodes: one table, with a row for each operator.
 
 layers       convolutions, products, normalisation, pooling, recurrent cells
 arithmetic   element-wise operators and reductions along axes
@@ -32,7 +32,7 @@ OPERATORS: Mapping[str, Callable[[Step], None]] = (
 )
 _CELL = ("time_major",)  # a single time step has no order
 # Parameters that change no result here: hints, facts that output shapes already state, and
-# parameters of another mode of the operator. Any other unread parameter is refused.
+# parameters of another mode of the operator. Any other unused parameter is refused.
 SILENT: Mapping[str, tuple[str, ...]] = {
     "Conv2d": ("reuse_sparse_indices", "reuse_sparse_indicies"),
     "ElementWiseNeuron": ("alpha", "beta", "max_value", "min_value", "threshold"),
@@ -54,7 +54,10 @@ SILENT: Mapping[str, tuple[str, ...]] = {
 
 
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
-    """Return the model with its ops pointing at nodes; NotTranslated names what has no nodes."""
+    """Return the model with ops that refer to nodes, and the nodes as an ONNX model.
+
+    Raise NotTranslated, which names the cause, if an operator has no translation.
+    """
     draft = QnnDraft(tensors={one.id: one for one in graph.tensors}, names=names_of(graph))
     ops = []
     for place, op in enumerate(graph.ops):

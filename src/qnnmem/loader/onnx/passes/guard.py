@@ -1,4 +1,4 @@
-"""Second pass: bytes become a ModelProto whose counts, names and stored data are checked."""
+"""Second pass: decodes bytes into a ModelProto and checks counts, names and stored data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GuardedModel:
 
 @stage("guard")
 def guard(model: ReadModel) -> GuardedModel:
-    """Decode and check a model; it is only parsed, never executed."""
+    """Return a decoded and checked model; it is only parsed, never executed."""
     proto = decode(model)
     try:
         _check_model(model.path, proto)
@@ -59,7 +59,7 @@ def decode(model: ReadModel) -> onnx.ModelProto:
 
 
 def _check_model(path: Path, proto: onnx.ModelProto) -> None:
-    """Check a message that the caller just decoded; sorts its nodes in place."""
+    """Raise LoadError for an invalid message; sort its nodes in place."""
     if not proto.graph.output:
         raise LoadError(path, "is not an ONNX model, or one without outputs")
     if len(proto.graph.output) > MAX_OUTPUTS:

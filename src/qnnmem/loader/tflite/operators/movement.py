@@ -1,4 +1,4 @@
-"""TFLite operators that move elements and do not change them."""
+"""TFLite operators that move elements without changing them, as ONNX nodes."""
 
 from __future__ import annotations
 
