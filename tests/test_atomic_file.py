@@ -197,7 +197,7 @@ def test_all_files_appear_or_none(
 def test_one_file_in_the_way_is_enough(tmp_path: Path, file_system: str) -> None:
     """Without force none is written, and the one in the way stays."""
     (tmp_path / "b").write_bytes(b"mine")
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"}, force=False)
     assert (names(tmp_path), (tmp_path / "b").read_bytes()) == (["b"], b"mine")
 

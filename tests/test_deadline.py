@@ -39,7 +39,7 @@ def test_what_is_late_is_said_with_its_limit() -> None:
     """And with what allows more."""
     with pytest.raises(NotInTime, match="not finished within 2 s; allow more with time_limit_s"):
         Deadline(2.0, time.monotonic() - 0.001).left(5.0)
-    assert isinstance(not_in_time(Path("m.onnx"), "it was not loaded"), OutOfTime)
+    assert isinstance(not_in_time(Path("m.onnx"), "the binary was not loaded"), OutOfTime)
 
 
 def test_nobody_is_late_where_no_deadline_is_enforced() -> None:

@@ -92,8 +92,8 @@ def test_contradictions_end_with_2_and_write_nothing(options: list[str], tmp_pat
     [
         (
             ["--mem-type", "tcm", "--target-env", "arm"],
-            "TCM works in direct mode on the aDSP only, not with target arm; "
-            "use --target-env adsp or --mem-type ddr",
+            "TCM works only in direct mode on the aDSP, not with target arm; use --target-env adsp "
+            "or --mem-type ddr",
         ),
         (
             ["--mem-type", "tcm", "--hw-ver", "v5_1"],

@@ -72,7 +72,7 @@ def test_tolerance_and_pools_decide_what_is_worse() -> None:
     assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "16K")) == 0
     assert command_line.exit_code(diff(SMALL, LARGE, "--pool", "persistent")) == 0
     assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "lots")) == 2
-    assert "no pool is called" in command_line.sentence(diff(SMALL, LARGE, "--pool", "heap"))
+    assert "'heap' is not a pool" in command_line.sentence(diff(SMALL, LARGE, "--pool", "heap"))
 
 
 @pytest.mark.parametrize(

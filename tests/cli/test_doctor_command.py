@@ -163,7 +163,7 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
         (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
         (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),
         (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
-        (["a", "--format", "xml"], "--format cannot be 'xml'; it is text, json"),
+        (["a", "--format", "xml"], "--format cannot be 'xml'; it must be text, json"),
         ([], "PATH is missing; "),
         (["a", "--soc", "nonsense"], "'nonsense' is not a known SoC"),
     ],

@@ -16,8 +16,8 @@ from qnnmem.results.schema import load_schema
 
 KEPT = ("--cache", "kept")
 HEAP = (
-    "QNN_COMMON_ERROR_MEM_ALLOC (1002) [H1]: the DDR heap of {size:,} bytes has no room for "
-    "{need:,} bytes for '{buffer}', {taken:,} are taken\n"
+    "QNN_COMMON_ERROR_MEM_ALLOC (1002) [H1]: the DDR heap of {size:,} bytes has no room "
+    "for {need:,} bytes for '{buffer}', {taken:,} are in use\n"
 )
 
 

@@ -160,7 +160,7 @@ def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
             2,
             "is an ONNX model, which qnnmem inspect does not read",
         ),
-        (b"\x89QMEM\r\n\x1a", 2, "(30010) [B1]: the file was cut off after 8 bytes"),
+        (b"\x89QMEM\r\n\x1a", 2, "(30010) [B1]: the file ends after 8 bytes"),
         (b"\x89QMEM\r\n\x1a\x09" + bytes(99), 2, "(5004) [R19]: the context binary has format"),
     ],
     ids=["missing", "empty", "onnx", "short", "newer"],

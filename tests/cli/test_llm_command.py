@@ -20,7 +20,7 @@ def test_the_first_line_is_the_verdict() -> None:
     first = done.stdout.splitlines()[0]
     assert first.startswith("fits: llama-3.2-3b, 4,096 tokens, SM8650: 2 shards in 2 process")
     assert "; process domain: layers 0-27 + head needs at most" in first
-    assert "RAM of the device is not judged" in done.stdout
+    assert "the RAM of the device is not checked" in done.stdout
 
 
 def test_what_does_not_fit_comes_with_computed_changes() -> None:
@@ -58,11 +58,11 @@ def test_a_table_over_socs_needs_no_soc() -> None:
         (["llama-3.2-3b"], "--soc"),
         (["lama-3.2-3b", "--soc", "SM8650"], "did you mean llama-3.2-3b?"),
         (["no/such.json", "--soc", "SM8650"], "no such file"),
-        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "9,9"], "18 layers, and the model has 28"),
-        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "99"], "more than the 28 layers"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "9,9"], "18 layers, but the model has 28"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--shards", "99"], "more than the model's 28 layers"),
         (["llama-3.2-3b", "--soc", "SM8650", "--shards", "0"], "at least one layer"),
         (["llama-3.2-3b", "--soc", "SM8650", "--bits", "nose=4"], "not a part of a recipe"),
-        (["llama-3.2-3b", "--soc", "SM8650", "--bits", "kv=4"], "possible are 8, 16"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--bits", "kv=4"], "choose one of 8, 16"),
         (["llama-3.2-3b", "--soc", "SM8650", "--context", "100"], "leaves no room"),
         (["llama-3.2-3b", "--soc", "SM8650", "--vary", "nose=1,2"], "not varied here"),
         (["llama-3.2-3b", "--soc", "SM8650", "--vary", "context=0..9"], "context"),

@@ -275,4 +275,4 @@ def test_choices_are_listed_in_one_sentence() -> None:
     """What an option may be is readable, on the line that asks for it."""
     done = run("config", "-o", "folder", "--mem-type", "moon")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "qnnmem: --mem-type cannot be 'moon'; it is ddr or tcm\n"
+    assert done.stderr == "qnnmem: --mem-type cannot be 'moon'; it must be ddr or tcm\n"

@@ -175,7 +175,7 @@ def test_whole_numbers_stay_what_they_are(binary: Made) -> None:
     np.save("ids.npy", np.array([1, 2, 3, (1 << 24) + 1]))
     refused = net_run(file, "--inputs", "ids.npy")
     assert exit_code(refused) == 2
-    assert "float32 cannot; --use_native_input_files" in sentence(refused)
+    assert "float32 cannot hold; --use_native_input_files" in sentence(refused)
     native = ("--use_native_input_files", "--use_native_output_files")
     assert exit_code(net_run(file, "--inputs", "ids.npy", *native)) == 0
     assert np.fromfile("output/Result_0/y_native.raw", "<i8")[-1] == (1 << 25) + 2
@@ -211,7 +211,10 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
         ((), "--input_list is missing; --random-inputs 1 makes up"),
         (("--random-inputs", "1", "--inputs", "x"), "--random-inputs and --inputs cannot go"),
         (("--random-inputs", "1", "--input_list", "x"), "--input_list and --random-inputs cannot"),
-        (("--random-inputs", "0"), "--random-inputs cannot be '0'; it is a whole number from 1"),
+        (
+            ("--random-inputs", "0"),
+            ("--random-inputs cannot be '0'; it must be a whole number from 1"),
+        ),
         (("--random-inputs", "1", "--output_dir", "my output"), "spaces, line ends and :="),
         (("--inputs", "nowhere.npy"), "nowhere.npy: no such file"),
         (("--random-inputs", "1", "--retrieve_context", "b.bin"), "named twice"),

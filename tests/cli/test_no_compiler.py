@@ -99,7 +99,7 @@ def test_a_soc_that_is_none_is_said_before_the_compiler_is_missed(model: Path, v
         ("fit", ("--vtcm-mb", "64"), "8 MiB of VTCM"),
         ("sweep", ("--vary", "nope=1,2"), "nope"),
         ("prepare", ("--precision", "int8", "--calibration", "nowhere"), "nowhere"),
-        ("prepare", ("--calibration", "nowhere"), "calibration data needs precision"),
+        ("prepare", ("--calibration", "nowhere"), "calibration data is only for precision"),
     ],
 )
 def test_options_of_one_verb_are_checked_too(

@@ -211,7 +211,7 @@ def test_a_folder_is_never_replaced(force: tuple[str, ...], tmp_path: Path) -> N
     out.mkdir()
     result = run(buffers(tmp_path), "-o", out, *force)
     assert (exit_code(result), list(out.iterdir())) == (2, [])
-    assert "is not an ordinary file" in sentence(result)
+    assert "is not a regular file" in sentence(result)
 
 
 def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:
@@ -271,18 +271,18 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
         (("--budget", "scratch"), "'scratch' is not of the form pool=size"),
         (("--budget", "scratch=lots"), "'lots' is not a size"),
         (("--budget", "scratch=9999999999G"), "is larger than"),
-        (("--budget", "vtcm=1M"), "'vtcm' is not a pool; pools are scratch, persistent, io"),
+        (("--budget", "vtcm=1M"), "'vtcm' is not a pool; choose one of scratch, persistent, io"),
         (("--state", "h_in"), "'h_in' is not of the form input=output"),
         (("--state", "h_in=y2"), "--state h_in=y2: expected input=output; inputs are x, h_in"),
         (("--state", "h_in=y"), "--state h_in=y: float32 3 cannot hold float32 2x50"),
         (("--capacity", "1K"), "--capacity is for a buffer CSV; for a model use --budget"),
-        (("--align", "0"), "--align cannot be '0'; it is a whole number from 1"),
-        (("--bits", "4"), "--bits cannot be '4'; it is 8, 16 or 32"),
-        (("--io", "nowhere"), "--io cannot be 'nowhere'; it is inside or outside"),
+        (("--align", "0"), "--align cannot be '0'; it must be a whole number from 1"),
+        (("--bits", "4"), "--bits cannot be '4'; it must be 8, 16 or 32"),
+        (("--io", "nowhere"), "--io cannot be 'nowhere'; it must be inside or outside"),
         (("--time-limit", "-1"), "'-1' is not a number of seconds"),
         (("--time-limit", "nan"), "'nan' is not a number of seconds"),
         (("--time-limit", "inf"), "'inf' is not a number of seconds"),
-        (("--seed", "-1"), "--seed cannot be '-1'; it is a whole number from 0"),
+        (("--seed", "-1"), "--seed cannot be '-1'; it must be a whole number from 0"),
         (("--dim", "unknown=1"), "unknown"),
         (("--shape", "unknown=1"), "unknown"),
         (("--shape", "x=2x51"), "x"),

@@ -131,12 +131,12 @@ INTEGER = "g (int8[1,8] x) => (int8[1,8] y) { a = Concat<axis=0>(x) y = Identity
 @pytest.mark.parametrize("bits", ["8", "16"])
 def test_bits_that_change_nothing_are_told(bits: str, tmp_path: Path) -> None:
     """A model of integers has the sizes it has; one that computes in floats has others."""
-    note = f"note: --bits {bits} changes no buffer: none is floating-point (int8)"
+    note = f"note: --bits {bits} has no effect: no buffer is floating-point (int8)"
     for text in (INTEGER, QUANTIZED):
         path = model(tmp_path, text)
         assert note in run("plan", path, "--bits", bits).stdout.splitlines()
         assert "as int8" not in run("plan", path).stdout
-    assert "changes no buffer" not in run("plan", model(tmp_path, IO), "--bits", bits).stdout
+    assert "has no effect" not in run("plan", model(tmp_path, IO), "--bits", bits).stdout
 
 
 def test_width_of_weights_without_quantizing_is_refused(tmp_path: Path) -> None:

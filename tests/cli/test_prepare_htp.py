@@ -131,7 +131,7 @@ def test_a_refusal_is_told_with_its_options(
     told: Any = ToldWorker(lambda *_all: outcome)
     assert show_htp((model,), for_sm8650(output), Output(), told) == 4
     shown = capsys.readouterr().out
-    assert shown.startswith("No binary: compile was not finished within 600 s; give more time ")
+    assert shown.startswith("No binary: compile was not finished within 600 s; allow more time ")
     assert "--time-limit, or try" in shown
     assert not output.exists()
 
@@ -192,7 +192,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     """A file in the way is noticed before the work, not after."""
     output = tmp_path / "out.bin"
     output.write_bytes(b"mine")
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         show_htp(("a.onnx",), for_sm8650(output), Output())
     assert output.read_bytes() == b"mine"
 

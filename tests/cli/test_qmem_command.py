@@ -50,7 +50,7 @@ def test_the_first_line_is_the_recommendation(binary: Path) -> None:
     done = run(binary)
     assert done.return_value == 0
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("prepare and execute with memhandle: that saves 16,384 bytes")
+    assert lines[0].startswith("prepare and execute with memhandle: this saves 16,384 bytes")
     rows = [line.split()[:5] for line in lines if line.startswith(("raw ", "memhandle "))]
     assert [row[:2] for row in rows] == [
         [prepared, executed]
@@ -222,7 +222,7 @@ def test_rows_are_carried_out_only_where_the_library_is(
     monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: here)
     words, note = recommended(binary)
     assert ("--run" in words) is here
-    assert ("--run carries out the four rows" in note and "Linux x86-64" in note) is not here
+    assert ("--run executes the four rows" in note and "Linux x86-64" in note) is not here
     if not here:
         assert command_line.exit_code(command_line.run(*words)) == 0
 

@@ -188,7 +188,7 @@ COMMAND = "qnnmem prepare model.onnx --dim N=1 --quantize int8 --calibration dat
     [
         f"next: keep the binary: {COMMAND}",
         f"next: {COMMAND}",
-        f"the model computes in floating point; quantize it with {COMMAND}",
+        f"the model computes in floating point; quantize the model with {COMMAND}",
         f"it is a longer sentence that needs `{COMMAND}` to be repeated somewhere else, and more",
         f"  2. a remedy of many words that is to be tried with `{COMMAND}`",
     ],

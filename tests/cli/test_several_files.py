@@ -253,7 +253,7 @@ def test_a_folder_without_models_is_said(lists: Path) -> None:
     done = run("plan", "other")
     assert (exit_code(done), sentence(done)) == (
         2,
-        "other: this folder holds no model, only 1 other file",
+        "other: this folder contains no model, only 1 other file",
     )
 
 

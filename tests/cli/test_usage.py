@@ -32,28 +32,29 @@ VERBS = every_verb()
         ("doctor --json", "PATH is missing; `qnnmem doctor --help` has examples"),
         ("kb show", "ID is missing; `qnnmem kb show --help` has examples"),
         ("sweep x", "--vary NAME=A,B is missing; `qnnmem sweep --help` has examples"),
-        ("config --backend moon -o x", "--backend cannot be 'moon'; it is lpai"),
+        ("config --backend moon -o x", "--backend cannot be 'moon'; it must be lpai"),
         (
             "provoke --soc SM8650",
-            "KIND is missing; it is graph-limit, op-over-vtcm, pd-full, host-memory or bad-binary",
+            "KIND is missing; it must be graph-limit, op-over-vtcm, pd-full, host-memory or "
+            "bad-binary",
         ),
         (
             "provoke pd-ful --soc SM8650 -o x",
-            "KIND cannot be 'pd-ful'; it is graph-limit, op-over-vtcm, pd-full, host-memory or "
-            "bad-binary; did you mean pd-full?",
+            "KIND cannot be 'pd-ful'; it must be graph-limit, op-over-vtcm, pd-full, host-memory "
+            "or bad-binary; did you mean pd-full?",
         ),
         (
             "fit x --precision fp32",
-            "--precision cannot be 'fp32'; it is fp16, int8 or w8a16",
+            "--precision cannot be 'fp32'; it must be fp16, int8 or w8a16",
         ),
-        ("fit x --try 99", "--try cannot be '99'; it is a whole number from 0 to 20"),
-        ("fit x --try many", "--try cannot be 'many'; it is a whole number from 0 to 20"),
+        ("fit x --try 99", "--try cannot be '99'; it must be a whole number from 0 to 20"),
+        ("fit x --try many", "--try cannot be 'many'; it must be a whole number from 0 to 20"),
         ("fit x --soc", "--soc needs a value"),
         ("fit x --load=3", "--load takes no value"),
         ("footprint x y", "footprint takes only FILE; 'y' is too much"),
         ("socs a b c", "socs takes only NAME; 'b c' is too much"),
         ("lpai choices x", "choices takes no arguments; 'x' is too much"),
-        ("fit x --color blue", "--color cannot be 'blue'; it is auto, always or never"),
+        ("fit x --color blue", "--color cannot be 'blue'; it must be auto, always or never"),
         ("fit x --json --format text", "--json and --format text exclude each other"),
         ("footprint x --soc SM8650 --soc=SM8750", "--soc takes one value and was given twice"),
         ("plan x -o a -o b --output c", "--output takes one value and was given 3 times"),
@@ -103,7 +104,9 @@ def test_every_choice_is_named_when_it_is_wrong() -> None:
             if not choices or not option.opts[0].startswith("--"):
                 continue
             said = sentence(run(*words.split(), option.opts[0], "no-such-choice"))
-            assert said.startswith(f"{option.opts[-1]} cannot be 'no-such-choice'; it is "), words
+            assert said.startswith(f"{option.opts[-1]} cannot be 'no-such-choice'; it must be "), (
+                words
+            )
             assert all(str(choice) in said for choice in choices)
 
 

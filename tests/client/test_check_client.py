@@ -321,7 +321,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(
     (tmp_path / "here").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "here").chmod(0o755)
     monkeypatch.chdir(tmp_path)
-    assert "in no folder of PATH; write ./here" in sentence(check("--", "here"))
+    assert "is not in a folder of PATH; write ./here" in sentence(check("--", "here"))
     static = tmp_path / "static"
     static.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(57))
     static.chmod(0o755)

@@ -44,10 +44,10 @@ WAYS = {
     "clones": "1 call of thread",
     "vforks": "1 call of thread",
     "no-sockets": "1 call of thread",
-    "no-preload": "a process that lost LD_PRELOAD",
-    "overwrites": "overwritten or removed the count",
-    "replaces-page": "overwritten or removed the count",
-    "removes": "overwritten or removed the count",
+    "no-preload": "a process without LD_PRELOAD",
+    "overwrites": "overwrote or removed the counter",
+    "replaces-page": "overwrote or removed the counter",
+    "removes": "overwrote or removed the counter",
 }
 
 
@@ -186,14 +186,14 @@ def test_a_process_that_outlives_the_program_is_said(
     finally:
         over.touch()
     (one,) = report.not_checked
-    assert one.what == f"process {one.process} still runs and may call QNN"
+    assert one.what == f"process {one.process} is still running and may call QNN"
 
 
 def test_a_program_without_our_environment_is_none_of_ours(escapes: Path) -> None:
     """It finds no library of ours. The verdict says how many calls were checked."""
     done = check("--", escapes, "no-environment")
     assert exit_code(done) == 0
-    assert "kept every rule in 3 calls of QNN" in done.output
+    assert "breaks no rule in 3 calls of QNN" in done.output
 
 
 def test_every_form_says_what_was_not_checked(escapes: Path, tmp_path: Path) -> None:

@@ -923,9 +923,9 @@ def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.Monkey
     [
         (
             ["--host", "abd"],
-            "--host cannot be 'abd'; it is local, adb, adb:SERIAL or image:FOLDER, and there",
+            "--host cannot be 'abd'; it must be local, adb, adb:SERIAL or image:FOLDER, and there",
         ),
-        (["--host", "x\0y"], "--host cannot be 'x\\x00y'; it is local"),
+        (["--host", "x\0y"], "--host cannot be 'x\\x00y'; it must be local"),
         ([LOG, "--host", "--follow"], "--follow and --host exclude each other"),
         ([LOG, "--host", "--format", "sarif"], "--host gives text or json, not sarif"),
         (["--host", "--format", "markdown"], "--host gives text or json, not markdown"),

@@ -227,7 +227,7 @@ def test_files_that_are_there_are_not_replaced(
     """A second chain in the same folder is refused as a whole, unless it is wanted."""
     folder = tmp_path / "parts"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         write_chain(found, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert write_chain(found, folder, force=True) == chain

@@ -164,7 +164,7 @@ def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -
         def repeat(own: FixCase, step: Step = step) -> Change:
             return apply_recipe(own, (step,), tmp_path, REMEDIES)
 
-        with pytest.raises(UsageError, match="other contexts beside the model"):
+        with pytest.raises(UsageError, match="other loaded contexts"):
             repeat_for_htp(case, target(Told(6), tmp_path), repeat)
 
 
@@ -235,7 +235,7 @@ def test_a_recipe_cuts_again(here: Path) -> None:
     onnx.save(layers(5), "other.onnx")
     other = run("fix", "other.onnx", *HTP, "--apply", "cut/layers.recipe.json", "-o", "never")
     assert exit_code(other) == 2
-    assert "for a model of 6 ops" in sentence(other)
+    assert "for a model with 6 ops" in sentence(other)
     lpai = run("fix", "layers.onnx", "--apply", "cut/layers.recipe.json", "-o", "never")
     assert "the recipe is for --backend htp" in sentence(lpai)
 
@@ -320,8 +320,8 @@ def test_an_op_over_vtcm_gets_all_that_the_soc_has(here: Path) -> None:
     kept = run(*words, "--keep", "settings", "-o", "never")
     assert exit_code(kept) == 1
     less = run("fix", "layers.onnx", *HTP, "--budget", "vtcm=1M", "--keep", "settings", "-o", "x")
-    assert (exit_code(less), "takes all VTCM" in less.stdout) == (1, True)
-    assert "in the way: parts that fit lead only up to Softmax 'softmax'" in kept.stdout
+    assert (exit_code(less), "uses all VTCM" in less.stdout) == (1, True)
+    assert "in the way: parts that fit cover the model only up to Softmax 'softmax'" in kept.stdout
     assert not Path("never").exists()
 
 

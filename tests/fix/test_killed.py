@@ -52,7 +52,7 @@ def test_the_next_run_goes_on_where_one_was_killed(tmp_path: Path) -> None:
 def test_what_is_not_the_same_is_not_replaced(tmp_path: Path) -> None:
     """A model that came of other options stays, unless --force is given."""
     place = left_by_a_kill(tmp_path, b"other")
-    with fix_folder(place, NAMES), pytest.raises(OutputError, match="exists already"):
+    with fix_folder(place, NAMES), pytest.raises(OutputError, match="already exists"):
         place.write(CONTENTS)
     assert (tmp_path / NAMES[0]).read_bytes() == b"other"
     forced = FixFolder(tmp_path, "a", force=True)

@@ -246,7 +246,7 @@ def test_an_op_in_the_way_is_named(tmp_path: Path) -> None:
     assert isinstance(found, NoPartition)
     words = "".join(map(str, found.why))
     assert "Relu 'first'" in words
-    assert "scratch needs 8,064 bytes and may have 4,096" in words
+    assert "scratch needs 8,064 bytes, over the limit of 4,096" in words
 
 
 def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:

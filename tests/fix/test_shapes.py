@@ -78,9 +78,9 @@ def test_what_is_given_once_holds_for_all() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ([("a", (1,)), ("a", (2,)), ("b", (1,)), ("b", (2,)), ("b", (3,))], "as many as"),
+        ([("a", (1,)), ("a", (2,)), ("b", (1,)), ("b", (2,)), ("b", (3,))], "one for each"),
         ([("a", (1,)), ("a", (1,))], "same shape twice"),
-        ([("a", (size,)) for size in range(17)], "too many"),
+        ([("a", (size,)) for size in range(17)], "over the limit of 16 graphs"),
     ],
 )
 def test_sets_that_make_no_sense_are_refused(given: list[tuple[str, tuple[int]]], why: str) -> None:

@@ -20,9 +20,9 @@ def written(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "it names no models"),
-        ('model = "a"', "model is a list of tables"),
-        ("model = [1]", "model 1: it is not a table"),
+        ("", "no models are set"),
+        ('model = "a"', "model must be a list of tables"),
+        ("model = [1]", "model 1: the entry is not a table"),
         ("[[model]]\nbits = 8", "model 1: path is missing"),
         ('models = ["a"]\nbugdet = {}', "bugdet is not a key; did you mean budget?"),
         ('[[model]]\npath = "a"\nshape = {}', "model 1: shape is not a key; did you mean shapes?"),
@@ -31,17 +31,17 @@ def written(folder: Path, text: str) -> Path:
         ('models = ["a"]\nbudget = { scratch = true }', "budget.scratch is a size"),
         ('models = ["a"]\nbudget = { scratch = -1 }', "budget.scratch lies between"),
         ('models = ["a"]\nbudget = "4K"', "budget is a table"),
-        ("models = [1]", "models is a text or a list"),
-        ("models = []", "models is a text or a list"),
+        ("models = [1]", "models must be a text or a list"),
+        ("models = []", "models must be a text or a list"),
         ('models = ["a"]\ntolerance = "some"', "is not a tolerance"),
-        ('models = ["a"]\ntolerance = -3', "tolerance is written like"),
+        ('models = ["a"]\ntolerance = -3', "tolerance must be written like"),
         ('models = ["a"]\ndims = { N = "1" }', "dims.N is a number"),
         ('models = ["a"]\nshapes = { x = "1x?" }', "shapes.x is a shape"),
         ('models = ["a"]\nvalues = { x = { y = 1 } }', "values.x is a number"),
-        ('models = ["a"]\nio = "beside"', "io is inside or outside"),
-        ('models = ["a"]\nbits = 7', "bits is 8 or 16 or 32, not 7"),
-        ('models = ["a"]\ninplace = 1', "inplace is true or false"),
-        ('models = ["a"]\ntarget = "dsp"', "target is lpai or htp"),
+        ('models = ["a"]\nio = "beside"', "io must be inside or outside"),
+        ('models = ["a"]\nbits = 7', "bits must be 8 or 16 or 32, not 7"),
+        ('models = ["a"]\ninplace = 1', "inplace must be true or false"),
+        ('models = ["a"]\ntarget = "dsp"', "target must be lpai or htp"),
         ('models = ["a"]\ntime_limit = -1', "time_limit is a number"),
         ("models = [", "is not TOML"),
         ("a" * (2 << 20), "more than the 256.00 KiB"),
@@ -73,7 +73,7 @@ def test_the_search_ends_at_the_top_of_the_repository(tmp_path: Path) -> None:
     written(tmp_path, 'models = ["a"]')
     inner = tmp_path / "clone"
     (inner / ".git").mkdir(parents=True)
-    with pytest.raises(UsageError, match="there are no budgets here"):
+    with pytest.raises(UsageError, match="no budgets are configured"):
         find_config(inner)
 
 
@@ -94,7 +94,7 @@ def test_common_settings_hold_where_a_table_says_nothing(tmp_path: Path) -> None
         ('path = "models/*.none"', "no file matches 'models/*.none'"),
         ('path = "models/tiny.eaix"\nvtcm_mb = 4', "vtcm_mb is for HTP"),
         ('path = "models/small_htp.bin"\nbits = 8', "bits is for LPAI"),
-        ('path = "models/small_htp.bin"\ntarget = "lpai"', "it is a binary of HTP"),
+        ('path = "models/small_htp.bin"\ntarget = "lpai"', "the file is a binary for HTP"),
         ('path = "models/tiny.eaix"\nbudget = { vtcm = 1 }', "vtcm is not a pool of LPAI"),
         ('path = "models/small_htp.bin"\nbudget = { scratch = 1 }', "scratch is not a pool of HTP"),
         ('path = "models/spotter.csv"\nbudget = { constants = 1, weights = 2 }', "two budgets"),
@@ -123,7 +123,7 @@ def test_two_tables_for_one_file_need_names(
     monkeypatch.chdir(make_project(tmp_path / "project"))
     table = '[[model]]\npath = "models/tiny.eaix"\n{}\n'
     written(Path(), table.format("") + table.format("align = 256"))
-    assert "give each its own name" in command_line.sentence(command_line.run("check"))
+    assert "set a different name for each" in command_line.sentence(command_line.run("check"))
     written(Path(), table.format("") + table.format('align = 256\nname = "wide"'))
     done = command_line.run("check")
     assert command_line.exit_code(done) == 0
@@ -145,7 +145,7 @@ def test_a_thousand_models_may_have_tables(tmp_path: Path) -> None:
     tables = ["[[model]]\npath = 'a'\n"] * 1001
     config = read_config(written(tmp_path, "".join(tables[1:])))
     assert len(config.entries) == 1000
-    with pytest.raises(QnnMemError, match="model is a list of tables"):
+    with pytest.raises(QnnMemError, match="model must be a list of tables"):
         read_config(written(tmp_path, "".join(tables)))
 
 

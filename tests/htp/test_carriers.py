@@ -491,7 +491,7 @@ def test_duplicates_and_overlaps_are_refused(tmp_path: Path) -> None:
 
 def test_an_archive_without_models_is_refused(tmp_path: Path) -> None:
     """Logs are for the doctor."""
-    with pytest.raises(LoadError, match="no context binary"):
+    with pytest.raises(LoadError, match="no QNN context binary"):
         facts(archive(tmp_path / "a.zip", {"run.log": b"failed\n"}))
 
 

@@ -159,11 +159,11 @@ def test_both_plans_are_said_with_why_they_differ(tmp_path: Path) -> None:
     path = written(SPLIT, tmp_path / "split.onnx")
     done = run("plan", str(path), "--as", "qnn")
     assert exit_code(done) == 0, done.exception
-    assert "QNN does not take 1 node, left on the CPU: Erf" in done.stderr
+    assert "QNN does not support 1 node, which stay on the CPU: Erf" in done.stderr
     assert done.stdout.count("split.onnx Q") == 2
     whole = written(SPLIT.replace("Erf", "Tanh"), tmp_path / "whole.onnx")
     done = run("plan", str(whole), "--as", "qnn")
-    assert "bytes as QNN graph, 1,536 as ONNX graph" in done.stdout
+    assert "bytes for the QNN graph and 1,536 for the ONNX graph" in done.stdout
     values = json.loads(run("plan", str(whole), "--as", "qnn", "--json").stdout)
     assert values["as"] == "qnn"
 
@@ -193,4 +193,4 @@ def test_why_plans_differ_is_said_in_the_width_that_is_planned() -> None:
     plans = [plan_model(one, PoolOptions(bits=8)) for one in (short, both)]
     composed = ComposedModel((ComposedGraph("a", (), ()),), (), 1, "")
     notes = difference_notes(plans[0], plans[1], composed)
-    assert "only the QNN graph has 1 tensor of 64 bytes, made by Relu 1 (64)" in notes
+    assert "only the QNN graph has 1 tensor of 64 bytes, outputs of Relu 1 (64)" in notes

@@ -163,12 +163,15 @@ def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
         (b"", "is not a QNN context binary"),
         (b"\x08\x09ONNX", "is not a QNN context binary"),
         (bytes(100), "is not a QNN context binary"),
-        (struct.pack(">II", 2, 4) + bytes(90), "format 2.4; known here are 2.2 and 2.3"),
+        (
+            struct.pack(">II", 2, 4) + bytes(90),
+            ("format 2.4, which is not supported; supported: 2.2 and 2.3"),
+        ),
         (pack(context())[:30], "the file ends inside the header"),
         (pack(context())[:-5], "5 of "),
         (pack(context()) + b"more", "4 bytes follow the end of the blob"),
-        (pack(context(), backend=12), "backend 12 (LPAI), not of HTP"),
-        (pack(old_context())[:60], "the file ends inside"),
+        (pack(context(), backend=12), "backend 12 (LPAI), not for HTP"),
+        (pack(old_context())[:60], "the file ends "),
     ],
 )
 def test_what_is_wrong_is_said(data: bytes, words: str) -> None:
@@ -188,7 +191,7 @@ def test_versions_of_blob_and_metadata_must_agree() -> None:
     """A blob of another version than announced belongs to another file."""
     data = bytearray(pack(context()))
     data[4096] = 9
-    assert "the blob has version 9.0.6, the metadata say 4.0.6" in refusal(bytes(data))
+    assert "the blob has version 9.0.6, but the metadata states 4.0.6" in refusal(bytes(data))
 
 
 @pytest.mark.parametrize(
@@ -198,9 +201,9 @@ def test_versions_of_blob_and_metadata_must_agree() -> None:
         (context(graph(inputs=(tensor("x", 1, dimensions=(2**32 - 1,) * 3),))), "more than"),
         (context(graph(inputs=(tensor("x", 1, dimensions=(1,) * 33),))), "33 entries"),
         (context(graph(inputs=(), outputs=())), "graph 'graph' has neither inputs nor outputs"),
-        (context(graphs=()), "it holds no graphs"),
+        (context(graphs=()), "it contains no graphs"),
         (context(graph("n" * 65_537)), "65,537 entries, more than 65,536"),
-        (context(info_version=2), "version 2 and type 2; known are 1, 3"),
+        (context(info_version=2), "version 2 and type 2; supported: 1, 3"),
         (context(graph(inputs=(tensor("x", 1, quantization=ENDLESS),))), "not a finite number"),
     ],
 )

@@ -290,7 +290,7 @@ HOSTILE = {
     "a fraction": {"num_hidden_layers": 1.5},
     "a list": {"num_attention_heads": [32]},
     "contradiction": {"num_key_value_heads": 7},
-    "no multiple": {"num_attention_heads": 33, "num_key_value_heads": 33},
+    "which is not a multiple": {"num_attention_heads": 33, "num_key_value_heads": 33},
     "state space": {"mamba_d_state": 16},
     "linear attention": {"layer_types": ["linear_attention", "full_attention"]},
     "latent attention": {"kv_lora_rank": 512},
@@ -525,10 +525,10 @@ def test_exported_files_alone_are_recognized(tmp_path: Path) -> None:
         str(whole), LlmOptions(soc="SM8650", context=64, ar=(8, 1)), VerbCall(Mock())
     )
     assert found.model.preset == "qwen3-0.6b"
-    assert "taken for qwen3-0.6b" in found.notes[0]
+    assert "identified as qwen3-0.6b" in found.notes[0]
     assert [one.shard for one in found.actual] == ["embedding + layers 0-13", "layers 14-27 + head"]
     half = bundle(tmp_path, a=exported(14, **qwen, vocab=151936))
-    with pytest.raises(QnnMemError, match="no language model that is known"):
+    with pytest.raises(QnnMemError, match="no known language model"):
         plan_model(str(half), LlmOptions(soc="SM8650"), VerbCall(Mock()))
 
 

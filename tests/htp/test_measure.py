@@ -120,7 +120,7 @@ def test_every_load_has_one_time_limit(model: Path, tmp_path: Path) -> None:
     [
         (worker(crash="ended by SIGSEGV"), "ended by SIGSEGV"),
         (worker(codes=(30_001,)), "code 30001, "),
-        (worker(), "its log has no estimate"),
+        (worker(), "the log has no estimate"),
     ],
     ids=["crash", "code", "silence"],
 )

@@ -84,7 +84,7 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
     worker = told()
     sentence = why(model, worker, try_cures=True)
     assert sentence.endswith(
-        "; --partition leaves it to the CPU and compiles the rest, as a trial did"
+        "; --partition leaves it on the CPU and compiles the rest; a trial compiled"
     )
     assert [verb for verb, *_ in worker.asked[-2:]] == ["compile", "compare"]
     assert all(limit <= 60 for *_, limit in worker.asked[-2:])
@@ -95,11 +95,11 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
     [
         (
             {"partitioned": RequestOutcome("refused", sentence="an invalid model")},
-            "leaving it to the CPU fails as well: compile was refused: an invalid model",
+            "with it on the CPU the compile fails too: compile failed: an invalid model",
         ),
         (
             {"ran": RequestOutcome("refused", sentence="sizes differ", stage="run")},
-            "leaving it to the CPU fails as well: run was refused: sizes differ",
+            "with it on the CPU the compile fails too: run failed: sizes differ",
         ),
         (
             {
@@ -109,8 +109,8 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
                     log=(read_line(NOT_FUSED),),
                 )
             },
-            "leaving it to the CPU fails as well: QNN took no node of the model: QNN chose nodes "
-            "that cannot be fused together",
+            "with it on the CPU the compile fails too: QNN supports no node of the model: QNN "
+            "chose nodes that cannot be fused",
         ),
     ],
 )
@@ -133,8 +133,8 @@ def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
     empty = RequestOutcome("done", CompileReply([], None, [], 0), log=(read_line(NOT_FUSED),))
     made = compile_model(model, SM8650, CompileOptions(partition=True), worker=told(empty))
     assert isinstance(made, CompileFailure)
-    assert "nodes that cannot be fused together" in made.sentence
-    assert "set nodes that cannot be fused together" in made.line
+    assert "nodes that cannot be fused" in made.sentence
+    assert "set nodes that cannot be fused" in made.line
 
 
 def prepare(model: Path, output: Path, worker: Any) -> int:
@@ -160,7 +160,7 @@ def test_a_partition_that_does_not_run_is_not_written(
     output = tmp_path / "out.bin"
     broken = RequestOutcome("refused", sentence="sizes differ", stage="run")
     assert prepare(model, output, told(ran=broken)) == 1
-    assert "No binary: run was refused: sizes differ" in capsys.readouterr().out
+    assert "No binary: run failed: sizes differ" in capsys.readouterr().out
     assert not output.exists()
     assert not epcontext_path(output).exists()
 

@@ -36,8 +36,8 @@ def save(path: Path, nodes: list[Any], shapes: tuple[Any, Any], **weights: Any) 
 @pytest.mark.parametrize(
     ("operator", "given", "declared", "warned"),
     [
-        ("Relu", [1, 8], [1, 8, 1], "declared with 3 dimensions (1x8x1), and 'n' (Relu) gives 2"),
-        ("Flatten", [1, 8, 2], [16], "declared with 1 dimensions (16), and 'n' (Flatten) gives 2"),
+        ("Relu", [1, 8], [1, 8, 1], "declared with 3 dimensions (1x8x1), but 'n' (Relu) gives 2"),
+        ("Flatten", [1, 8, 2], [16], "declared with 1 dimensions (16), but 'n' (Flatten) gives 2"),
         ("Relu", [1, 8], [1, 8], ""),
         ("Relu", ["b", 8], ["b", 8], ""),
         ("Squeeze", [1, 8], [8], ""),  # the sizes decide, which are not looked at
@@ -70,7 +70,7 @@ def test_axes_that_a_constant_states_are_counted(
         reduces.attribute.append(helper.make_attribute("keepdims", kept))
     for declared in range(1, 6):
         path = save(tmp_path / "a.onnx", [reduces], ([1, 1, 1], [1] * declared), **weights)
-        words = f"and 'n' ({operator}) gives {rank}"
+        words = f"but 'n' ({operator}) gives {rank}"
         assert (words in "".join(preflight_warnings(path, CompileOptions()))) == (declared != rank)
 
 
@@ -91,8 +91,10 @@ def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool)
     factor = numpy.array([1, 65504, 65600, -1e6], kind)
     path = scaled(tmp_path / "a.onnx", factor, beside=beside)
     (told,) = preflight_warnings(path, CompileOptions())
-    assert told.startswith("1 constant may overflow: HTP computes in FP16, which ends at 65,504")
-    assert "'k' of Mul (2 of 4 values, up to 1e+06)" in told
+    assert told.startswith(
+        "1 constant may overflow: HTP computes in FP16, whose largest value is 65,504"
+    )
+    assert "'k' of Mul (2 of 4 values, the largest is 1e+06)" in told
     assert preflight_warnings(path, CompileOptions(precision=HtpPrecision.INT8)) == ()
 
 
@@ -207,7 +209,7 @@ def test_the_first_list_of_nodes_counts() -> None:
     [
         ("libatomic.so.1: cannot open shared object file: No such file", "apt-get install libatom"),
         ("libfoo.so.3: cannot open shared object file: No such file", "apt-file search libfoo.so"),
-        ("libc++-71bc274c.so.1.0: cannot open shared object file", "a package is damaged"),
+        ("libc++-71bc274c.so.1.0: cannot open shared object file", "the package is damaged"),
         ("libQnnHtp.so: version `GLIBC_2.99' not found", "GLIBC_2.99"),
         ("Failed to get QNN providers!", "did not start: 'Failed to get QNN providers!'"),
     ],

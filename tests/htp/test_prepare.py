@@ -208,7 +208,7 @@ def test_a_model_that_qnn_cannot_take_at_all_is_refused(worker: Worker, tmp_path
     """With nothing to compile, a partition is no binary either."""
     node = helper.make_node("ReduceSumSquare", ["x"], ["y"], "strange", axes=[1])
     path = save(tmp_path / "odd.onnx", [node], ([1, 16], [1, 1]))
-    assert "took no node" in refused(path, worker, partition=True).sentence
+    assert "supports no node" in refused(path, worker, partition=True).sentence
 
 
 @pytest.mark.parametrize("precision", [HtpPrecision.INT8, HtpPrecision.W8A16])

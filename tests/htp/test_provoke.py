@@ -138,7 +138,7 @@ def test_the_last_context_finds_no_room() -> None:
 def test_contexts_that_all_load_are_no_failure() -> None:
     """A domain that takes them all is not full."""
     found = told(FailureKind.PD_FULL, loading([0, 0, 0, 0]))
-    assert (found.record.failed, found.record.sentence) == (False, "it was loaded")
+    assert (found.record.failed, found.record.sentence) == (False, "the binary was loaded")
 
 
 def test_what_is_to_be_loaded_has_to_compile() -> None:

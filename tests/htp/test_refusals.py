@@ -122,8 +122,8 @@ def many_kinds(path: Path) -> Path:
 
 
 NO_TYPE = "QNN has no operator of this type"
-SIX = "one of its tensors has 6 dimensions, which HTP does not support there"
-TYPES = "HTP does not support it for these data types"
+SIX = "one of the tensors has 6 dimensions, which HTP does not support there"
+TYPES = "HTP does not support the operator with these data types"
 REASONS = {
     "arc": ("Acosh", NO_TYPE),
     "o2": ("Det", NO_TYPE),  # a node without a name goes by its output
@@ -135,8 +135,8 @@ REASONS = {
     "integer_power": ("Pow", TYPES),
     "shift": ("BitShift", NO_TYPE),
     "double_relu": ("Relu", TYPES),
-    "double_plus": ("Add", "its tensors are float64 and float32 for QNN, but must have one"),
-    "narrow": ("Cast", "64-bit floats cannot be inputs or outputs of a graph for QNN"),
+    "double_plus": ("Add", "the tensors are float64 and float32 in QNN but must have one"),
+    "narrow": ("Cast", "QNN does not support 64-bit floats as inputs or outputs of a graph"),
     "wrap": ("Pad", "Pad mode only support constant"),
     "running": ("CumSum", "QNN CumSum needs axis as a param"),
     "pool_twice": ("MaxPool", "QNN Pool only supports 1 output"),
@@ -177,7 +177,7 @@ def test_nodes_in_another_layout_keep_their_names(worker: Worker, tmp_path: Path
     )
     failure = refused(path, worker)
     (one,) = failure.unsupported
-    assert (one.name, one.reason) == ("dilated", "one of its parameters is 2, HTP takes 1 only")
+    assert (one.name, one.reason) == ("dilated", "one parameter is 2, but HTP supports 1 only")
     assert "partition" not in failure.sentence
 
 
@@ -199,7 +199,7 @@ def test_a_graph_that_cannot_be_composed_says_which_tensor(worker: Worker, tmp_p
     path = save(tmp_path / "border.onnx", nodes, [info("x", F, [1, 4, 4])], [info("y", D, [1])])
     failure = refused(path, worker, partition=True)
     assert failure.sentence.startswith(
-        "tensor 'grown' cannot be given to QNN: QNN has no tensors of float64"
+        "tensor 'grown' cannot be passed to QNN: QNN does not support tensors of float64"
     )
     assert failure.line == "tensor datatype 612 not supported"
     reading = reading_of(failure.evidence)
@@ -221,7 +221,7 @@ def test_a_missing_system_library_is_no_refusal(tmp_path: Path) -> None:
     )
     with (
         Worker(library=replace(library, folder=tmp_path)) as lame,
-        pytest.raises(NoCompiler, match=r"did not start: it needs lib.*, which is missing on this"),
+        pytest.raises(NoCompiler, match=r"did not start: lib.* is missing on this"),
     ):
         compile_model(path, SM8650, worker=lame)
 
@@ -232,7 +232,7 @@ def test_verbs_recommend_what_they_have(tmp_path: Path, verb: str) -> None:
     nodes = [node("Relu", ["x"], ["r"], "fine"), node("Acosh", ["r"], ["y"], "arc")]
     path = save(tmp_path / "odd.onnx", nodes, [info("x", F, [1, 8])], [info("y", F, [1, 8])])
     done = run(verb, path, "--soc", "SM8650")
-    assert "--partition -o model.bin` leaves it to the CPU" in done.output
+    assert "--partition -o model.bin` leaves it on the CPU" in done.output
     assert done.output.count("leaves it to the CPU") == 1
     assert "decisive line: REASON : Operators of type `Acosh` are not supported" in done.output
     assert "the doctor reads it as: " in done.output
@@ -262,7 +262,7 @@ def test_a_time_limit_has_its_own_exit_code(tmp_path: Path) -> None:
     for verb in ("footprint", "fit"):
         done = run(verb, path, "--soc", "SM8650", "--time-limit", "0.01")
         assert exit_code(done) == 4
-        assert "not finished within 0.01 s; give more time with --time-limit" in done.output
+        assert "not finished within 0.01 s; allow more time with --time-limit" in done.output
 
 
 def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
@@ -279,13 +279,13 @@ def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
     fit = run("fit", binary, "--soc", "SM8350", "--load")
     assert (exit_code(fit), fit.output.splitlines()[0]) == (
         1,
-        "does not fit SM8350: the binary was made for Hexagon v75 and SM8350 is v68; compile the "
+        "does not fit SM8350: the binary was made for Hexagon v75 but SM8350 is v68; compile the "
         "model for it",
     )
     for words in ((), ("--load",)):
         shown = run("footprint", binary, "--soc", "SM8350", *words).output
         assert "4,194,304 bytes more than the SoC has" in shown
-        assert "trap: the binary was made for Hexagon v75 and SM8350 is v68" in shown
+        assert "trap: the binary was made for Hexagon v75 but SM8350 is v68" in shown
     placed = run("place", binary, binary, "--verify").output
     assert "the real library agrees with the files" in placed
     assert "predicted admitted with " in placed
@@ -308,7 +308,7 @@ def test_a_partition_that_fails_is_not_recommended(tmp_path: Path, verb: str) ->
     path = branch_on_a_weight(tmp_path / "branch.onnx")
     done = run(verb, path, "--soc", "SM8650")
     assert "--partition" not in done.output
-    assert "leaving it to the CPU fails as well: compile was refused: " in done.output
+    assert "with it on the CPU the compile fails too: compile failed: " in done.output
     words = (path, "--backend", "htp", "--partition", "--soc", "SM8650", "-o", tmp_path / "m.bin")
     assert exit_code(run("prepare", *words)) == 1
 

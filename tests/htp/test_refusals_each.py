@@ -70,11 +70,11 @@ WORDS = numpy_helper.from_array(numpy.array(["a", "b"], dtype=object), "w")
 KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "float64": (
         lambda p: save(p, [node("MatMul", ["x", "w"], ["y"], "mm")], *D48, w=WIDE),
-        *("mm", "MatMul", "HTP does not support it for these data types"),
+        *("mm", "MatMul", "HTP does not support the operator with these data types"),
     ),
     "no name": (
         lambda p: save(p, [node("Sqrt", ["x"], ["y"])], *D48),
-        *("y", "Sqrt", "HTP does not support it for these data types"),
+        *("y", "Sqrt", "HTP does not support the operator with these data types"),
     ),
     "uint16": (
         lambda p: save(
@@ -83,13 +83,13 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("x", U16, [4, 8])],
             [info("y", U16, [4, 8])],
         ),
-        *("sum16", "Add", "HTP does not support it for these data types"),
+        *("sum16", "Add", "HTP does not support the operator with these data types"),
     ),
     "bfloat16": (
         lambda p: save(
             p, [node("Add", ["x", "x"], ["y"], "b")], [info("x", BF, [4])], [info("y", BF, [4])]
         ),
-        *("b", "Add", "ONNX Runtime has no data type of QNN for bfloat16"),
+        *("b", "Add", "ONNX Runtime has no QNN data type for bfloat16"),
     ),
     "float8": (
         lambda p: save(
@@ -102,7 +102,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             s=numpy.array(0.1, "f4"),
             z=FLOAT8,
         ),
-        *("q8", "QuantizeLinear", "QNN has no zero points of float8e4m3fn"),
+        *("q8", "QuantizeLinear", "QNN does not support zero points of float8e4m3fn"),
     ),
     "complex": (
         lambda p: save(
@@ -111,7 +111,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("x", C64, [4])],
             [info("y", C64, [4])],
         ),
-        *("same", "Identity", "ONNX Runtime has no tensors of complex64"),
+        *("same", "Identity", "ONNX Runtime does not support tensors of complex64"),
     ),
     "strings": (
         lambda p: save(
@@ -121,7 +121,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("y", TEXT, [3])],
             w=WORDS,
         ),
-        *("words", "Gather", "ONNX Runtime has no data type of QNN for string"),
+        *("words", "Gather", "ONNX Runtime has no QNN data type for string"),
     ),
     "a sequence as input": (
         lambda p: save(
@@ -168,7 +168,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
         *(
             "swap",
             "Transpose",
-            "one of its tensors has 7 dimensions, which HTP does not support there",
+            "one of the tensors has 7 dimensions, which HTP does not support there",
         ),
     ),
     "an own domain that is not imported": (
@@ -182,7 +182,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             *([X], [info("y", F, [4, 6])]),
             s=numpy.array([6]),
         ),
-        *("crop", "CenterCropPad", f"{NO_TYPE}, and ONNX Runtime computes it by Pad, Shape, Slice"),
+        *("crop", "CenterCropPad", f"{NO_TYPE}; ONNX Runtime computes it by Pad, Shape, Slice"),
     ),
     "a bound of a parameter": (
         lambda p: save(
@@ -191,7 +191,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             *([X, info("u", F, [1, 8])], [Y]),
             i=numpy.zeros((1, 8), "i8"),
         ),
-        *("put", "ScatterElements", "one of its parameters is 2, HTP expects < 1"),
+        *("put", "ScatterElements", "one parameter is 2, but HTP expects < 1"),
     ),
     "no reason in the log": (
         lambda p: save(
@@ -201,7 +201,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("y", F, [2, 8])],
             i=numpy.array([[1], [2]]),
         ),
-        *("pick", "GatherND", "the library's validator refuses it without a reason"),
+        *("pick", "GatherND", "the library's validator rejects the operator without a reason"),
     ),
     "a contraction of one": (
         lambda p: save(
@@ -254,7 +254,7 @@ def test_a_model_of_the_future(worker: Worker, tmp_path: Path) -> None:
     failure = compile_model(path, SM8650, worker=worker)
     assert isinstance(failure, CompileFailure)
     said = "Unsupported model IR version: 99, max supported IR version: "
-    assert failure.sentence.startswith(f"compile was refused: {said}")
+    assert failure.sentence.startswith(f"compile failed: {said}")
 
 
 def test_an_operator_set_of_the_future(worker: Worker, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_a_shape_that_the_user_can_state(worker: Worker, tmp_path: Path) -> None
     """What fixing a shape mends is said as that, with the shape, not as a refusal."""
     path = tmp_path / "model.onnx"
     save(path, [RELU, node("NonZero", ["r"], ["y"], "where")], [X], [info("y", I64, [2, "n"])])
-    with pytest.raises(LoadError, match=r"depends on the data; give its largest shape with"):
+    with pytest.raises(LoadError, match=r"depends on the data; set its largest shape with"):
         compile_model(path, SM8650, worker=worker)
 
 

@@ -62,7 +62,7 @@ def test_an_empty_variable_goes_before_the_file(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("htp_worker = 3", "a command, or a list"), ("htp_worker = ", "not TOML"), ("\xff", "TOML")],
+    [("htp_worker = 3", "a command or a list"), ("htp_worker = ", "not TOML"), ("\xff", "TOML")],
 )
 def test_a_file_that_cannot_be_read_is_named(nobody: Path, text: str, words: str) -> None:
     """One sentence with the path of the file."""
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_read_is_named(nobody: Path, text: str, words: str
 
 def test_an_open_quote_is_no_command() -> None:
     """The variable is named."""
-    with pytest.raises(UsageError, match="VARIABLE is not a command: no closing quotation"):
+    with pytest.raises(UsageError, match="VARIABLE is not a valid command: no closing quotation"):
         split_commands("ssh 'box", "VARIABLE")
 
 

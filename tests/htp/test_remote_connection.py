@@ -29,15 +29,24 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for L
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("print('Welcome'); raise SystemExit(3)", "ended with status 3; it said: Welcome"),
-        ("import sys; sys.exit('bash: qnnmem: not found')", "status 1; it said: bash: qnnmem"),
-        ("import nowhere", "it said: ModuleNotFoundError: No module named 'nowhere'"),
-        ("print('x' * 200_000)", "is not a worker; it said: xxx"),
+        ("print('Welcome'); raise SystemExit(3)", "ended with status 3; its last line: Welcome"),
+        (
+            "import sys; sys.exit('bash: qnnmem: not found')",
+            ("status 1; its last line: bash: qnnmem"),
+        ),
+        ("import nowhere", "its last line: ModuleNotFoundError: No module named 'nowhere'"),
+        (
+            "print('x' * 200_000)",
+            (
+                "is not a worker; its last line: "
+                "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+            ),
+        ),
         (
             "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)",
-            "echoes its input: it is not a worker",
+            "echoes its input, so it is not a worker",
         ),
-        ("print('\\nqnnmem-htp-worker\\n' + 'Z' * 64)", "sends an unreadable message"),
+        ("print('\\nqnnmem-htp-worker\\n' + 'Z' * 64)", "sent an unreadable message"),
         ("print('\\nqnnmem-htp-worker\\r\\n', end='')", "through a terminal"),
         ("import time; time.sleep(60)", "did not answer within 0.5 s"),
     ],
@@ -59,14 +68,14 @@ def test_another_protocol_is_refused() -> None:
     """Also between two ends that call themselves alike."""
     command = fake("read()", __version__)
     text = command[-1].replace('"hello": 2', '"hello": 1')
-    with pytest.raises(WorkerError, match=r"protocol 1, this is 2: install the same"):
+    with pytest.raises(WorkerError, match=r"protocol 1, but this side uses 2: install the same"):
         Connection((*command[:-1], text))
 
 
 @pytest.mark.parametrize("version", ["0.0.1", "9.9", "", "x" * 99])
 def test_another_version_is_refused(version: str) -> None:
     """Both versions are named."""
-    with pytest.raises(WorkerError, match=f"this is {__version__}: install the same"):
+    with pytest.raises(WorkerError, match=f"this side has {__version__}: install the same"):
         Connection(fake("read()", version))
 
 
@@ -139,10 +148,10 @@ def test_an_answer_that_is_none_loses_the_worker(then: str) -> None:
 
 def test_a_refusal_of_the_far_end_is_passed_on() -> None:
     """The worker is ready for the next request."""
-    then = "read(); send({'type': 'WorkerRefusal', 'sentence': 'its disk is full'})\n"
+    then = "read(); send({'type': 'WorkerRefusal', 'sentence': 'the disk is full'})\n"
     then += f"{_SERVE}send({_OUTCOME})"
     with ask(then) as worker:
-        with pytest.raises(WorkerError, match="refuses: its disk is full"):
+        with pytest.raises(WorkerError, match="refused: the disk is full"):
             worker.ask(VersionsRequest())
         assert worker.ask(VersionsRequest()).is_done
 

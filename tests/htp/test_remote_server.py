@@ -283,7 +283,7 @@ def test_a_full_disk_is_one_sentence(client: Client, monkeypatch: pytest.MonkeyP
         patch.setattr(shutil, "disk_usage", lambda _: usage)
         client.send(SendFile(FileName("0" * 64, 30 << 20)))
         said = client.receive().sentence
-    assert said == "its disk has 4.00 MiB left, a file of 30.00 MiB is to be sent"
+    assert said == "the disk has 4.00 MiB left, but the file needs 30.00 MiB"
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -291,7 +291,7 @@ def test_a_full_disk_is_one_sentence(client: Client, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(IncomingFile, "finish", full)
         client.give(b"abc")
-        assert client.answer == WorkerRefusal("its disk is full")
+        assert client.answer == WorkerRefusal("the disk is full")
     client.give(b"abc")
     assert client.answer == Stored()
 

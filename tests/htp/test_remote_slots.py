@@ -75,7 +75,7 @@ def test_rows_are_kept_when_no_worker_is_left(tmp_path: Path) -> None:
         return made[0]
 
     with pytest.raises(
-        WorkerError, match="is gone; 7 rows are kept, and the same command continues"
+        WorkerError, match="is gone; 7 finished rows are stored, and the same command continues"
     ):
         table(tmp_path, once)
     rest = Mortal(99)
@@ -253,7 +253,7 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             FIT, why=(f"{model} and ", Setting("precision", "int8"))
         )
         assert found.is_final
-        with pytest.raises(WorkerError, match="sends an unreadable message"):
+        with pytest.raises(WorkerError, match="sent an unreadable message"):
             there.judge(find_soc("SM8350"), CompileOptions())
         assert asked == ["SM8650", "SM8350"]
 

@@ -66,6 +66,6 @@ def test_shapes_that_take_too_long_are_a_timeout(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(MODEL), model)
     told: Any = ToldWorker(answer)
     options = CompileOptions(dims={"batch": 2}, values={"rate": 16000}, time_limit_s=0.001)
-    with pytest.raises(OutOfTime, match=r"not found within 0\.001 s; give more time") as caught:
+    with pytest.raises(OutOfTime, match=r"not found within 0\.001 s; allow more time") as caught:
         measure(model, find_soc("SM8650"), options, worker=told)
     assert caught.value.exit_code == 4

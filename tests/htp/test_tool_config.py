@@ -42,16 +42,21 @@ def test_settings_reach_the_graph_they_name(tmp_path: Path) -> None:
     assert wanted.notes == ()
     other = htp_target(config, "decoder")
     assert (other.vtcm_mb, other.opt_level) == (None, None)
-    assert "names 'decoder' but 'encoder'" in other.notes[0]
+    assert "name 'encoder' but not 'decoder'" in other.notes[0]
 
 
 @pytest.mark.parametrize(
     ("device", "soc", "vtcm", "words"),
     [
         ({"soc_id": 69, "dsp_arch": "v79"}, "SM8750", None, ""),
-        ({"soc_model": 57, "dsp_arch": "v73"}, "SM8650", None, "v73 is not that of SM8650"),
+        (
+            {"soc_model": 57, "dsp_arch": "v73"},
+            "SM8650",
+            None,
+            ("v73 is ignored: it differs from that of SM8650"),
+        ),
         ({"dsp_arch": "v73"}, "SM8550", 4, "only dsp_arch v73"),
-        ({}, "SM8350", None, "no SoC is named"),
+        ({}, "SM8350", None, "no SoC is set"),
     ],
 )
 def test_the_soc_is_the_librarys_choice(
@@ -101,29 +106,29 @@ def test_keys_for_running_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "words"),
     [
-        ({"graphs": [{"graph_names": ["g"], "dlbc": 1}]}, "graphs.dlbc 1 cannot be handed"),
+        ({"graphs": [{"graph_names": ["g"], "dlbc": 1}]}, "graphs.dlbc 1 cannot be passed"),
         ({"graphs": [{"graph_names": ["g"], "hvx_threads": 4}]}, "graphs.hvx_threads 4"),
         ({"graphs": [{"vtcm_mbs": 4}]}, "unknown key 'vtcm_mbs'; did you mean 'vtcm_mb'"),
-        ({"graphs": [{"vtcm_mb": -1}]}, "vtcm_mb is a whole number from 0 to 64, not -1"),
-        ({"graphs": [{"vtcm_mb": "4"}]}, "vtcm_mb is a whole number"),
-        ({"graphs": [{"vtcm_mb": True}]}, "vtcm_mb is a whole number"),
-        ({"graphs": [{"O": 2.5}]}, "O is a whole number from 1 to 3"),
-        ({"graphs": [{"O": 1e400}]}, "O is a whole number from 1 to 3"),
+        ({"graphs": [{"vtcm_mb": -1}]}, "vtcm_mb must be a whole number from 0 to 64, not -1"),
+        ({"graphs": [{"vtcm_mb": "4"}]}, "vtcm_mb must be a whole number"),
+        ({"graphs": [{"vtcm_mb": True}]}, "vtcm_mb must be a whole number"),
+        ({"graphs": [{"O": 2.5}]}, "O must be a whole number from 1 to 3"),
+        ({"graphs": [{"O": 1e400}]}, "O must be a whole number from 1 to 3"),
         *(
-            ({section: [{key: value}]}, f"{section}[].{key} is a whole number from")
+            ({section: [{key: value}]}, f"{section}[].{key} must be a whole number from")
             for section, key in (("graphs", "vtcm_mb"), ("graphs", "O"), ("devices", "soc_model"))
             for value in (int("9" * 400), -int("9" * 400), 1e400, -1e400, float("nan"), True, 1.5)
         ),
-        ({"devices": [{"soc_id": int("9" * 400)}]}, "devices[].soc_id is a whole number from"),
-        ({"devices": [{"dsp_arch": "v0073" + "0" * 9999}]}, "is not one of v68"),
-        ({"devices": [{"dsp_arch": int("9" * 400)}]}, "is not one of v68"),
-        ({"devices": [{"dsp_arch": [73]}]}, "is not one of v68"),
+        ({"devices": [{"soc_id": int("9" * 400)}]}, "devices[].soc_id must be a whole number from"),
+        ({"devices": [{"dsp_arch": "v0073" + "0" * 9999}]}, "is not supported; choose one of v68"),
+        ({"devices": [{"dsp_arch": int("9" * 400)}]}, "is not supported; choose one of v68"),
+        ({"devices": [{"dsp_arch": [73]}]}, "is not supported; choose one of v68"),
         ({"graphs": [{"graph_names": "g"}]}, "not a list of names"),
         ({"graphs": [7]}, "an entry that is not an object"),
         ({"graphs": 7}, "an entry that is not an object"),
-        ({"devices": [{"dsp_arch": "v99"}]}, "dsp_arch 'v99' is not one of v68"),
-        ({"devices": [{"dsp_arch": "v" + "9" * 9999}]}, "is not one of v68"),
-        ({"devices": [{"soc_model": "SM8650"}]}, "soc_model is a whole number"),
+        ({"devices": [{"dsp_arch": "v99"}]}, "dsp_arch 'v99' is not supported; choose one of v68"),
+        ({"devices": [{"dsp_arch": "v" + "9" * 9999}]}, "is not supported; choose one of v68"),
+        ({"devices": [{"soc_model": "SM8650"}]}, "soc_model must be a whole number"),
         ({"context": {"extended_udma": True}}, "context.extended_udma"),
         ({"device": []}, "unknown key 'device'; did you mean 'devices'"),
         ([], "is not a JSON object"),
@@ -139,14 +144,14 @@ def test_wrong_values_are_refused(tmp_path: Path, backend: Any, words: str) -> N
 def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
     """The backend's own file, one for LPAI, no JSON, and a path that leads nowhere."""
     pair(tmp_path, {"devices": []})
-    assert "name the tool file whose" in refusal(tmp_path / "htp.conf")
+    assert "pass the tool file whose" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
     for content, words in (
         (
             '{"backend_extensions": {"shared_library_path": "libQnnLpaiNetRunExtensions.so"}}',
             "LPAI",
         ),
-        ('{"backend_extensions": {"config_file_path": "no.conf"}}', "'no.conf' is neither beside"),
+        ('{"backend_extensions": {"config_file_path": "no.conf"}}', "'no.conf' is neither next to"),
         ('{"backend_extensions": {"config_file_path": 7}}', "not the name of a file"),
         ('{"backend_extensions": []}', "is not an object"),
         ('{"backend_extension": {}}', "did you mean 'backend_extensions'"),

@@ -591,7 +591,7 @@ class Memory:
 
     def _range(self, name: str, size: int) -> tuple[str, slice]:
         pool, start, room = self.place[name]
-        assert size <= room, f"{name} needs {size} bytes, its buffer has {room}"
+        assert size <= room, f"{name} needs {size} bytes, but its buffer has {room}"
         return pool, slice(start // self.unit, -(-(start + size) // self.unit))
 
     def write(self, name: str, size: int) -> None:

@@ -167,7 +167,7 @@ def broken_next(advice: Advice, answer: Answer) -> str:
         return "it is no header"
     written = [b for a, b in pairwise(answer.words) if a == "-o"]
     if answer.words[0] == "prepare" and not all(Path(name).is_file() for name in written):
-        return "nothing was written"
+        return "their places in scratch"
     return ""
 
 

@@ -75,5 +75,5 @@ def test_a_model_with_a_small_table_is_prepared_and_run(
     embedding(tmp_path / "m.onnx", kind)
     done = run("prepare", "m.onnx", "--quantize", "int8", "-o", "m.bin")
     assert exit_code(done) == 0, done.stderr
-    assert "output 'best', integers: 0 of 48 values differ on these samples" in done.stdout
+    assert "output 'best' (integers): 0 of 48 values differ on these samples" in done.stdout
     assert exit_code(run("net-run", "m.bin", "--random-inputs", "3")) == 0

@@ -67,9 +67,9 @@ def test_so_many_graphs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """At least one, at most so many, each with a name of its own."""
     monkeypatch.setitem(check.__globals__, "MAX_GRAPHS", 2)
     graphs = [replace(GRAPH, name=f"g{number}") for number in range(3)]
-    assert fault() == "graphs has 0 entries, not 1 to 2"
+    assert fault() == "graphs has 0 entries; allowed: 1 to 2"
     assert [fault(*graphs[:1]), fault(*graphs[:2])] == ["", ""]
-    assert fault(*graphs) == "graphs has 3 entries, not 1 to 2"
+    assert fault(*graphs) == "graphs has 3 entries; allowed: 1 to 2"
     assert fault(GRAPH, GRAPH) == "graphs names 'g' twice"
 
 
@@ -81,7 +81,7 @@ def test_so_many_tensors_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(check.__globals__, "MAX_TENSORS", 8)
     assert fault(nested, GRAPH) == ""
     monkeypatch.setitem(check.__globals__, "MAX_TENSORS", 7)
-    assert fault(nested, GRAPH) == "graphs have 8 tensors, more than 7"
+    assert fault(nested, GRAPH) == "graphs have 8 tensors, over the limit of 7"
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,26 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
     ("graph", "wanted"),
     [
         (buffers(n=placed("n", 32, upper=2)), ""),
-        (buffers(n=placed("n", 32, upper=3)), "buffers[2] ('n') lives until step 3 of 1"),
-        (buffers(n=placed("n", 64)), "buffers[2] ('n') ends at byte 96 of scratch, which has 64"),
+        (
+            buffers(n=placed("n", 32, upper=3)),
+            ("buffers[2] ('n') is in use until step 3, but the graph has 1 steps"),
+        ),
+        (
+            buffers(n=placed("n", 64)),
+            ("buffers[2] ('n') ends at byte 96 of scratch, which has only 64"),
+        ),
         (buffers(x=placed("x", 16)), "buffers[0] ('x') starts at byte 16, not a multiple of 32"),
-        (buffers(x=placed("x", 0, Pool.IO)), "buffers[0] ('x') lies in pool io, which this graph"),
+        (buffers(x=placed("x", 0, Pool.IO)), "buffers[0] ('x') is in pool io, which this graph"),
         (replace(buffers(x=placed("x", 1 << 30, Pool.IO)), io=Io.OUTSIDE), ""),
-        (replace(buffers(x=placed("x", 1 << 40, Pool.IO)), io=Io.OUTSIDE), "of io, which has 1,0"),
-        (replace(GRAPH, buffers=GRAPH.buffers[:2]), "buffers give 'n' no place"),
-        (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers give 'x' no place"),
+        (
+            replace(buffers(x=placed("x", 1 << 40, Pool.IO)), io=Io.OUTSIDE),
+            ("of io, which has only 1,099"),
+        ),
+        (replace(GRAPH, buffers=GRAPH.buffers[:2]), "buffers give no place for 'n'"),
+        (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers give no place for 'x'"),
         (
             replace(GRAPH, buffers=(*GRAPH.buffers, placed("n", 0))),
-            "buffers[3] places 'n' a second time",
+            "buffers[3] place 'n' twice",
         ),
         (
             replace(GRAPH, scratch_bytes=Bytes(128), buffers=(*GRAPH.buffers, placed("own", 96))),
@@ -152,11 +161,11 @@ def test_a_graph_without_ops_has_no_steps() -> None:
         (structs.replace(WINDOW, reset=None), ""),
         (structs.replace(WINDOW, stride=3), "moves by 3 frames, with 2 of 8 new"),
         (structs.replace(WINDOW, stride=10), "moves by 10 frames, with 2 of 8 new"),
-        (structs.replace(WINDOW, frames=16, stride=16), "holds 8 frames, not a multiple of the 16"),
+        (structs.replace(WINDOW, frames=16, stride=16), "has 8 frames, not a multiple of the 16"),
         (structs.replace(WINDOW, frames=4, stride=2), "moves by 2 frames, with 4 of 8 new"),
-        (structs.replace(WINDOW, padding=9), "starts with 9 frames and holds 8"),
-        (structs.replace(WINDOW, reset="n"), "is reset by 'n', which is not an input"),
-        (structs.replace(WINDOW, new="h"), "is carried by tensors that are not a state pair"),
+        (structs.replace(WINDOW, padding=9), "starts with 9 frames but has only 8"),
+        (structs.replace(WINDOW, reset="n"), "uses the reset 'n', which is not an input"),
+        (structs.replace(WINDOW, new="h"), "uses tensors that are not a state pair"),
     ],
 )
 def test_windows(window: FrameWindow, wanted: str) -> None:
@@ -169,9 +178,11 @@ def test_windows(window: FrameWindow, wanted: str) -> None:
 def test_names_are_unique_and_known() -> None:
     """Of windows and buffers; a state pair is an input and an output, alike."""
     assert fault(replace(GRAPH, windows=(WINDOW, WINDOW))) == "graphs[0].windows names 'win' twice"
-    assert "states[0] ('h', 'x') is not an" in fault(replace(GRAPH, states=(("h", "x"),)))
+    assert "states[0] ('h', 'x') is not a pair of an" in fault(replace(GRAPH, states=(("h", "x"),)))
     other = {"x": X, "h": H, "n": Tensor("n", DType.INT8, (4, 8))}
-    assert "of another type or shape" in fault(replace(GRAPH, model=replace(MODEL, tensors=other)))
+    assert ("which has another type or shape") in fault(
+        replace(GRAPH, model=replace(MODEL, tensors=other))
+    )
 
 
 def test_constants() -> None:
@@ -218,27 +229,27 @@ def test_a_value_at_its_bound_is_read(read: Callable[[Any], Any], value: Any, fo
 @pytest.mark.parametrize(
     ("read", "value", "wanted"),
     [
-        (fields.text, LONGEST + "x", "has 65,537 characters, more than 65,536"),
-        (fields.text, None, "is null where a text belongs"),
-        (fields.text, b"x", "where a text belongs"),
-        (fields.flag, 0, "is 0 where true or false belongs"),
-        (fields.flag, "x", "is 'x' where true or false belongs"),
+        (fields.text, LONGEST + "x", "has 65,537 characters, over the limit of 65,536"),
+        (fields.text, None, "is null instead of a text"),
+        (fields.text, b"x", "instead of a text"),
+        (fields.flag, 0, "is 0 instead of true or false"),
+        (fields.flag, "x", "is 'x' instead of true or false"),
         (fields.integer(2, 5), 1, "is 1, not between 2 and 5"),
         (fields.integer(2, 5), 6, "is 6, not between 2 and 5"),
-        (fields.integer(0, 5), True, "is true where a whole number belongs"),
-        (fields.integer(0, 5), False, "is false where a whole number belongs"),
-        (fields.integer(0, 5), 1.5, "is 1.5 where a whole number belongs"),
-        (fields.word(Word), "YES", "is 'YES', none of yes, no"),
-        (fields.word(Word), ["yes"], "none of yes, no"),
-        (fields.listing(fields.flag, 2), [True] * 3, "has 3 entries, more than 2"),
-        (fields.listing(fields.flag), (True,), "where a list belongs"),
-        (fields.listing(fields.flag), [True, 3], "[1] is 3 where true or false belongs"),
-        (fields.pair(fields.text), ["a"], "does not have two entries"),
-        (fields.pair(fields.text), ["a", "b", "c"], "has 3 entries, more than 2"),
-        (fields.Row(dict, a=fields.flag), [], "where an object belongs"),
+        (fields.integer(0, 5), True, "is true instead of a whole number"),
+        (fields.integer(0, 5), False, "is false instead of a whole number"),
+        (fields.integer(0, 5), 1.5, "is 1.5 instead of a whole number"),
+        (fields.word(Word), "YES", "is 'YES'; it must be one of yes, no"),
+        (fields.word(Word), ["yes"], "it must be one of yes, no"),
+        (fields.listing(fields.flag, 2), [True] * 3, "has 3 entries, over the limit of 2"),
+        (fields.listing(fields.flag), (True,), "instead of a list"),
+        (fields.listing(fields.flag), [True, 3], "[1] is 3 instead of true or false"),
+        (fields.pair(fields.text), ["a"], "must have two entries"),
+        (fields.pair(fields.text), ["a", "b", "c"], "has 3 entries, over the limit of 2"),
+        (fields.Row(dict, a=fields.flag), [], "instead of an object"),
         (fields.Row(dict, a=fields.flag, b=fields.flag), {"b": 1}, "lacks 'a'"),
-        (fields.Row(dict, a=fields.flag), {"a": 1, "b": 1}, "has unknown 'b'"),
-        (fields.Row(dict, a=fields.flag), {"a": 1}, "a is 1 where"),
+        (fields.Row(dict, a=fields.flag), {"a": 1, "b": 1}, "has an unknown key 'b'"),
+        (fields.Row(dict, a=fields.flag), {"a": 1}, "a is 1 instead of"),
     ],
 )
 def test_a_value_beyond_its_bound_is_refused(
@@ -285,8 +296,8 @@ def test_sections_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
             [b"p"] * count,
             b"",
         )
-    assert refused(file(0)) == "the header counts 2 sections, not 3 to 5"
-    assert refused(file(4)) == "the header counts 6 sections, not 3 to 5"
+    assert refused(file(0)) == "the header states 2 sections; allowed: 3 to 5"
+    assert refused(file(4)) == "the header states 6 sections; allowed: 3 to 5"
 
 
 def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,26 +305,41 @@ def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "MAX_META", 2)
     assert layout.take_apart(memoryview(file(1, bytes(99))))
     monkeypatch.setattr(layout, "MAX_META", 1)
-    assert refused(file()) == "the description has 2 bytes, more than 1"
+    assert refused(file()) == "the description has 2 bytes, over the limit of 1"
 
 
 @pytest.mark.parametrize(
     ("at", "form", "value", "wanted"),
     [
-        (8, "<H", 0, "has format version 0.0, and this qnnmem reads 1.0"),
-        (10, "<H", 1, "has format version 1.1, and this qnnmem reads 1.0"),
+        (8, "<H", 0, "has format version 0.0; this qnnmem reads 1.0"),
+        (10, "<H", 1, "has format version 1.1; this qnnmem reads 1.0"),
         (16, "<Q", 769, ""),
-        (16, "<Q", 770, "the file was cut off after 769 of 770 bytes"),
-        (16, "<Q", 768, "the file continues to byte 769 and should end at 768"),
-        (12, "<I", 161, "the header says it has 161 bytes with 3 sections"),
+        (16, "<Q", 770, "the file ends after 769 of 770 bytes"),
+        (16, "<Q", 768, "the file has 769 bytes but should have 768"),
+        (12, "<I", 161, "the header states its own size as 161 bytes with 3 sections"),
         (32, "<B", 1, "the header's reserved bytes are not zero"),
         (63, "<B", 1, "the header's reserved bytes are not zero"),
-        (100, "<I", 1, "section 1 of the table is not the program it should be"),
-        (128, "<I", 2, "section 2 of the table is not the constants it should be"),
-        (96 + 16, "<Q", 769 - 512, "the constants is said to start at byte 768 instead of 1,024"),
-        (96 + 16, "<Q", 769 - 511, "the program 0 is said to have 258 bytes, past the end of the"),
-        (128 + 16, "<Q", 0, "the last section ends at byte 768, the file at 769"),
-        (128 + 16, "<Q", 2, "the constants is said to have 2 bytes, past the end of the file"),
+        (100, "<I", 1, "section 1 of the table is not the expected program"),
+        (128, "<I", 2, "section 2 of the table is not the expected constants"),
+        (
+            96 + 16,
+            "<Q",
+            769 - 512,
+            ("the table states byte 768 instead of 1,024 as the start of the constants"),
+        ),
+        (
+            96 + 16,
+            "<Q",
+            769 - 511,
+            "the program 0 has 258 bytes according to the table, past the end of the",
+        ),
+        (128 + 16, "<Q", 0, "the last section ends at byte 768, but the file ends at 769"),
+        (
+            128 + 16,
+            "<Q",
+            2,
+            ("the constants has 2 bytes according to the table, past the end of the file"),
+        ),
     ],
 )
 def test_each_number_of_a_header_has_one_value(at: int, form: str, value: int, wanted: str) -> None:
@@ -343,5 +369,5 @@ def test_what_lies_between_sections_is_nothing() -> None:
         data = bytearray(file())
         data[at] = 1
         assert f"the padding before the {name}" in refused(bytes(data))
-    assert refused(file()[:64]) == "the file was cut off after 64 of 769 bytes"
-    assert refused(file()[:63]) == "the file was cut off after 63 bytes, inside of its header"
+    assert refused(file()[:64]) == "the file ends after 64 of 769 bytes"
+    assert refused(file()[:63]) == "the file ends after 63 bytes, inside its header"

@@ -181,21 +181,21 @@ def test_another_producer_is_refused() -> None:
 @pytest.mark.parametrize(
     ("at", "form", "value", "words"),
     [
-        (12, "<I", 2**32 - 1, "header says it has"),
-        (16, "<Q", 2**63, "cut off after"),
-        (16, "<Q", 64, "should end at 64"),
-        (24, "<I", 2**32 - 1, "counts 4,294,967,295 sections"),
-        (24, "<I", 2, "counts 2 sections"),
-        (24, "<I", 4, "header says it has"),
+        (12, "<I", 2**32 - 1, "header states its own size as"),
+        (16, "<Q", 2**63, "ends after"),
+        (16, "<Q", 64, "should have 64"),
+        (24, "<I", 2**32 - 1, "states 4,294,967,295 sections"),
+        (24, "<I", 2, "states 2 sections"),
+        (24, "<I", 4, "header states its own size as"),
         (40, "<I", 1, "reserved bytes"),
         (64, "<I", 9, "section 0 of the table"),
         (68, "<I", 1, "section 0 of the table"),
-        (72, "<Q", 0, "description is said to start at byte 0"),
-        (72, "<Q", 512, "description is said to start at byte 512"),
+        (72, "<Q", 0, "byte 0 instead of 256 as the start of the description"),
+        (72, "<Q", 512, "byte 512 instead of 256 as the start of the description"),
         (80, "<Q", 2**64 - 1, "past the end"),
-        (80, "<Q", 1, "program 0 is said to start"),
+        (80, "<Q", 1, "as the start of the program 0"),
         (92, "<I", 1, "section 0 of the table"),
-        (96 + 8, "<Q", 256, "program 0 is said to start at byte 256"),
+        (96 + 8, "<Q", 256, "byte 256 instead of 2,304 as the start of the program 0"),
         (128 + 16, "<Q", 31, "last section ends at"),
     ],
 )
@@ -221,8 +221,8 @@ def test_padding_is_zero() -> None:
         (bytes(40) + b"v2.36.0.250627" + bytes(99), "of Qualcomm's SDK"),
         (b"\x7fELF" + bytes(99), "a shared library"),
         (b' {"graphs": []}', "JSON"),
-        (SOUND.replace(b"\r\n", b"\n"), "transfer as text"),
-        (b"anything else" + bytes(99), "the file is not a context binary of qnnmem;"),
+        (SOUND.replace(b"\r\n", b"\n"), "a text-mode transfer"),
+        (b"anything else" + bytes(99), "the file is not a qnnmem context binary;"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -237,7 +237,7 @@ def test_a_wrong_file_is_told_apart(data: bytes, words: str) -> None:
     ("meta", "words"),
     [
         (b"", "not JSON at character 0"),
-        (b"[]", "where an object belongs"),
+        (b"[]", "instead of an object"),
         (b"\xff", "not UTF-8 at byte 0"),
         ('{"a":1}'.encode("utf-16"), "not UTF-8"),
         (b"[" * 100_000, "nested too deeply"),
@@ -246,7 +246,7 @@ def test_a_wrong_file_is_told_apart(data: bytes, words: str) -> None:
         (b'{"producer":NaN}', "NaN"),
         (b'{"producer":' + b"9" * 10_000 + b"}", "too long"),
         (b"[" + b"[]," * 1_000_000 + b"0]", "more than 2,000,000 values"),
-        (b" " * (64 << 20) + b"{}", "more than 67,108,864"),
+        (b" " * (64 << 20) + b"{}", "over the limit of 67,108,864"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -289,28 +289,31 @@ def nest_bodies(document: Any) -> None:
     [
         (put(lambda d: d, "hw_version", "6"), "hw_version is '6'"),
         (put(lambda d: d, "graphs", []), "graphs has 0 entries for 1 programs"),
-        (put(lambda d: d, "extra", 1), "has unknown 'extra'"),
+        (put(lambda d: d, "extra", 1), "has an unknown key 'extra'"),
         (lambda d: d.pop("graphs"), "lacks 'graphs'"),
-        (put(graph, "name", 3), "graphs[0].name is 3 where a text belongs"),
+        (put(graph, "name", 3), "graphs[0].name is 3 instead of a text"),
         (put(graph, "name", "n" * 70_000), "has 70,000 characters"),
         (put(graph, "align", 0), "graphs[0].align is 0"),
         (put(graph, "align", True), "graphs[0].align is true"),
-        (put(graph, "in_order", 1), "in_order is 1 where true or false belongs"),
-        (put(graph, "io", "beside"), "none of inside, outside"),
+        (put(graph, "in_order", 1), "in_order is 1 instead of true or false"),
+        (put(graph, "io", "beside"), "it must be one of inside, outside"),
         (put(graph, "scratch_bytes", -1), "scratch_bytes is -1"),
         (put(graph, "scratch_bytes", 10**30), "scratch_bytes is 2^64 or more"),
-        (put(graph, "scratch_bytes", 64.0), "scratch_bytes is 64.0 where a whole number"),
-        (put(graph, "scratch_bytes", 64), "of scratch, which has 64"),
-        (put(graph, "persistent_bytes", 0), "of persistent, which has 0"),
-        (put(graph, "buffers", []), "buffers give 'x' no place"),
+        (put(graph, "scratch_bytes", 64.0), "scratch_bytes is 64.0 instead of a whole number"),
+        (put(graph, "scratch_bytes", 64), "of scratch, which has only 64"),
+        (put(graph, "persistent_bytes", 0), "of persistent, which has only 0"),
+        (put(graph, "buffers", []), "buffers give no place for 'x'"),
         (put(lambda d: buffer(d, "x"), "pool", "io"), "pool io, which this graph does not plan"),
         (put(lambda d: buffer(d, "x"), "pool", "constants"), "does not plan"),
         (put(lambda d: buffer(d, "x"), "size", 31), "31 bytes for the 32 bytes of 'x'"),
         (put(lambda d: buffer(d, "x"), "offset", 1), "('x') starts at byte 1"),
-        (put(lambda d: buffer(d, "x"), "aliases", ["v"]), "places 'v' a second time"),
-        (put(lambda d: buffer(d, "x"), "live", [3, 3]), "ends at step 3 and begins at 3"),
-        (put(lambda d: buffer(d, "x"), "live", [3]), "does not have two entries"),
-        (put(lambda d: buffer(d, "x"), "live", [0, 99]), "lives until step 99 of 3"),
+        (put(lambda d: buffer(d, "x"), "aliases", ["v"]), "place 'v' twice"),
+        (put(lambda d: buffer(d, "x"), "live", [3, 3]), "ends at step 3 but begins at 3"),
+        (put(lambda d: buffer(d, "x"), "live", [3]), "must have two entries"),
+        (
+            put(lambda d: buffer(d, "x"), "live", [0, 99]),
+            ("is in use until step 99, but the graph has 3 steps"),
+        ),
         (put(lambda d: tensor(d, "x"), "dtype", "int7"), "dtype is 'int7'"),
         (put(lambda d: tensor(d, "x"), "shape", [-1]), "shape[0] is -1"),
         (put(lambda d: tensor(d, "x"), "shape", [2**20, 2**21]), "more than 1,099,511,627,776"),
@@ -321,7 +324,7 @@ def nest_bodies(document: Any) -> None:
         (put(lambda d: tensor(d, "x"), "name", "y"), "tensors name the same tensor twice"),
         (put(model, "inputs", ["x", "h", "x"]), "model.inputs names 'x' twice"),
         (put(model, "outputs", ["y", "zz"]), "model.outputs names 'zz'"),
-        (put(model, "states", ["w"]), "give 'w' no place"),
+        (put(model, "states", ["w"]), "give no place for 'w'"),
         (put(op, "inputs", ["zz"]), "ops[0].inputs names 'zz', which is not a tensor"),
         (put(op, "outputs", ["zz"]), "ops[0].outputs names 'zz'"),
         (lambda d: op(d)["outputs"].append(op(d)["outputs"][0]), "model.ops names"),
@@ -332,14 +335,14 @@ def nest_bodies(document: Any) -> None:
         (put(body, "outputs", ["zz"]), "ops[1].bodies[0].outputs names 'zz'"),
         (nest_bodies, "nested in more than 16 ops"),
         (put(graph, "states", [["x", "y"], ["x", "n"]]), "states names 'x' twice"),
-        (put(graph, "states", [["y", "x"]]), "is not an input and an output"),
+        (put(graph, "states", [["y", "x"]]), "is not a pair of an input and an output"),
         (put(lambda d: tensor(d, "n"), "dtype", "uint8"), "another type or shape"),
-        (put(rows("windows"), "frames", 3), "not a multiple of the 3 that arrive"),
+        (put(rows("windows"), "frames", 3), "not a multiple of the 3 that each execution adds"),
         (put(rows("windows"), "frames", 0), "frames is 0"),
         (put(rows("windows"), "stride", 9), "moves by 9 frames"),
         (put(rows("windows"), "stride", 1), "moves by 1 frames"),
         (put(rows("windows"), "padding", 9), "starts with 9 frames"),
-        (put(rows("windows"), "reset", "y"), "reset by 'y', which is not an input"),
+        (put(rows("windows"), "reset", "y"), "reset 'y', which is not an input"),
         (put(rows("windows"), "old", "x"), "not a state pair"),
         (put(rows("quants"), "name", "zz"), "quants names 'zz'"),
         (put(rows("quants"), "scale", 0.0), "scale is 0.0, not a positive number"),
@@ -347,7 +350,7 @@ def nest_bodies(document: Any) -> None:
         (put(rows("quants"), "zero_point", 2**31), "zero_point is 2147483648"),
         (put(rows("constants"), "offset", 256), "ends at byte 288 of 32"),
         (put(rows("constants"), "offset", 128), "starts at byte 128"),
-        (put(rows("constants"), "size", 31), "has 31 bytes where type and shape need 32"),
+        (put(rows("constants"), "size", 31), "has 31 bytes, but its type and shape need 32"),
         (put(rows("constants"), "element", 8), "element is 8, not an ONNX element type"),
         (put(rows("constants"), "shape", [33]), "need 33"),
         (lambda d: graph(d)["constants"].append(rows("constants")(d)), "names 'w' twice"),
@@ -380,7 +383,7 @@ def test_too_many_tensors_are_refused() -> None:
         body(document)["tensors"] += many
 
     error = refusal(with_change(fill))
-    assert "graphs have 100,007 tensors, more than 100,000" in str(error)
+    assert "graphs have 100,007 tensors, over the limit of 100,000" in str(error)
 
 
 def test_an_infinite_scale_is_refused() -> None:
@@ -437,7 +440,9 @@ def test_the_device_must_not_be_older(
     if code is None:
         check_device(found, device, strict=strict)
         return
-    with pytest.raises(QnnError, match=f"made for LPAI {made} and the device is {device}") as error:
+    with pytest.raises(
+        QnnError, match=(f"made for LPAI {made}, but the device is {device}")
+    ) as error:
         check_device(found, device, strict=strict)
     assert (error.value.code, error.value.finding.rule) == (code, "R19")
 

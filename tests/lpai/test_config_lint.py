@@ -221,7 +221,7 @@ def test_an_unknown_key_like_no_other_gets_the_list(tmp_path: Path) -> None:
         ({"lpai_graph": {"fps": 1}}, "fps belongs in lpai_graph.execute;"),
         ({"lpai_graph": {"execute": {"exclude_io": True}}}, "belongs in lpai_graph.prepare;"),
         ({"fps": 1}, "fps belongs in lpai_graph.execute;"),
-        ({"lpai_graph": {"lpai_profile": {}}}, "belongs in the outermost object;"),
+        ({"lpai_graph": {"lpai_profile": {}}}, "belongs in the top-level object;"),
         (
             {"lpai_backend": {"is_persistent_binary": True}},
             "belongs in context_configs of the tool file;",

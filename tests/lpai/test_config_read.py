@@ -189,10 +189,10 @@ def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("tool", "reason"),
     [
-        ({"lpai_backend": {}}, "is an LPAI file; name the tool file"),
-        ({"graphs": []}, "those of the HTP backend"),
+        ({"lpai_backend": {}}, "is an LPAI file; pass the tool file"),
+        ({"graphs": []}, "of the HTP backend"),
         ({"x": 1}, "none of the known sections"),
-        ({"backend_extensions": {"config_file_path": "gone"}}, "'gone' is neither beside it"),
+        ({"backend_extensions": {"config_file_path": "gone"}}, "'gone' is neither next to it"),
         ({"backend_extensions": {"shared_library_path": "libQnnHtp.so"}}, "for the HTP"),
         ({"context_configs": {"enable_graphs": [1]}}, "entry 0 is 1, not a text"),
         ({"graph_configs": [{}]}, "an entry without graph_name"),

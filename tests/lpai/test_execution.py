@@ -441,7 +441,7 @@ def test_several_graphs_in_one_binary(bench: Any, tmp_path: Path) -> None:
         files[f"g{at}"] = tmp_path / f"g{at}.onnx"
         files[f"g{at}"].write_bytes(protos[f"g{at}"].SerializeToString())
     prepared = lpai.prepare(files, lpai.PrepareOptions(allow_float=True))
-    with pytest.raises(UsageError, match="several graphs, choose one of 'g0', 'g1', 'g2'"):
+    with pytest.raises(UsageError, match="several graphs; choose one of 'g0', 'g1', 'g2'"):
         bench.open(prepared.context, tmp_path)
     for name, proto in protos.items():
         with bench.open(prepared.context, tmp_path, graph=name) as session:

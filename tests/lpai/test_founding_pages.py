@@ -62,7 +62,7 @@ def test_the_command_of_the_tcm_page_works_as_printed(
     )
     done = run("net-run", *words.split(), "--log_level", "debug")
     assert exit_code(done) == 0
-    assert "model/eaiParams_direct.conf is read in its place" in done.stderr
+    assert "model/eaiParams_direct.conf is read instead" in done.stderr
     lines = re.findall(r"\[INFO\] (.*tcm pool.*|TCM pool.*)", done.stdout)
     assert lines == [
         "TCM pool current size: 0 max_size: 2035712",

@@ -80,7 +80,7 @@ def test_a_buffer_is_freed_once() -> None:
     """The second free is refused by name."""
     buffer = Heap(MemType.DDR).allocate(64, name="scratch")
     buffer.free()
-    with pytest.raises(UsageError, match="'scratch' was freed already"):
+    with pytest.raises(UsageError, match="'scratch' was already freed"):
         buffer.free()
 
 

@@ -121,34 +121,34 @@ def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("", "is empty"),
-        (" \n ", "nothing but white space"),
-        ("[1]", "a list is not"),
-        ('"a"', "a text is not"),
+        (" \n ", "contains only white space"),
+        ("[1]", "not a list"),
+        ('"a"', "not a text"),
         ("12", "one JSON object"),
-        ('{"a": 1', "ends inside the part that began on line 1"),
-        ('{"a"', "ends inside the part that began on line 1"),
-        ('{\n"a": [1, 2', "ends inside the part that began on line 2"),
-        ('{"a":', "ends where a value should stand"),
-        ('{"a": 1} x', "text after the end"),
-        ('{"a": 1}}', "text after the end"),
+        ('{"a": 1', "ends inside the object or list that began on line 1"),
+        ('{"a"', "ends inside the object or list that began on line 1"),
+        ('{\n"a": [1, 2', "ends inside the object or list that began on line 2"),
+        ('{"a":', "ends where a value is expected"),
+        ('{"a": 1} x', "text follows the end"),
+        ('{"a": 1}}', "text follows the end"),
         ('{"a": 1 "b": 2}', "a comma or } is missing"),
         ('{"a" 1}', "a colon is missing after 'a'"),
         ("{'a': 1}", "single quotes"),
-        ("{a: 1}", "'a' stands without double quotes"),
-        ('{"a": tcm}', "'tcm' stands without double quotes"),
+        ("{a: 1}", "'a' needs double quotes"),
+        ('{"a": tcm}', "'tcm' needs double quotes"),
         ('{"a": True}', "True is written true"),
         ('{"a": None}', "None is written null"),
         ('{"a": NaN}', "is not a JSON number"),
         ('{"a": -Infinity}', "is not a JSON number"),
-        ('{"a": 0x10}', "not a number as JSON writes it"),
-        ('{"a": 01}', "not a number as JSON writes it"),
-        ('{"a": +1}', "not a number as JSON writes it"),
-        ('{"a": 1' + "0" * 5000 + "}", "a number of 5001 characters"),
+        ('{"a": 0x10}', "not a valid JSON number"),
+        ('{"a": 01}', "not a valid JSON number"),
+        ('{"a": +1}', "not a valid JSON number"),
+        ('{"a": 1' + "0" * 5000 + "}", "a number with 5001 characters"),
         ('{"a": "x\ny"}', "not closed on its line"),
-        ('{"a": "\\q"}', "bad escape"),
+        ('{"a": "\\q"}', "invalid escape"),
         ('{"a": /* 1}', "never closed"),
-        ('{"a": 1,, "b": 2}', "',' where a key"),
-        ('{"a": ]}', "']' where a value"),
+        ('{"a": 1,, "b": 2}', "',' is here where a key"),
+        ('{"a": ]}', "']' is here where a value"),
     ],
 )
 def test_what_is_no_json_object_is_refused(text: str, reason: str, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_as_many_levels_as_allowed_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [nested(MAX_DEPTH + 1), nested(100_000), '{"a":' * 100_000])
 def test_deeper_nesting_is_refused(text: str, tmp_path: Path) -> None:
     """One level more, or thousands, end in a sentence."""
-    with pytest.raises(LoadError, match="nested deeper than 64 levels"):
+    with pytest.raises(LoadError, match="the nesting is deeper than 64 levels"):
         read(tmp_path, text)
 
 

@@ -71,7 +71,7 @@ def test_a_later_line_with_another_order_is_warned_of_once(tmp_path: Path) -> No
     found, warnings = files_and_warnings("a:=1 b:=2\nb:=3 a:=4\nb:=5 a:=6", tmp_path, "a", "b")
     assert found[1] == {"a": "3", "b": "4"}
     assert len(warnings) == 1
-    assert "line 2 gives a file for 'b', but it is read as 'a'" in warnings[0]
+    assert "line 2 names 'b', but the file is used for 'a'" in warnings[0]
 
 
 def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
@@ -84,11 +84,14 @@ def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("1\n", r"line 1 .* names 1 files for 2 inputs"),
-        ("1 2\n1 2 3\n", r"line 2 .* names 3 files for 2 inputs"),
+        ("1\n", r"line 1 \(headers and empty lines not counted\) has 1 files for 2 inputs"),
+        (
+            "1 2\n1 2 3\n",
+            r"line 2 \(headers and empty lines not counted\) has 3 files for 2 inputs",
+        ),
         ("1  2\n", r"line 1 .* has an entry without a file"),
         ("a:= b:=1\n", r"entry without a file"),
-        ("a:=1 c:=2\n", r"names 'c', which is not an input; inputs are 'a', 'b'"),
+        ("a:=1 c:=2\n", r"names 'c', which is not an input; the inputs are 'a', 'b'"),
         ("a:=1 a:=2\n", r"names input 'a' twice"),
         ("a:=1\n", r"has no file for input 'b'"),
     ],
@@ -104,7 +107,7 @@ def test_a_large_list_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     with path.open("wb") as file:
         file.truncate(net_run_files.MAX_LIST_BYTES + 1)
-    with pytest.raises(LoadError, match=r"16,777,217 bytes are more than the 16\.00 MiB"):
+    with pytest.raises(LoadError, match=r"16,777,217 bytes are over the limit of 16\.00 MiB"):
         InputList.read(path)
 
 
@@ -113,7 +116,7 @@ def test_a_list_of_too_many_lines_is_refused(
 ) -> None:
     """The number of lines is bounded too."""
     monkeypatch.setattr(net_run_files, "MAX_LINES", 3)
-    with pytest.raises(LoadError, match="has 4 lines; 3 is the limit"):
+    with pytest.raises(LoadError, match="has 4 lines, over the limit of 3"):
         files("1\n2\n3\n4\n", tmp_path, "x")
 
 
@@ -131,7 +134,7 @@ def _nothing(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(_folder, "is a folder"), (_pipe, "is not an ordinary file"), (_nothing, "no such file")],
+    [(_folder, "is a folder"), (_pipe, "is not a regular file"), (_nothing, "no such file")],
 )
 def test_what_is_no_file_is_refused(
     make: Callable[[Path], None], reason: str, tmp_path: Path

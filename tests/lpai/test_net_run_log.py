@@ -51,7 +51,7 @@ def test_a_failure_is_logged_in_the_words_of_the_tool() -> None:
     """The code of the call goes into the text, and the failure goes on."""
     made, out, _ = console("error")
     with pytest.raises(QnnError), made.failing_with(f"failed with error = {CODE}", "Bad"):
-        raise qnn_error(6022, finding("R2", "nothing was handed over"))
+        raise qnn_error(6022, finding("R2", "nothing was passed to QNN"))
     assert [line.split("] ")[1] for line in out] == ["failed with error = 6022", "Bad"]
 
 

@@ -153,11 +153,11 @@ def test_a_pointer_into_a_guard_zone_is_no_memory(offset: int) -> None:
 @pytest.mark.parametrize(
     ("cut", "sentence"),
     [
-        (lambda b: b.view[:-1], "says 512 bytes, the buffer has 511"),
+        (lambda b: b.view[:-1], "states 512 bytes, but the buffer has 511"),
         (lambda b: b.array[::-1], "cannot be used as memory"),
         (lambda b: b.array[::2], "cannot be used as memory"),
         (lambda b: b.view.toreadonly(), "is read-only memory"),
-        (lambda b: b.address + 64, "says 512 bytes, the buffer has 448"),
+        (lambda b: b.address + 64, "states 512 bytes, but the buffer has 448"),
         (lambda b: 0, "address 0x0 cannot be used"),
     ],
 )
@@ -189,9 +189,9 @@ def test_a_heap_frees_by_pointer(pointer: Pointer) -> None:
     given = pointer(block)
     heap.free(given)
     assert block.freed
-    with pytest.raises(UsageError, match="was freed already"):
+    with pytest.raises(UsageError, match="was already freed"):
         heap.free(given)
-    with pytest.raises(UsageError, match="was freed already"):
+    with pytest.raises(UsageError, match="was already freed"):
         block.free()
 
 
@@ -202,7 +202,7 @@ def test_only_the_start_of_a_block_of_the_heap_can_be_freed() -> None:
     with pytest.raises(UsageError, match="64 bytes into the block of 256 bytes"):
         heap.free(block.view[64:])
     for other in (bytearray(4), lpai.Heap(MemType.DDR).allocate(64), 5):
-        with pytest.raises(UsageError, match="is not of this heap"):
+        with pytest.raises(UsageError, match="is not from this heap"):
             heap.free(other)
     with pytest.raises(UsageError, match="str cannot be freed"):
         heap.free("block")
@@ -373,7 +373,7 @@ def test_asking_after_the_allocation_is_too_late(option: GraphOption) -> None:
     ask(client)
     client.give(option, block)
     assert client.rules == ["R1"]
-    assert "before the alignment was asked for" in client.backend.findings[0].sentence
+    assert "before the alignment was queried" in client.backend.findings[0].sentence
 
 
 def test_io_is_asked_for_as_well() -> None:

@@ -174,7 +174,7 @@ def test_state_that_is_an_output_itself_is_refused(bench: Any, tmp_path: Path) -
     """After an execution its memory holds the new state: the old one cannot be handed out."""
     nodes = [bench.node("Add", ["h", "x"], ["n"])]
     proto = bench.model(nodes, {"x": [4], "h": [4]}, ["n", "h"])
-    with pytest.raises(UsageError, match="state 'h' is an output as well"):
+    with pytest.raises(UsageError, match="state 'h' is also an output"):
         bench.prepare(proto, tmp_path, states=(("h", "n"),))
 
 
@@ -231,7 +231,7 @@ def test_a_quantized_model_that_cannot_be_read_is_told_by_the_name_given(
     path = tmp_path / "mine.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
     monkeypatch.setattr(preparation, "_quantize", write_nonsense)
-    with pytest.raises(LoadError, match="cannot be prepared once it is quantized") as e:
+    with pytest.raises(LoadError, match="cannot be prepared after quantization") as e:
         preparation.prepare({"g": path}, lpai.PrepareOptions(quantize=8))
     assert str(e.value).startswith(str(path))
     assert str(e.value).count(".onnx") == 1

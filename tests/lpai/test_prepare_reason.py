@@ -63,8 +63,8 @@ def test_a_crash_of_the_quantized_model_names_the_operator(
         lpai.prepare(
             path, lpai.PrepareOptions(quantize=8, allow_float=allow_float, time_limit_s=60)
         )
-    assert str(refused.value) == f"{path}: " + (
-        "cannot be prepared once it is quantized: a trial run crashed"
+    assert str(refused.value) == f"{path} " + (
+        "cannot be prepared after quantization: a trial run crashed"
         if allow_float
         else (
             "cannot be prepared for LPAI; Loop 'steps' cannot be resolved, so its body stays "

@@ -160,7 +160,7 @@ def test_a_captured_tensor_missing_from_an_op_is_refused(bench: Any) -> None:
     """An op whose nodes read more than it lists would be planned wrongly: no run."""
     proto, model = branches(bench)
     ops = tuple(replace(op, inputs=("flag",)) if op.type == "If" else op for op in model.ops)
-    with pytest.raises(ProgramError, match="op 'n3' and its nodes disagree on 'a'"):
+    with pytest.raises(ProgramError, match="op 'n3' and its nodes disagree about 'a'"):
         bench.compile(proto, replace(model, ops=ops)).check()
 
 
@@ -315,7 +315,7 @@ def test_an_op_without_nodes_is_refused(bench: Any) -> None:
     proto = diamond(bench)
     model = bench.ir(proto)
     ops = tuple(replace(op, sources=()) for op in model.ops)
-    with pytest.raises(UsageError, match="does not say which nodes"):
+    with pytest.raises(UsageError, match="does not list the nodes"):
         arrange(proto, replace(model, ops=ops), None)
 
 
@@ -412,7 +412,7 @@ def test_other_shapes_than_planned_are_refused(bench: Any) -> None:
     parts = small(bench)
     wrong = tensors(parts.graph, b={"shape": (1, 7, 14)})
     sentence = refusal(bench, Parts(wrong.graph, parts.constants))
-    assert sentence == "'b' has shape [1, 8, 14], planned was [1, 7, 14]"
+    assert sentence == "'b' has shape [1, 8, 14] instead of the planned [1, 7, 14]"
 
 
 def test_other_types_than_planned_are_refused(bench: Any) -> None:
@@ -439,7 +439,7 @@ def test_a_program_reads_no_other_file(bench: Any, where: str, holder: str) -> N
             graph.node.append(helper.make_node("Constant", [], ["k"], value=outside))
 
     sentence = refusal(bench, changed(small(bench), change))
-    assert sentence == "constant 'out' lies in another file"
+    assert sentence == "constant 'out' is stored in another file"
 
 
 def test_a_hanging_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,9 +498,9 @@ def test_bytes_that_are_no_program_are_refused(bench: Any, damage: bytes | None)
     ("change", "words"),
     [
         (lambda g: {"model": with_sources(g.model, (99,))}, "nodes that the program does not have"),
-        (lambda g: {"constants": ()}, "disagree on 'w'"),
+        (lambda g: {"constants": ()}, "disagree about 'w'"),
         (lambda g: {"constants": one(g, element=6)}, "cannot be opened"),
-        (lambda g: {"constants": one(g, element=22, shape=(8, 4, 24))}, "not its own"),
+        (lambda g: {"constants": one(g, element=22, shape=(8, 4, 24))}, "wrong size"),
     ],
 )
 def test_references_that_do_not_fit_are_refused(bench: Any, change: Any, words: str) -> None:
@@ -529,7 +529,7 @@ def test_a_hidden_read_is_refused(bench: Any) -> None:
         graph.node[1].input.extend(["a", "x"])
 
     sentence = refusal(bench, changed(small(bench), change))
-    assert sentence == "op 'n1' and its nodes disagree on 'x'"
+    assert sentence == "op 'n1' and its nodes disagree about 'x'"
 
 
 def test_a_program_that_fails_on_any_input_fails_with_a_code(bench: Any) -> None:
@@ -552,7 +552,7 @@ def test_a_window_that_nothing_fills_is_refused(bench: Any) -> None:
     window = FrameWindow("w", "x", "h", 1, 4, 1, blocking=True, padding=0, reset=None)
     states = (("x", "h"),)
     broken = Parts(replace(parts.graph, states=states, windows=(window,)), parts.constants)
-    assert "window 'w' has no op that fills or empties it" in refusal(bench, broken)
+    assert "no op fills or empties window 'w'" in refusal(bench, broken)
 
 
 def test_state_and_outputs_without_bytes_need_no_place(bench: Any) -> None:

@@ -179,21 +179,20 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
     [
         (
             lambda m: m.graph.initializer.append(outside()),
-            "constant 'out' lies in another file",
+            "constant 'out' is stored in another file",
         ),
         (
             lambda m: m.graph.node.add(op_type="Own", domain="mine"),
-            "the program uses operator 'Own' of domain 'mine', which is not among those that a "
-            "binary may hold",
+            "the program uses operator 'Own' of domain 'mine', which is not allowed in a binary",
         ),
         (
             lambda m: m.graph.node.add(op_type="Own"),
-            "the program uses operator 'Own', which is not among those that a binary may hold",
+            "the program uses operator 'Own', which is not allowed in a binary",
         ),
         (
             retrain,
-            "the program holds training_info of ModelProto, which may name another file or change "
-            "what runs; no binary may hold that",
+            "the program contains training_info of ModelProto, which may refer to another file or "
+            "change what runs; this is not allowed in a binary",
         ),
     ],
 )
@@ -213,5 +212,5 @@ def test_a_name_that_cannot_be_decoded_is_refused(monkeypatch: pytest.MonkeyPatc
         b"\xff".decode()
 
     monkeypatch.setitem(check_contents.__globals__, "_check", undecodable)
-    with pytest.raises(ProgramError, match="the program holds names that are not text"):
+    with pytest.raises(ProgramError, match="the program contains names that are not text"):
         check_contents(program())

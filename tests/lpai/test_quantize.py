@@ -173,7 +173,13 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
     assert float_io(model) == ("x", "y")
     assert classify(model).is_quantized
     assert encodings(onnx.load(out)) == {}
-    with pytest.raises(LoadError, match=r"quantized in part already.*or do not quantize"):
+    with pytest.raises(
+        LoadError,
+        match=(
+            r"already partly quantized, by QuantizeLinear 'x_QuantizeLinear'; quantize the float "
+            r"model that it was made from, or do not quantize"
+        ),
+    ):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)
 
 
@@ -295,7 +301,7 @@ def test_what_stays_float_is_said(tmp_path: Path) -> None:
     }"""
     out = tmp_path / "out.onnx"
     result = quantize_model(save(tmp_path, text), out, bits=8)
-    assert "branches and loops that stay floating point inside: 1" in result.notes
+    assert "branches and loops whose bodies stay floating point: 1" in result.notes
     assert "'y' stays floating point" in result.notes
     assert {op.type for op in classify(load(out)).float_ops} >= {"If", "Exp", "Neg"}
 
@@ -359,7 +365,7 @@ def test_random_ranges_are_called_random(chain16: Made) -> None:
 
 def test_progress_is_told(chain16: Made) -> None:
     """The caller hears about every sample."""
-    assert chain16.said[:8] == [f"calibrating {number} of 8" for number in range(1, 9)]
+    assert chain16.said[:8] == [f"calibrating sample {number} of 8" for number in range(1, 9)]
     assert chain16.said[-1] == "comparing with the float model"
 
 
@@ -393,9 +399,9 @@ def test_the_file_gives_way_to_the_result_only_when_it_is_whole(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"bits": 4}, "4 bits are not possible"),
-        ({"bits": 8, "weight_bits": 32}, "32 bits are not possible"),
-        ({"bits": 8, "states": [("x", "h")]}, "state 'x'='h' is not an input and an output"),
+        ({"bits": 4}, "4 bits are not supported"),
+        ({"bits": 8, "weight_bits": 32}, "32 bits are not supported"),
+        ({"bits": 8, "states": [("x", "h")]}, "state 'x'='h' must be an input and an output"),
     ],
 )
 def test_impossible_wishes_are_refused(options: Any, message: str, tmp_path: Path) -> None:

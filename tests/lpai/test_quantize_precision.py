@@ -80,7 +80,7 @@ def test_the_verdict_counts_and_names_the_first() -> None:
     assert found.sentence.startswith("4 of 4 ops compute in floating point: 'Exp_0' (Exp), ")
     assert found.sentence.endswith(" and 1 more")
     border = classify(model(("QuantizeLinear", "x", "y"), floats="x"))
-    assert border.sentence.endswith("float at the border: 'x'")
+    assert border.sentence.endswith("float inputs or outputs: 'x'")
     assert border.bits == (8,)
     hostile = replace(model(ops[0], floats="x", outputs="a").ops[0], name="\x1b[31m")
     shown = classify(replace(model(ops[0], floats="x", outputs="a"), ops=(hostile,))).sentence

@@ -351,5 +351,5 @@ def test_a_collision_is_described(bench: Any) -> None:
     broken = bench.moved(parts, c=int(parts.graph.buffer_of["a"].offset))
     found = describe(next(iter(collisions(broken.graph))))
     assert found.rule == "X1"
-    assert "op 'n2' writes 'c' over 648 bytes of 'a', which is still needed" in found.sentence
+    assert "op 'n2' writes 'c' over 648 bytes of 'a', which is still in use" in found.sentence
     assert found.buffer == "scratch"

@@ -93,10 +93,10 @@ def test_a_session_says_what_it_takes(binary: Path) -> None:
             repr(session)
             == "<Session of 'm': 'x' uint8 [1, 4] -> 'y' float32 [1, 3], 'best' int64 [1, 1]>"
         )
-        wrong = r"input 'x' is uint8 or real numbers \[1, 4\], but was given as float32 \[4\]"
+        wrong = r"input 'x' must be uint8 or real numbers \[1, 4\], not float32 \[4\]"
         with pytest.raises(UsageError, match=wrong):
             session.run({"x": X[0]})
-        with pytest.raises(UsageError, match="by the names of the inputs, here 'x'"):
+        with pytest.raises(UsageError, match="by input name: 'x'"):
             session.run(X)
 
 
@@ -110,7 +110,7 @@ def test_a_model_is_prepared_and_written_as_plainly_as_it_is_opened(
     assert (tmp_path / "a.bin").read_bytes() == binary.read_bytes()
     with pytest.raises(UsageError, match="two files have the same name"):
         lpai.prepare([model, str(model)])
-    with pytest.raises(UsageError, match="there is no option 'bits'; options are io, states"):
+    with pytest.raises(UsageError, match="'bits' is not an option; the options are io, states"):
         lpai.prepare(model, {"bits": 8})
-    with pytest.raises(UsageError, match="quantize is 8 or 16, not 'int4'"):
+    with pytest.raises(UsageError, match="quantize must be 8 or 16, not 'int4'"):
         lpai.prepare(model, {"quantize": "int4"})

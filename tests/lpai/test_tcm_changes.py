@@ -26,7 +26,7 @@ def test_what_fits_needs_no_change() -> None:
     """Nothing is suggested where everything fits."""
     made = account(1_500_000, [100_000, 100_000], [4_000])
     assert (made.verdict.fits, made.changes) == (True, ())
-    assert made.advice == "everything fits, nothing needs to change"
+    assert made.advice == "everything fits, no change is needed"
 
 
 def test_narrower_elements_are_suggested_where_they_are_known() -> None:
@@ -77,7 +77,7 @@ def test_two_changes_are_combined_where_one_is_not_enough() -> None:
     assert made.advice == "no known change is enough; use mem_type ddr"
     made = account(1_900_000, [POOL], [64], bits=16)
     assert made.advice.startswith("no single change is enough: inputs and outputs of 8-bit")
-    assert " + a model binary smaller by " in made.advice
+    assert " + a model binary that is smaller by " in made.advice
 
 
 def test_too_many_tensors_are_joined() -> None:

@@ -62,7 +62,7 @@ def test_a_new_field_is_a_key_of_budget_files() -> None:
     """With the same bounds."""
     read = keys_of(WithNewOption)["sketch"]
     assert read(3, "sketch") == 3
-    with pytest.raises(UsageError, match="sketch is a number from 1 to 9, not 10"):
+    with pytest.raises(UsageError, match="sketch must be a number from 1 to 9, not 10"):
         read(10, "sketch")
 
 

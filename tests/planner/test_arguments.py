@@ -59,11 +59,14 @@ def test_a_budget_is_written_as_one_likes(budget: Any) -> None:
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        ({"vtcm": 1}, "'vtcm' is not a pool; pools are scratch, persistent, io, constants and tcm"),
+        (
+            {"vtcm": 1},
+            ("'vtcm' is not a pool; choose one of scratch, persistent, io, constants and tcm"),
+        ),
         ({"Scratch ": 1}, "is not a pool"),
         ({7: 1}, "7 is not a pool"),
         ({None: 1}, "is not a pool"),
-        ({"scratch": -1}, "a budget must lie between 0 and"),
+        ({"scratch": -1}, "a budget must be between 0 and"),
         ({"scratch": "lots"}, "'lots' is not a size"),
         ({"scratch": 2048.5}, "a float is not a size; write it like 2035712 or '256K'"),
         ({"scratch": None}, "a NoneType is not a size"),
@@ -145,7 +148,7 @@ def test_options_may_be_a_mapping() -> None:
 def test_a_model_names_only_what_it_has() -> None:
     """A tensor that is not there is said by its name."""
     model = Model("m", "onnx", {}, (Op("op", "Relu", ("x",), ("y",)),))
-    with pytest.raises(UsageError, match="'x' is used, but is not a tensor of the model"):
+    with pytest.raises(UsageError, match="'x' is used but is not a tensor of the model"):
         qnnmem.plan(model)
 
 
@@ -162,7 +165,7 @@ def test_options_take_words_and_mappings() -> None:
     wanted = PoolOptions(io=Io.OUTSIDE, align=4096, states=(("h", "hn"),))
     assert PoolOptions(io="outside", align="4K", states={"h": "hn"}) == wanted
     assert PoolOptions(io="outside", align=4096, states=[("h", "hn")]) == wanted
-    with pytest.raises(UsageError, match="io is inside or outside, not 'nowhere'"):
+    with pytest.raises(UsageError, match="io must be inside or outside, not 'nowhere'"):
         PoolOptions(io="nowhere")
 
 
@@ -174,7 +177,7 @@ def test_tcm_takes_plain_sizes() -> None:
 @pytest.mark.parametrize("what", ["model.onnx", None, 3, {"a": 1}])
 def test_what_cannot_be_planned_is_said(what: Any) -> None:
     """A path is loaded first; the sentence says how."""
-    with pytest.raises(UsageError, match=r"cannot be planned; load\(path\) gives a model"):
+    with pytest.raises(UsageError, match=r"cannot be planned; load\(path\) returns a model"):
         qnnmem.plan(what)
 
 

@@ -614,22 +614,25 @@ BAD = {
     "a size below zero": (_plan(persistent_bytes=-1), "is an incomplete plan"),
     "no alignment": (_plan(align_bytes=0), "is an incomplete plan"),
     "a pool over 32 bits": (_plan(scratch_bytes=1 << 32), "sizes in 32 bits"),
-    "an offset over 32 bits": (_placed(8589934592), "at byte 8,589,934,592 of scratch, where it"),
+    "an offset over 32 bits": (
+        _placed(8589934592),
+        "at byte 8,589,934,592 of scratch, past the end",
+    ),
     "an offset at the end": (_placed(64), "does not fit: 64 bytes in 64"),
     "an offset into the end": (_placed(64, scratch_bytes=100), "does not fit: 64 bytes in 100"),
     "a crooked offset": (
         _placed(32, scratch_bytes=128),
-        "at byte 32 of scratch, no multiple of 64",
+        "at byte 32 of scratch, which is not a multiple of 64",
     ),
     "a crooked alignment": (_plan(align_bytes=48), "power of two up to 4096, not 48"),
     "a large alignment": (_plan(align_bytes=8192), "power of two up to 4096, not 8192"),
     "a huge alignment": (_plan(align_bytes=1 << 40), "power of two up to 4096"),
     "a crooked second": (
         {"schema": "qnnmem.plans/1", "plans": [_plan(), _plan(input="n.onnx", align_bytes=3)]},
-        "the alignment of graph 'n' is a power of two",
+        "the alignment of graph 'n' must be a power of two",
     ),
-    "a name with a NUL": (_plan(input="a\0b.onnx"), "which is not a name in C"),
-    "no name": (_plan(input=""), "which is not a name in C"),
+    "a name with a NUL": (_plan(input="a\0b.onnx"), "which is not a valid C name"),
+    "no name": (_plan(input=""), "which is not a valid C name"),
     "twice the same": ({"schema": "qnnmem.plans/1", "plans": [_plan(), _plan()]}, "two graphs"),
     "a list": ([1, 2], "export-c|neither|incomplete plan"),
 }
@@ -670,7 +673,7 @@ def test_other_files_are_refused_by_what_they_are(name: str) -> None:
     """A model has to be planned or prepared first."""
     done = verb("lpai")("export-c", ROOT / "examples" / name)
     assert exit_code(done) == 2
-    assert "neither a context binary for LPAI nor a plan" in sentence(done)
+    assert "neither an LPAI context binary nor a plan" in sentence(done)
 
 
 def test_a_damaged_binary_is_refused(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_what_is_not_executed_as_it_was_prepared_is_said(
     raw, shared = found["mixed_io"]
     assert (raw["executed"], raw["tensors"], raw["bytes"]) == ("raw", ["y"], 1024)
     assert (shared["executed"], shared["tensors"], shared["bytes"]) == ("memhandle", ["x"], 1024)
-    assert "1,024 bytes are reserved for them and never used" in shared["sentence"]
+    assert "1,024 bytes are reserved and never used" in shared["sentence"]
     assert raw["place"].endswith(f"program.c:{line('graph')}")
     assert [(one["kind"], one["name"]) for one in found["unreleased"]] == [("memory", "x")]
     assert found["findings"] == 1  # the memory
@@ -223,7 +223,7 @@ def test_what_is_not_executed_as_it_was_prepared_is_said(
     [
         ("together", "the failure goes away with one call at a time", 1, 0),
         ("finalize-fails", "the failure stays with one call at a time", 1, 1),
-        ("", "no failure as the program is", 0, 0),
+        ("", "no failure in the unchanged run", 0, 0),
     ],
 )
 def test_calls_are_let_through_one_at_a_time(
@@ -325,7 +325,7 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
         b"\xff\xfe": "not a trace",
         b'{"schema": 3}\n': "not a trace",
         b'{"schema":"qnnmem.trace/2","tool":"x","command":["x"]}\n': "not a trace",
-        head: "stops before",
+        head: "ends before",
         head + b'{"event":"call"}\n': "line 2",
         head + b"[" * 100_000 + b"\n": "line 2",
         head + b'{"event":"place","id":1,"stack":[{"function":1}]}\n': "line 2",
@@ -341,10 +341,10 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
     [
         ((), "no program"),
         (("--read", "x", "--", "y"), "--read"),
-        (("--fail", "memRegister", "--", "true"), "names no calls"),
+        (("--fail", "memRegister", "--", "true"), "does not specify calls"),
         (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
         (("--fail", "memRegister=0", "--", "true"), "not an error code"),
-        (("--fail", "graphExecute>1M=1002", "--", "true"), "no number of bytes"),
+        (("--fail", "graphExecute>1M=1002", "--", "true"), "no byte count"),
         (("--fail", "memRegister#0=1002", "--", "true"), "from 1"),
         (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),
         (("--serialise", "--fail", "memRegister=1", "--", "true"), "without --fail"),
@@ -385,7 +385,7 @@ def test_a_program_cannot_put_anything_in_the_way(
     found = seen(tmp_path, "--", "sh", "-c", f'"$0" "$1" && {spoil}', program, backend)
     assert found["functions"]["QnnContext_createFromBinary"]["count"] == 2
     assert found["peak"]["contexts"] == 2
-    assert "overwritten or removed the count" in found["verdict"]
+    assert "overwrote or removed the counter" in found["verdict"]
 
 
 def test_what_any_thread_has_started_is_ended_too(

@@ -135,7 +135,7 @@ def test_a_trace_of_a_program_is_read_as_it_is(served: Served) -> None:
     entries = {one["id"]: one for one in served.get("/api/state").values["results"]}
     assert entries[job["result"]]["command"] == "qnnmem watch --read trace.jsonl"
     broken = served.read("broken.jsonl", lines[0] + b"[" * 100_000)
-    assert "line 2 does not belong to a trace" in broken["error"]
+    assert "line 2 is not valid in a trace" in broken["error"]
 
 
 def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:

@@ -269,8 +269,8 @@ def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tup
     if is_machine(host):
         return host, paths
     if host != "-" and "://" not in host and not _is_there(host):
-        what = f"--host cannot be {quote(host)}; it is local, adb, adb:SERIAL or image:FOLDER"
-        raise UsageError(f"{what}, and there is no log of that name")
+        what = f"--host cannot be {quote(host)}; it must be local, adb, adb:SERIAL or image:FOLDER"
+        raise UsageError(f"{what}, and no log of that name exists")
     return LOCAL, (host, *paths)
 
 

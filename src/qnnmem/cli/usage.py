@@ -54,7 +54,7 @@ def _of_kind(exc: click.ClickException, context: click.Context) -> str:
 def _missing(parameter: click.Parameter, context: click.Context) -> str:
     choices = _choices(parameter)
     if choices:
-        return f"{_name(parameter)} is missing; it is {choices}"
+        return f"{_name(parameter)} is missing; it must be {choices}"
     return f"{_name(parameter)} is missing; {_ask(context, 'has examples')}"
 
 
@@ -74,10 +74,10 @@ def _bad_value(exc: click.BadParameter, parameter: click.Parameter) -> str:
     value = None if given is None else given["value"]
     if isinstance(parameter.type, click.Choice) and value is not None:
         choices = [str(choice) for choice in parameter.type.choices]
-        return f"{name} cannot be {quote(value)}; it is {_list(choices)}{near(value, choices)}"
+        return f"{name} cannot be {quote(value)}; it must be {_list(choices)}{near(value, choices)}"
     if isinstance(parameter.type, click.IntRange):
         shown = exc.message.split(" is not ")[0].strip("'")
-        return f"{name} cannot be {quote(shown)}; it is {_range(parameter.type)}"
+        return f"{name} cannot be {quote(shown)}; it must be {_range(parameter.type)}"
     return f"{name}: {' '.join(exc.message.split())}"
 
 

@@ -62,14 +62,14 @@ class LogWish:
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"
         limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
-        aim = "compile and load" if self.backend == HTP else "need as little as it can"
-        wanted = f"hold {limits}{', as given' * self.is_given}"
+        aim = "must compile and load" if self.backend == HTP else "must be as small as possible"
+        wanted = f"must keep {limits}{', from the command line' * self.is_given}"
         if not limits:
-            wanted = f"{aim}, as no line gives the limit"
+            wanted = f"{aim}, because no line states the limit"
         return (
             f"{self.file}:{self.line}: {self.text}",
             f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",
-            f"so for {self.backend.upper() or 'the device'} the model is to {wanted}",
+            f"so for {self.backend.upper() or 'the device'} the model {wanted}",
         )
 
 

@@ -61,7 +61,7 @@ class HtpSettingsRemedy:
         wish = {name: step[name] for name in _WORDS if name in step}
         for name, most in (("vtcm_mb", 64), ("opt_level", _LEVELS[-1])):
             if name in wish and (type(wish[name]) is not int or not 1 <= wish[name] <= most):
-                raise ValueError(f"{name} is a number from 1 to {most}")
+                raise ValueError(f"{name} must be a number from 1 to {most}")
         return self._made(base, wish)
 
     def _made(self, base: Change, wish: dict[str, Any]) -> Change:
@@ -168,7 +168,7 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
     """Return the remedy for refused operators; it is applied whatever memory it needs."""
     options = case.options
     if not isinstance(options, CompileOptions):
-        raise TypeError("this remedy is for HTP only")
+        raise TypeError("this remedy is only for HTP")
     return OperatorRemedy(refused_by_htp(soc, options), taken_by_htp)
 
 
@@ -182,7 +182,9 @@ def repeat_for_htp(
         _check_rounds(bench, change)
         judged = judged_steps(bench, change)
         if not judged.holds:
-            raise UsageError("the recipe changes the results of this model; search without it")
+            raise UsageError(
+                "the recipe changes the results of this model; run the search without the recipe"
+            )
         return _result(bench, beside, (judged,), ())
 
 
@@ -194,7 +196,8 @@ def _check_rounds(bench: HtpBench, change: Change) -> None:
     odd = sorted(said ^ set(bench.library.residents(change)))
     if odd:
         raise UsageError(
-            f"the recipe is for other contexts beside the model: {quote(odd[0])} is missing in one"
+            f"the recipe expects other loaded contexts: {quote(odd[0])} is missing in the "
+            "recipe or in this run"
         )
 
 

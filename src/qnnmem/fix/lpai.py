@@ -164,19 +164,19 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     quantized = any(step["remedy"] == "precision" for step in change.steps)
     if change.pool_options.bits is not None and not quantized:
         yield (
-            "bytes are those of a plan for fewer bits: the later quantizing handles each band "
-            "separately and may need more; if int8 or int16 is allowed, it comes first and the "
-            "bytes are exact"
+            "the bytes are those of a plan with fewer bits: quantization handles each band "
+            "separately and may need more; if int8 or int16 is allowed, it comes first and "
+            "the bytes are exact"
         )
     if change.parts is not None and change.pool_options.bits is None and has_floats(plan):
         yield (
-            "LPAI has no floating point: each part is quantized with ranges of its own; the "
-            "application converts tensors between parts by their scales"
+            "LPAI has no floating point: each part is quantized with its own ranges; the "
+            "application must convert tensors between parts by their scales"
         )
     if plan.tcm is not None:
         yield (
-            "TCM is constants and IO here; the description of every op comes on top in the binary, "
-            "and bands and parts have more ops: inspect what prepare writes"
+            "TCM here means constants and IO; the binary adds a description of each op, "
+            "and bands and parts have more ops: inspect the prepared binary"
         )
 
 
@@ -186,7 +186,7 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:
         how = "with the allowed changes" if case.allow else "without changing results"
-        return f"{' and '.join(others)} cannot be made smaller {how}"
+        return f"{' and '.join(others)} cannot be reduced {how}"
     model = without_layout(best.change).model
     search = RegionSearch(TiledGraph.of(model), best.change.pool_options, seconds=1.0)
     found = list(search.obstacles(case.limit or 0))
@@ -201,5 +201,8 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
         return ""
     where = quote(plan.model.ops[plan.peak.step].name)
     if not case.seconds_left:
-        return f"the fullest step is {where}, and the time limit ended the search for smaller bands"
-    return f"the fullest step is {where}, and no other bands need less"
+        return (
+            f"the step with the most bytes is {where}, and the time limit ended the search for "
+            "smaller bands"
+        )
+    return f"the step with the most bytes is {where}, and no other bands need less"

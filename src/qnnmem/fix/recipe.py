@@ -62,9 +62,9 @@ def read_recipe(path: Path) -> FixRecipe:
 
 
 def _damaged(path: Path, exc: Exception) -> LoadError:
-    what = f"nothing called {exc}" if isinstance(exc, KeyError) else str(exc)
+    what = f"{exc} is missing" if isinstance(exc, KeyError) else str(exc)
     if isinstance(exc, IndexError):
-        what = "a list is too short, or a number too large"
+        what = "a list is too short, or a number is too large"
     return LoadError(path, f"is a damaged recipe ({what})")
 
 
@@ -78,7 +78,13 @@ def apply_recipe(
         remedy = known.get(step["remedy"])
         if remedy is None:
             names = ", ".join(known)
-            raise LoadError(path, f"has a step {quote(step['remedy'])}; known are {names}")
+            raise LoadError(
+                path,
+                (
+                    f"has a step {quote(step['remedy'])}, which is not a remedy; choose one of "
+                    f"{names}"
+                ),
+            )
         try:
             change = remedy.again(case, change, step)
         except (LookupError, TypeError, ValueError, AttributeError) as exc:

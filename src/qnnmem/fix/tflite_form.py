@@ -42,10 +42,10 @@ def tflite_form(
     proof = prove(exact, made, lossy=True)
     samples = counted(proof.samples, "sample")
     what = "the ONNX form of this TFLite model"
-    note = f"{what} gives the results of TFLite's arithmetic bit by bit, on {samples}"
+    note = f"{what} gives bitwise the same results as TFLite, on {samples}"
     if not proof.identical:
         largest, part = f"{proof.largest:.3g}", f"{proof.relative:.2g}"
-        note = f"{what} differs from TFLite's arithmetic by at most {largest} in an output"
+        note = f"{what} differs from TFLite by at most {largest} in an output"
         note = f"{note}, {part} of its largest value, on {samples}"
     model = read_again(made)
     placed = replace(model.resolved, path=path)

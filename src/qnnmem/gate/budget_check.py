@@ -71,11 +71,11 @@ class BudgetTask:
             found = self.wished(kind)
         said = self.entry.own.get("target", found)
         if said != found:
-            raise UsageError(f"it is a binary of {found.upper()}, but target is {said}")
+            raise UsageError(f"the file is a binary for {found.upper()}, but target is {said}")
         for key in self.entry.own:
             wanted = KEYS[key][0]
             if wanted not in (None, found):
-                what = f"{key} is for {str(wanted).upper()}, and target is {found}"
+                what = f"{key} is for {str(wanted).upper()}, but target is {found}"
                 can = wanted == LPAI or kind in kinds_for("fit")
                 raise UsageError(f'{what}; write target = "{wanted}"' if can else what)
         return found
@@ -97,9 +97,9 @@ class BudgetTask:
         for name, size in self.entry.own.get("budget", {}).items():
             pool = pool_of(name, target)
             if pool is None:
-                raise UsageError(f"{name} is not a pool of {target.upper()}, where it is checked")
+                raise UsageError(f"{name} is not a pool of {target.upper()}, its target")
             if pool in own:
-                raise UsageError(f"{pool} has two budgets; give one")
+                raise UsageError(f"{pool} has two budgets; set only one")
             own[pool] = size
         return {**found, **own}
 
@@ -463,5 +463,7 @@ def _check_names(found: Iterable[CheckedModel]) -> None:
     seen: set[str] = set()
     for one in found:
         if one.name in seen:
-            raise UsageError(f"two models are called {quote(one.name)}; give each its own name")
+            raise UsageError(
+                f"two models have the name {quote(one.name)}; set a different name for each"
+            )
         seen.add(one.name)

@@ -105,7 +105,7 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
         if not check.over_bytes:
             crowd = check.allocations
             if crowd is None:
-                return f"{check.pool} is refused by the library"
+                return f"the library refuses {check.pool}"
             return f"{check.pool}: {too_many(crowd.needed, crowd.possible)}"
         what = "budget" if check.budget else "limit"
         extra = "" if check.at_least_bytes in (None, check.need_bytes) else " at least"
@@ -127,7 +127,7 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
 def grown_words(change: PoolChange) -> str:
     """Return a sentence about the growth of a pool."""
     size, more = f"{change.after_bytes:,}", f"{change.change_bytes:,}"
-    return f"{change.pool} takes {size} bytes, {more} more than the baseline"
+    return f"{change.pool} needs {size} bytes, {more} more than in the baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class BudgetRun:
         asked = sum(bool(model.checks) for model in self.models)
         if not asked:
             same = ", and none is worse than the baseline" if self.has_baseline else ""
-            return f"no budgets: {counted(total, 'model')} planned, none has a limit{same}"
+            return f"no budgets: {counted(total, 'model')} planned without a limit{same}"
         rest = "" if asked == total else f", {total - asked} without a budget"
         base = ", none worse than the baseline" if self.has_baseline else ""
         files = len({model.file for model in self.models})
@@ -233,7 +233,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
         raise LoadError(path, "is truncated: its JSON has no end") from exc
     schema = schema_name(Baseline)
     if not isinstance(values, dict) or values.get("schema") != schema:
-        raise LoadError(path, f"is no {schema}")
+        raise LoadError(path, f"does not have the schema {schema}")
     return read_as(values, str(path), Baseline)
 
 

@@ -231,8 +231,8 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
     for pool in counts.pools:
         if pool.lower() not in folded:
             meant = nearest(pool, known)
-            hint = f"; did you mean {meant}?" if meant else f"; there are {', '.join(known)}"
-            raise UsageError(f"no pool is called {quote(pool)}{hint if known else ''}")
+            hint = f"; did you mean {meant}?" if meant else f"; choose one of {', '.join(known)}"
+            raise UsageError(f"{quote(pool)} is not a pool{hint if known else ''}")
 
 
 def _pairs(
@@ -290,14 +290,16 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
             continue
         held = before.counted.get(pool, ""), after.counted.get(pool, "")
         if old != new and all(held) and held[0] != held[1]:
-            counts_other = f"{shorten(pool)} counts {held[0]} before, {held[1]} after"
+            counts_other = f"{shorten(pool)} counts {held[0]} before and {held[1]} after"
             yield PoolChange(pool, old, new, not_comparable=f"not comparable: {counts_other}")
             continue
         bounds = pool in before.at_most, pool in after.at_most
         if bounds[0] is not bounds[1]:
             # An upper bound may be above or below an exact number.
             side, other = ("before", "after") if bounds[0] else ("after", "before")
-            why = f"not comparable: {shorten(pool)} {side} is at most that much, but exact {other}"
+            why = (
+                f"not comparable: {shorten(pool)} is only an upper bound {side}, but exact {other}"
+            )
             yield PoolChange(pool, old, new, bound=cast(Side, side), not_comparable=why)
             continue
         is_counted = not counted or pool.lower() in counted

@@ -88,7 +88,7 @@ def find_config(start: Path) -> Path:
             break
     example = f"""printf '%s\\n' 'models = ["models"]' 'budget = {{ scratch = "512K" }}' > {OWN}"""
     what = (
-        f"there are no budgets here: neither {OWN} nor [tool.qnnmem] in {SHARED}; "
+        f"no budgets are configured: neither {OWN} nor [tool.qnnmem] in {SHARED} exists; "
         f"write one for a folder: `{example}`"
     )
     raise UsageError(what, where=start)
@@ -98,7 +98,7 @@ def read_config(path: Path) -> BudgetConfig:
     """Read the budgets of a file; raise UsageError that names a wrong key."""
     section = _section(path)
     if section is None:
-        raise UsageError("it has no [tool.qnnmem]", where=path)
+        raise UsageError("[tool.qnnmem] is missing", where=path)
     try:
         return _config(path, section)
     except UsageError as exc:
@@ -111,7 +111,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     try:
         found: Any = tomllib.loads(_bounded(path, _text(path)))
     except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
-        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "its text is not readable"
+        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "the text is not readable"
         raise LoadError(path, f"is not TOML: {said}") from exc
     if path.name != SHARED:
         return found if isinstance(found, dict) else None
@@ -141,12 +141,12 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
     common = _values(section, "")
     tables = section.get("model", [])
     if not isinstance(tables, list) or len(tables) > _MOST:
-        raise UsageError("model is a list of tables, [[tool.qnnmem.model]]")
+        raise UsageError("model must be a list of tables, [[tool.qnnmem.model]]")
     entries = [_entry(table, number) for number, table in enumerate(tables, 1)]
     if "models" in section:
         entries.append(BudgetEntry(words(section["models"], "models"), has_table=False))
     if not entries:
-        raise UsageError('it names no models; write models = ["models/*.onnx"]')
+        raise UsageError('no models are set; write models = ["models/*.onnx"]')
     lines = _text(path).splitlines()
     baseline = text_item(section["baseline"], "baseline") if "baseline" in section else None
     for named in (*_named_files(common, entries), *([baseline] if baseline else [])):
@@ -186,10 +186,10 @@ def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
 def _entry(table: object, number: int) -> BudgetEntry:
     where = f"model {number}: "
     if not isinstance(table, dict):
-        raise UsageError(f"{where}it is not a table; write [[tool.qnnmem.model]]")
+        raise UsageError(f"{where}the entry is not a table; write [[tool.qnnmem.model]]")
     _check_keys(table, (*_ENTRY, *KEYS), where)
     if "path" not in table:
-        raise UsageError(f"{where}path is missing: the file, or a pattern of files")
+        raise UsageError(f"{where}path is missing; set a file or a file pattern")
     name = text_item(table["name"], f"{where}name") if "name" in table else ""
     return BudgetEntry(words(table["path"], f"{where}path"), name, own=_values(table, where))
 
@@ -198,7 +198,7 @@ def _check_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> N
     for key in table:
         if key not in known:
             meant = nearest(key, known)
-            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(known)}"
             raise UsageError(f"{where}{plain_or_quoted(key)} is not a key; {hint}")
 
 
@@ -211,7 +211,7 @@ def _tolerance(value: object) -> Tolerance:
         return Tolerance(value)
     if isinstance(value, str):
         return parse_tolerance(value)
-    raise UsageError('tolerance is written like 4096, "4K" or "2%"')
+    raise UsageError('tolerance must be written like 4096, "4K" or "2%"')
 
 
 def _line(lines: Sequence[str], name: str) -> int | None:

@@ -49,7 +49,7 @@ def check_pool(name: str) -> None:
     if not is_pool(name):
         known = every_pool()
         meant = nearest(name, known)
-        hint = f"did you mean {meant}?" if meant else f"pools are {', '.join(known)}"
+        hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(known)}"
         raise UsageError(f"{quote(name)} is not a pool; {hint}")
 
 
@@ -67,27 +67,27 @@ def words(value: object, what: str) -> tuple[str, ...]:
     """Return one text or several as a tuple."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not found or len(found) > _MAX_ITEMS:
-        raise UsageError(f"{what} is a text or a list of them")
+        raise UsageError(f"{what} must be a text or a list of texts")
     for one in found:
-        expect(one, str, f"{what} is a text or a list of them")
+        expect(one, str, f"{what} must be a text or a list of texts")
         text_item(one, what)
     return tuple(found)
 
 
 def _choice(known: tuple[str | int, ...], value: object, what: str) -> Any:
     if isinstance(value, bool) or value not in known:
-        raise UsageError(f"{what} is {' or '.join(map(str, known))}, not {quote(value)}")
+        raise UsageError(f"{what} must be {' or '.join(map(str, known))}, not {quote(value)}")
     return value
 
 
 def _flag(value: object, what: str) -> bool:
-    expect(value, bool, f"{what} is true or false")
+    expect(value, bool, f"{what} must be true or false")
     return bool(value)
 
 
 def _size(low: int, high: int, value: object, what: str) -> int:
     if isinstance(value, bool | float) or not isinstance(value, int | str):
-        raise UsageError(f"{what} is a number of bytes")
+        raise UsageError(f"{what} must be a number of bytes")
     return int(number(int(as_bytes(value)), what, low, high))
 
 

@@ -95,10 +95,10 @@ def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
     name = schema_in(result)
     if name not in (*COMPARED, schema_name(ErrorResult)):
         known = ", ".join(COMPARED)
-        raise UsageError(f"{quote(name)} cannot be compared; supported are {known}", where=where)
+        raise UsageError(f"{quote(name)} cannot be compared; supported: {known}", where=where)
     found = read_result(result, where)
     if isinstance(found, ErrorResult):
-        what = "it holds an error instead of a result"
+        what = "the file contains an error instead of a result"
         raise UsageError(f"{what}: {quote(found.error)}", where=where)
     return tuple(one if one.file else replace(one, file=where) for one in _subjects(found))
 
@@ -133,7 +133,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
         LPAI,
         plan.input,
         pools=pools,
-        counted={"constants": "those of the model", "tcm": "constants and IO"},
+        counted={"constants": "the constants of the model", "tcm": "constants and IO"},
         tensors=tensors_by_name((one.name, one.pool, one.size_bytes) for one in plan.buffers),
         answers=answers,
         limits={f"budget of {pool}": have for pool, have in plan.limits.items()},
@@ -159,7 +159,7 @@ def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
         LPAI,
         "all models together",
         pools=pools,
-        counted={"constants": "those of the models", "tcm": "constants and IO"},
+        counted={"constants": "the constants of the models", "tcm": "constants and IO"},
         answers=answers,
         limits={f"budget of {one.pool}": one.have_bytes for one in found.budgets},
         settings={
@@ -323,7 +323,7 @@ def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
         answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
         if incident.shortage_bytes is not None:
             if abs(incident.shortage_bytes) > MAX_COUNT:  # a log may print any number
-                raise UsageError("its missing bytes exceed any memory")
+                raise UsageError("the missing bytes exceed any memory")
             pool = f"missing: {incident.cause}"
             missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
     more = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""

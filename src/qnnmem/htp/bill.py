@@ -26,9 +26,9 @@ from qnnmem.text import quote
 from qnnmem.units import format_size, round_up
 
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
-_MANY = "; of each graph, but shared weights and VTCM once"
+_MANY = "; for each graph, but shared weights and VTCM once"
 _PEAK = "peak of the compiling process"
-COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; 0.03% off at most"
+COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; error at most 0.03%"
 
 
 def bill_of(
@@ -232,7 +232,7 @@ def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced 
     if largest_size is None or not may_be_unset(graph, largest_size):
         return Sourced(graph.vtcm, Origin.MEASURED, file_source(context))
     unset = format_size(graph.vtcm)
-    source = f"the SoC's largest; the file says {unset}, its value for unset VTCM"
+    source = f"the SoC's largest; the file states {unset}, which also means VTCM was not set"
     return Sourced(largest_size.value, Origin.COMPUTED, source)
 
 
@@ -251,8 +251,8 @@ def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
 
 
 PD_FORMULA = (
-    "weights rounded up to 2 MiB + IO + DDR tensors + spill/fill + VTCM + run list, "
-    "which is 1.16 to 1.8 times the op data and up to 32 KiB more"
+    "weights rounded up to 2 MiB + IO + DDR tensors + spill/fill + VTCM + run list (1.16 "
+    "to 1.8 times the op data plus up to 32 KiB)"
 )
 
 
@@ -313,7 +313,7 @@ def context_pd(
     if not known or len(known) < len(graphs):
         return None
     once = _in_units(shared.value) if shared else 0
-    source = known[0].low.source + ("; of each graph, shared weights once" if known[1:] else "")
+    source = known[0].low.source + ("; for each graph, shared weights once" if known[1:] else "")
     return SizeRange(
         Sourced(once + sum(pd.low.value for pd in known), Origin.COMPUTED, source),
         Sourced(once + sum(pd.high.value for pd in known), Origin.COMPUTED, source),
@@ -345,7 +345,7 @@ def find_traps(
     """
     if soc is None:
         option = flag(Setting("soc"))
-        what = f"the file names no known SoC; choose one with {option}"
+        what = f"the file does not state a known SoC; choose one with {option}"
         yield Trap("no-soc", what)
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
@@ -353,25 +353,26 @@ def find_traps(
             f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
         )
     if soc is not None and (older := wrong_architecture(context.dsp_arch, soc)):
-        yield Trap("older-hexagon", f"{older}; the library for x86 loads it all the same")
+        yield Trap("older-hexagon", f"{older}; the x86 library can still load it")
     if any(graph.const is None for graph in context.graphs):
         yield Trap(
             "no-sizes",
-            "the file does not store weights, op data and DDR tensors, as those of SDK 2.34 and "
-            f"before do not; its blob has {context.blob_bytes:,} bytes",
+            "the file does not store weights, op data and DDR tensors (SDK 2.34 and older "
+            f"do not); its blob has {context.blob_bytes:,} bytes",
         )
     if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
         yield Trap("unknown-type", "an input or output has an unknown data type")
     silent = next((graph.name for graph in context.graphs if not graph.outputs), None)
     if silent is not None:
-        yield Trap(NO_OUTPUTS, f"graph {quote(silent)} states no outputs")
+        yield Trap(NO_OUTPUTS, f"graph {quote(silent)} does not state its outputs")
     yield from _vtcm_traps(context, made_for or soc, log)
     yield from _vtcm_over(soc, 0 if vtcm is None else vtcm.value)
     if len(context.graphs) > 1:
         yield Trap(
             "many-graphs",
-            f"the process domain is reserved for all {len(context.graphs):,} graphs, VTCM for each "
-            "of them; a graph that is not enabled does not count. The total counts VTCM once",
+            f"the process domain is reserved for all {len(context.graphs):,} graphs, with "
+            "VTCM for each; a graph that is not enabled does not count. The total counts "
+            "VTCM once",
         )
 
 
@@ -385,8 +386,8 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
         unset = format_size(htp_constant("vtcm", "unset").value)
         yield Trap(
             "vtcm-unset",
-            f"the file says {unset} of VTCM, which is also its value for unset VTCM, where the "
-            f"compiler takes all of {soc.name}'s {most}; the bill counts {most}",
+            f"the file states {unset} of VTCM, which also means VTCM was not set; the "
+            f"compiler then takes all {most} of {soc.name}, and the bill counts {most}",
         )
 
 
@@ -395,8 +396,8 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
     if soc is not None and largest is not None and used > largest.value:
         yield Trap(
             "vtcm-over",
-            f"a graph asks for {format_size(used)} of VTCM and {soc.name} has "
-            f"{format_size(largest.value)}; the compiler accepts this, the device may not",
+            f"a graph asks for {format_size(used)} of VTCM but {soc.name} has "
+            f"{format_size(largest.value)}; the compiler accepts this, a device may not",
         )
 
 
@@ -405,6 +406,6 @@ def wrong_architecture(made: int | None, soc: Soc) -> str:
     if made is None or soc.arch is None or made <= soc.arch:
         return ""
     return (
-        f"the binary was made for Hexagon v{made} and {soc.name} is v{soc.arch}; "
-        "compile the model for it"
+        f"the binary was made for Hexagon v{made} but {soc.name} is v{soc.arch}; compile "
+        "the model for it"
     )

@@ -137,7 +137,9 @@ def check_pools(names: Iterable[str]) -> None:
     """Raise UsageError for a name that is not a pool."""
     for name in names:
         if name not in POOLS:
-            raise UsageError(f"'{name[:40]}' is not a pool of HTP; there are {', '.join(POOLS)}")
+            raise UsageError(
+                f"'{name[:40]}' is not a pool of HTP; choose one of {', '.join(POOLS)}"
+            )
 
 
 def limits(
@@ -228,9 +230,9 @@ def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
 def _unknown(check: FitCheck) -> Words:
     title = TITLES[check.pool]
     if check.need is None:
-        return f"the need of the {title} is not known"
+        return f"the need for the {title} is unknown"
     if check.limit is None:
-        return f"the limit of the {title} is not known"
+        return f"the limit of the {title} is unknown"
     low, high = check.need.low.value, check.need.high.value
     what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
     where = "" if library_there() else ", on Linux x86-64"
@@ -581,7 +583,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
             guesses.append(size * worst.limit.value // max(1, worst.need.low.value))
         for smaller in sorted({g for g in guesses if 0 < g < size}, reverse=True):
             dims = {**options.dims, name: smaller}
-            reason = "inputs, outputs and activations shrink with it"
+            reason = "inputs, outputs and activations shrink with the dimension"
             setting = Setting("dims", f"{name}={smaller}")
             yield Nearby(setting, reason, fit.soc, replace(options, dims=dims))
 
@@ -604,7 +606,7 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
         title = {"compile": "a larger compile limit", "vtcm": "more VTCM"}[pool]
         vtcm = None if pool == "vtcm" else options.vtcm_mb
         setting = Setting("soc", best.name)
-        yield Nearby(setting, f"it has {title}", best, replace(options, vtcm_mb=vtcm))
+        yield Nearby(setting, f"the SoC has {title}", best, replace(options, vtcm_mb=vtcm))
 
 
 def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:

@@ -53,7 +53,7 @@ def split_commands(text: str, where: str) -> tuple[Command, ...]:
     try:
         words = shlex.split(text)
     except ValueError as exc:
-        raise UsageError(f"{where} is not a command: {sentence(exc).lower()}") from exc
+        raise UsageError(f"{where} is not a valid command: {sentence(exc).lower()}") from exc
     commands: list[list[str]] = [[]]
     for word in words:
         if word == SEPARATOR:
@@ -80,7 +80,7 @@ def _from_file(path: Path) -> tuple[Command, ...]:
     value = found.get(KEY, [])
     lines = [value] if isinstance(value, str) else value
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise UsageError(f"{KEY} is a command, or a list of commands", where=path)
+        raise UsageError(f"{KEY} must be a command or a list of commands", where=path)
     return tuple(one for line in lines for one in split_commands(line, f"{path}: {KEY}"))
 
 
@@ -122,9 +122,10 @@ def installed_library() -> Library:
         found, runtime = version(PACKAGE), version("onnxruntime")
     except PackageNotFoundError as exc:
         cure = (
-            f"{INSTALL} installs {PACKAGE}, which contains it; or {VARIABLE} names a command that "
+            f"{INSTALL} installs {PACKAGE}, which contains the library; or set {VARIABLE} "
+            "to a command that "
         )
-        cure += "starts a worker where it is"
+        cure += "starts a worker on a machine that has it"
         raise NoCompiler("the real HTP library is not installed", cure=cure) from exc
     check_version(found)
     return Library(found, runtime, _folder(found))
@@ -139,9 +140,12 @@ def check_platform(system: str, machine: str) -> None:
     """Raise NoCompiler for a platform without a published HTP compiler."""
     if not compiler_exists(system, machine):
         raise NoCompiler(
-            f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}",
-            cure=f"{VARIABLE} names a command that starts a worker on such a machine: "
-            "ssh to such a machine, docker, or qemu-user",
+            (
+                f"the HTP compiler exists for Linux on x86-64 only; this machine is {system} "
+                f"on {machine}"
+            ),
+            cure=f"set {VARIABLE} to a command that starts a worker on such a machine: ssh, "
+            "docker, or qemu-user",
         )
 
 
@@ -150,13 +154,13 @@ def check_version(found: str) -> None:
     parts = found.split(".")
     number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
     if not (2, 7) <= number < (3, 0):
-        what = f"{PACKAGE} {found} is not 2.7 or a later 2.x"
-        raise NoCompiler(what, cure=f"{INSTALL} installs one")
+        what = f"{PACKAGE} {found} is not supported; it must be 2.7 or a later 2.x"
+        raise NoCompiler(what, cure=f"{INSTALL} installs a supported version")
 
 
 def _folder(found: str) -> Path:
     place = package_folder(_LIBRARIES)
     if place is not None:
         return place
-    cure = f"{INSTALL} on Linux x86-64 installs one"
-    raise NoCompiler(f"{PACKAGE} {found} carries no HTP compiler here", cure=cure)
+    cure = f"{INSTALL} on Linux x86-64 installs a version with the compiler"
+    raise NoCompiler(f"{PACKAGE} {found} contains no HTP compiler for this machine", cure=cure)

@@ -80,8 +80,8 @@ def default_folder() -> Path:
     folder = cache_folder()
     if folder == NOWHERE:
         raise UsageError(
-            "there is no home folder for results",
-            cure=("name a folder with ", Setting("cache")),
+            "no home folder exists for results",
+            cure=("choose a folder with ", Setting("cache")),
         )
     return folder
 

@@ -101,8 +101,8 @@ def check_started(outcome: RequestOutcome) -> None:
         if found := _MISSING.search(text):
             raise _missing(found[1])
         if found := _TOO_OLD.search(text):
-            what = f"the QNN library needs {found[1]}, and this machine's C or C++ library is older"
-            raise NoCompiler(what, cure="use a newer Linux, or a container of one")
+            what = f"the QNN library needs {found[1]}, but this machine's C or C++ library is older"
+            raise NoCompiler(what, cure="use a newer Linux, or a container with one")
     for text in texts:
         if found := _SETUP.search(text):
             said = quote(printable(found[1]))
@@ -111,9 +111,9 @@ def check_started(outcome: RequestOutcome) -> None:
 
 
 def _missing(library: str) -> NoCompiler:
-    what = f"the QNN library did not start: it needs {library}, which is missing on this machine"
+    what = f"the QNN library did not start: {library} is missing on this machine"
     if _BUNDLED.search(library):
-        cure = f"a package is damaged, {INSTALL} reinstalls it"
+        cure = f"the package is damaged; {INSTALL} reinstalls it"
     elif library in _PACKAGES:
         debian, fedora = _PACKAGES[library]
         cure = f"on Debian and Ubuntu `apt-get install {debian}`, on Fedora `dnf install {fedora}`"

@@ -73,7 +73,7 @@ class Loaded:
         if last is not None and last.total is not None:
             return ""
         code = self.codes[-1] if self.codes else None
-        said = f"code {code}, {code_name(code)}" if code else "its log has no estimate"
+        said = f"code {code}, {code_name(code)}" if code else "the log has no estimate"
         return f"the binary could not be loaded: {self.outcome.sentence or said}"
 
 
@@ -182,7 +182,9 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 def no_soc_named(path: Path) -> CannotTell:
     """Return the error for a binary without a SoC, if the caller gave none either."""
     what = (
-        "has binaries for several SoCs, or for unnamed ones" if is_carrier(path) else "names no SoC"
+        "has binaries for several SoCs, or for unknown ones"
+        if is_carrier(path)
+        else ("does not state a SoC")
     )
     return CannotTell((f"{path} {what}; choose one, e.g. ", *MissingSoc.settings))
 
@@ -234,7 +236,7 @@ def measure(
         )
         if isinstance(made, CompileFailure):
             return made
-        (progress or no_progress)(f"loading what {path.name} became")
+        (progress or no_progress)(f"loading the compiled {path.name}")
         loaded = load_binaries(used, [binary], soc.model_id, deadline=ends)
         if output is not None:
             keep_loads([output], soc.model_id, loaded.log)
@@ -266,7 +268,7 @@ def prepared_context(
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:
     if not no_estimate:
         return bill
-    sentence = f"{no_estimate}; the process domain is a range that follows from the file"
+    sentence = f"{no_estimate}; the process domain is a range computed from the file"
     return replaced(bill, traps=(*bill.traps, Trap("not-loaded", sentence)))
 
 
@@ -316,18 +318,18 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     A missing estimate is an error here, because the caller asked for it.
     """
     if path.suffix.lower() == ".onnx":
-        rest = " takes the context binary itself, not a model with it"
+        rest = " takes the context binary itself, not a model that contains it"
         raise UsageError((f"{path}: ", Setting("load"), rest))
     context = context_of(path)
-    rest = " the numbers come from the file itself, which works anywhere"
+    rest = " reads the numbers from the file itself, on any machine"
     library = library_or(("without ", Setting("load"), rest))
     with Worker(library=library) as worker, binaries_of(path) as files:
         target = load_target(path, context, soc)
         loaded = load_binaries(worker, files, target, time_limit_s=time_limit_s)
         keep_loads(files, target, loaded.log)
     if loaded.outcome.kind == "timeout":
-        cure = ("give more time with ", Setting("time_limit_s"))
-        raise OutOfTime(path, f"it was not loaded within {time_limit_s:g} s", cure=cure)
+        cure = ("allow more time with ", Setting("time_limit_s"))
+        raise OutOfTime(path, f"the binary was not loaded within {time_limit_s:g} s", cure=cure)
     if loaded.no_estimate:
         raise CannotTell(f"{path}: {loaded.no_estimate}")
     log = loaded.log

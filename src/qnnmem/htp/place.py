@@ -154,7 +154,7 @@ def compare(
     """Return predicted and actual admissions; the log's results count even if the library died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
-        reason = sentence or f"its log names {len(facts)} of {len(residents)} contexts"
+        reason = sentence or f"its log has estimates for {len(facts)} of {len(residents)} contexts"
         raise CannotTell(f"the library did not load all contexts: {reason}")
     predicted = one_domain([one.need for one in residents], budget)
     answers = []
@@ -195,6 +195,6 @@ def exact(
         if size is None:
             answers.append(one)
             continue
-        said = Sourced(size, Origin.MEASURED, "estimate of the library when it loaded the binary")
+        said = Sourced(size, Origin.MEASURED, "the library's estimate when it loaded the binary")
         answers.append(replace(one, need=SizeRange(said, said)))
     return tuple(answers)

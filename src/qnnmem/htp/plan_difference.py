@@ -75,7 +75,7 @@ def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) ->
     on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply.on_cpu)
     if not reply.graphs:
         kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
-        raise LoadError(path, f"QNN takes none of its {counted(len(on_cpu), 'node')} ({kinds})")
+        raise LoadError(path, f"QNN supports none of its {counted(len(on_cpu), 'node')} ({kinds})")
     graphs = as_graphs(path, reply.graphs, reply.shared, data)
     return ComposedModel(graphs, on_cpu, reply.on_htp, library)
 
@@ -157,7 +157,9 @@ def _sums(source: MemoryPlan, graph: MemoryPlan) -> str:
     change = "the same" if before == after else f"{abs(after - before):,} "
     if before != after:
         change += "more" if after > before else "less"
-    return f"scratch is {after:,} bytes as QNN graph, {before:,} as ONNX graph: {change}"
+    return (
+        f"scratch is {after:,} bytes for the QNN graph and {before:,} for the ONNX graph: {change}"
+    )
 
 
 def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
@@ -167,7 +169,10 @@ def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
             f"{one.operator} {quote(shorten(one.name, 60))}" for one in nodes[:_NODES]
         )
         more = ", …" if len(nodes) > _NODES else ""
-        yield f"QNN does not take {counted(len(nodes), 'node')}, left on the CPU: {named}{more}"
+        yield (
+            f"QNN does not support {counted(len(nodes), 'node')}, which stay on the CPU: "
+            f"{named}{more}"
+        )
 
 
 def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
@@ -181,7 +186,7 @@ def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
     listed = ", ".join(f"{kind} {len(some)} ({sum(some):,})" for kind, some in largest[:_KINDS])
     more = ", …" if len(largest) > _KINDS else ""
     total = sum(one.size for one in found)
-    yield f"{what} {counted(len(found), 'tensor')} of {total:,} bytes, made by {listed}{more}"
+    yield f"{what} {counted(len(found), 'tensor')} of {total:,} bytes, outputs of {listed}{more}"
 
 
 def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:
@@ -193,6 +198,6 @@ def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:
         old, new = max(found, key=lambda pair: (abs(pair[1].size - pair[0].size), pair[1].names))
         name = quote(shorten(new.names[0], 60))
         yield (
-            f"{counted(len(found), 'tensor')} {what}, most of all {name} "
-            f"from {old.size:,} to {new.size:,} bytes"
+            f"{counted(len(found), 'tensor')} {what}; the largest change is {name}, from "
+            f"{old.size:,} to {new.size:,} bytes"
         )

@@ -258,7 +258,7 @@ class LoggedLibrary(LibraryBench):
         """Return the binary of a model that must compile; CannotTell if it does not."""
         result = self.compile(what, model)
         if isinstance(result, CompileFailure):
-            why = f"{what}, which was to be loaded, did not compile: "
+            why = f"{what} did not compile, so it could not be loaded: "
             raise CannotTell(chain_words(why, result.why))
         return self.binary.read_bytes()
 
@@ -297,7 +297,7 @@ def graph_limit(library: LoggedLibrary) -> Provoked:
     """Compile inputs a few MiB below the limit of one graph, then a few MiB above it."""
     limit = library.soc.compile_limit
     if limit is None:
-        raise CannotTell(f"the compile limit of {library.soc.name} is not known")
+        raise CannotTell(f"the compile limit of {library.soc.name} is unknown")
     count = -(-limit.value // _GIB)
     fitting = limit.value // MIB // count
     tried = []
@@ -315,7 +315,7 @@ def op_over_vtcm(library: LoggedLibrary) -> Provoked:
     """Compile a softmax that is an eighth larger than the whole VTCM."""
     vtcm = library.soc.vtcm_bytes
     if vtcm is None:
-        raise CannotTell(f"the VTCM of {library.soc.name} is not known")
+        raise CannotTell(f"the VTCM of {library.soc.name} is unknown")
     length = vtcm.value // 8 * 9
     what = f"a softmax over {length:,} bytes, VTCM {vtcm.value:,} bytes"
     model = wide_softmax(length)
@@ -367,7 +367,7 @@ def _of_compile(
         library.name,
         "compile",
         tried,
-        result.why if isinstance(result, CompileFailure) else "it compiled",
+        result.why if isinstance(result, CompileFailure) else "the model compiled",
         input_name="model.onnx",
         code=result.code if isinstance(result, CompileFailure) else None,
         log=result.log,
@@ -397,9 +397,9 @@ def bad_binary(library: LoggedLibrary) -> Provoked:
     """Load a good binary and damaged copies: all zeros, overwritten, truncated."""
     good = library.made("a small convolution", small_convolution())
     damaged = {
-        "the same, all zeros": bytes(len(good)),
-        "the same with zeros over bytes 200 to 300": good[:200] + bytes(100) + good[300:],
-        "the same without its last byte": good[:-1],
+        "the same binary, all zeros": bytes(len(good)),
+        "the same binary with zeros in bytes 200 to 300": good[:200] + bytes(100) + good[300:],
+        "the same binary without its last byte": good[:-1],
     }
     what = f"{len(damaged)} damaged binaries"
     loaded = library.load(what, [good, *damaged.values()])
@@ -443,7 +443,7 @@ def _why(soc: Soc, last: Attempt, loaded: Loaded) -> Words:
     if not loaded.outcome.is_done or loaded.log.cause is not None:
         return say_why("loading", soc, loaded.outcome, loaded.log, ())
     if not last.code:
-        return "it was loaded"
+        return "the binary was loaded"
     return f"{last.what}: {code_name(last.code)} ({last.code})"
 
 

@@ -111,7 +111,7 @@ class Largest(SearchEnd, frozen=True):
 
 def show(point: SweepPoint) -> str:
     """Return a point as text."""
-    return ", ".join(f"{name}={value}" for name, value in point.items()) or "as it is"
+    return ", ".join(f"{name}={value}" for name, value in point.items()) or "unchanged"
 
 
 def kept_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
@@ -178,8 +178,8 @@ def check_settings(path: Path, axes: Sequence[Axis]) -> None:
     for axis in axes:
         if axis.name not in _OPTIONS:
             meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
-            hint = f"did you mean {meant}?" if meant else f"varied are {known}"
-            what = f"is a DLC, without a free dimension {quote(axis.name)}"
+            hint = f"did you mean {meant}?" if meant else f"choose from {known}"
+            what = f"has no free dimension {quote(axis.name)}, because it is a DLC"
             raise LoadError(path, what, cure=hint)
 
 
@@ -190,7 +190,7 @@ def _words(text: str) -> list[str]:
 def _precision(word: str) -> str:
     known = [precision.value for precision in HtpPrecision]
     if word not in known:
-        raise UsageError(f"'{word[:40]}' is not a precision; there are {', '.join(known)}")
+        raise UsageError(f"'{word[:40]}' is not a precision; choose one of {', '.join(known)}")
     return word
 
 
@@ -205,11 +205,11 @@ def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
     """Yield every combination of values; the last axis varies fastest."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
-        cure = ("write all its values after one ", Setting("vary"))
+        cure = ("write all its values in one ", Setting("vary"))
         raise UsageError("name each varied dimension once", cure=cure)
     count = prod(len(axis.values) for axis in axes)
     if count > MAX_ROWS:
-        raise UsageError(f"these are {count:,} compiles, more than {MAX_ROWS:,}; vary less")
+        raise UsageError(f"{count:,} compiles are over the limit of {MAX_ROWS:,}; vary less")
     for values in itertools.product(*(axis.values for axis in axes)):
         yield dict(zip(names, values, strict=True))
 
@@ -433,7 +433,7 @@ class Sweep:
         except WorkerError as exc:
             if self._slots.count:
                 return SweepOutcome("failed", str(exc))
-            more = f"; {len(self.rows)} rows are kept, and the same command continues"
+            more = f"; {len(self.rows)} finished rows are stored, and the same command continues"
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
             return SweepOutcome("failed", f"the compile could not be started: {exc}")

@@ -97,10 +97,14 @@ def read_htp_config(path: Path) -> HtpToolConfig:
     """Return the settings of the tool's file and of the backend's file that it names."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
-        what = "is the file of the HTP backend; name the tool file whose "
+        what = "is the file of the HTP backend; pass the tool file whose "
         raise LoadError(path, f"{what}backend_extensions.config_file_path points to it")
     _check_names(path, "the file", tool, _TOOL)
-    notes = [f"{name} is for running the binary" for name in _TOOL[1:] if tool.get(name)]
+    notes = [
+        (f"{name} is for running the binary and has no effect here")
+        for name in _TOOL[1:]
+        if tool.get(name)
+    ]
     extensions = _object(path, tool, "backend_extensions")
     library, named = extensions.get("shared_library_path"), extensions.get("config_file_path")
     if isinstance(library, str) and "lpai" in library.lower():
@@ -118,8 +122,8 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
     if config.graphs and not fitting:
         known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
         notes.append(
-            f"no section of graphs names {quote(graph)} but {known}: none of them applies (the "
-            f"real tool does not report this)"
+            f"the sections of graphs name {known} but not {quote(graph)}: none applies "
+            "(the real tool does not report this)"
         )
     vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
     if vtcm == 0:
@@ -133,17 +137,18 @@ def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
     if config.soc_id is not None:
         soc = find_soc(str(config.soc_id))
         if config.arch not in (None, soc.arch):
-            notes.append(f"dsp_arch v{config.arch} is not that of {soc.name}, which decides")
+            notes.append(f"dsp_arch v{config.arch} is ignored: it differs from that of {soc.name}")
         return soc, None
     if config.arch is None:
         notes.append(
-            f"no SoC is named, so the binary is for {_SOC_OF_NOTHING}, the default of the real tool"
+            f"no SoC is set, so the binary is for {_SOC_OF_NOTHING}, the default of the real tool"
         )
         return find_soc(_SOC_OF_NOTHING), None
     soc = find_soc(str(_SOC_OF_ARCH[config.arch]))
     notes.append(
-        f"only dsp_arch v{config.arch} is named, so the binary is for {soc.name} with "
-        f"{_VTCM_OF_ARCH} MiB of VTCM, as the library takes it; soc_model names the real one"
+        f"only dsp_arch v{config.arch} is set, so the binary is for {soc.name} with "
+        f"{_VTCM_OF_ARCH} MiB of VTCM, as the library does it; set soc_model for the real "
+        "SoC"
     )
     return soc, _VTCM_OF_ARCH
 
@@ -151,15 +156,19 @@ def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
 def _backend_file(path: Path, notes: list[str]) -> HtpToolConfig:
     content = _read(path)
     _check_names(path, "the file", content, _SECTIONS)
-    notes += [f"{name} is for running the binary" for name in _SECTIONS[3:] if content.get(name)]
+    notes += [
+        (f"{name} is for running the binary and has no effect here")
+        for name in _SECTIONS[3:]
+        if content.get(name)
+    ]
     devices = list(_entries(path, content, "devices", notes))
     graphs = tuple(_graph(path, entry) for entry in _entries(path, content, "graphs", notes))
     for entry in _entries(path, content, "context", notes):
         if entry.get("weight_sharing_enabled"):
-            notes.append("weight_sharing_enabled: no effect with one graph")
+            notes.append("weight_sharing_enabled has no effect with one graph")
     first: Mapping[str, Any] = devices[0] if devices else {}
     if len(devices) > 1:
-        notes.append(f"devices has {len(devices)} entries; the first is used")
+        notes.append(f"devices has {len(devices)} entries; only the first is used")
     ids = [
         _whole(path, f"devices[].{key}", first[key], 0, 1 << 16)
         for key in ("soc_model", "soc_id")
@@ -189,7 +198,9 @@ def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
     number = number.lower().removeprefix("v") if len(number) < 9 else ""
     if not number.isdecimal() or int(number) not in _SOC_OF_ARCH:
         known = ", ".join(f"v{arch}" for arch in _SOC_OF_ARCH)
-        raise LoadError(path, f"devices[].dsp_arch {quote(given)} is not one of {known}")
+        raise LoadError(
+            path, (f"devices[].dsp_arch {quote(given)} is not supported; choose one of {known}")
+        )
     return int(number)
 
 
@@ -206,9 +217,13 @@ def _entries(
         _check_names(path, section, entry, (*_READ[section], *running, *absent))
         for key in absent:
             if entry.get(key):
-                what = f"{section}.{key} {quote(entry[key])} cannot be handed to the compiler here"
-                raise LoadError(path, what, cure="leave it out")
-        notes += [f"{section}.{key} is for running the binary" for key in running if entry.get(key)]
+                what = f"{section}.{key} {quote(entry[key])} cannot be passed to the compiler"
+                raise LoadError(path, what, cure="remove it")
+        notes += [
+            (f"{section}.{key} is for running the binary and has no effect here")
+            for key in running
+            if entry.get(key)
+        ]
         yield entry
 
 
@@ -226,8 +241,8 @@ def _whole(path: Path, what: str, value: object, least: int, most: int) -> int:
     # Check the range first: an integer of hundreds of digits does not convert to float.
     if is_number and least <= value <= most and value == int(value):  # type: ignore[operator,call-overload]
         return int(value)  # type: ignore[call-overload,no-any-return]
-    shown = quote(value) if isinstance(value, int | str) else "what it is"
-    raise LoadError(path, f"{what} is a whole number from {least} to {most}, not {shown}")
+    shown = quote(value) if isinstance(value, int | str) else "the value"
+    raise LoadError(path, f"{what} must be a whole number from {least} to {most}, not {shown}")
 
 
 def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -248,7 +263,7 @@ def _beside(tool: Path, named: object) -> Path:
         raise LoadError(tool, f"its backend_extensions.config_file_path {exc}") from exc
     if found is not None:
         return found
-    where = "is neither beside it nor in the current folder"
+    where = "is neither next to it nor in the current folder"
     raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
 
 
@@ -256,7 +271,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(read_bytes(path, _MAX_FILE))
     except (ValueError, RecursionError) as exc:  # ValueError: not UTF-8, not JSON
-        raise LoadError(path, "is not JSON", cure="`qnnmem lint` says where it is wrong") from exc
+        raise LoadError(path, "is not JSON", cure="`qnnmem lint` shows where") from exc
     if not isinstance(content, dict):
         raise LoadError(path, "is not a JSON object")
     return content

@@ -566,7 +566,7 @@ class Slots(Generic[S]):
         self._free = list(self._slots)
         self._sound = len(self._slots)
         self._turn = threading.Condition()
-        self._why = WorkerError("no worker is there")
+        self._why = WorkerError("no worker is connected")
 
     @property
     def count(self) -> int:

@@ -27,8 +27,8 @@ MAX_UINT32 = (1 << 32) - 1
 _LARGEST_PLAN = 256 << 20
 _MAX_GRAPHS = 1024
 _PLAN, _PLANS, _TOGETHER = "qnnmem.plan/1", "qnnmem.plans/1", "qnnmem.together/1"
-_WHY = "which is neither a context binary for LPAI nor a plan in JSON"
-_CURE = "make a plan of a model with qnnmem plan and its JSON form, or a binary with qnnmem prepare"
+_WHY = "which is neither an LPAI context binary nor a plan in JSON"
+_CURE = "make a plan with qnnmem plan --json, or a binary with qnnmem prepare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +163,15 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
     sizes = [model.scratch_bytes for model in arranged.models]
     offsets = tuple(model.scratch_offset for model in arranged.models)
     if not sizes or sizes != [plan.scratch_bytes for plan in arranged.plans]:
-        raise LoadError(path, "arranges other models than it has plans of", cure=_CURE)
+        raise LoadError(path, "arranges models without a plan of their own", cure=_CURE)
     for at, size in zip(offsets, sizes, strict=True):
         if at % arranged.align_bytes or at + size > min(arranged.scratch_bytes, MAX_UINT32):
-            raise LoadError(path, f"has a model at byte {at:,} of scratch, where it does not fit")
+            raise LoadError(path, f"has a model at byte {at:,} of scratch, past the end")
     return SharedScratch(arranged.scratch_bytes, offsets, arranged.assumed)
 
 
 def _said(exc: BaseException) -> str:
-    return "too deep" if isinstance(exc, RecursionError) else str(exc).rstrip(".")[:160]
+    return "nested too deeply" if isinstance(exc, RecursionError) else str(exc).rstrip(".")[:160]
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
@@ -208,20 +208,20 @@ def _planned(plan: PlanResult) -> ClientGraph:
 def _check(path: Path, plan: ClientPlan) -> None:
     names = [graph.name for graph in plan.graphs]
     if len(names) > _MAX_GRAPHS:
-        raise LoadError(path, f"has {len(names):,} graphs, more than {_MAX_GRAPHS:,}")
+        raise LoadError(path, f"has {len(names):,} graphs, over the limit of {_MAX_GRAPHS:,}")
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
-        raise LoadError(path, f"has two graphs of the name {quote(twice)}")
+        raise LoadError(path, f"has two graphs with the name {quote(twice)}")
     for graph in plan.graphs:
         for name, what in _named(graph):
             if "\0" in name or (what == "graph" and not name):
-                raise LoadError(path, f"has a {what} {quote(name)}, which is not a name in C")
+                raise LoadError(path, f"has a {what} {quote(name)}, which is not a valid C name")
         sizes = (graph.scratch_bytes, graph.persistent_bytes)
         tensors = (tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
         largest = max(*sizes, *tensors, 0)
         if largest > MAX_UINT32:
             what = f"graph {quote(graph.name)} needs a buffer of {largest:,} bytes"
-            raise UsageError(f"{what}; the structs of LPAI say sizes in 32 bits")
+            raise UsageError(f"{what}; the LPAI structs store sizes in 32 bits")
         _check_places(path, graph)
 
 
@@ -237,9 +237,9 @@ def _check_places(path: Path, graph: ClientGraph) -> None:
         what = f"graph {quote(graph.name)} has {quote(tensor.name)} at byte {tensor.offset:,}"
         if tensor.offset + tensor.nbytes > graph.scratch_bytes:
             size = f"{tensor.nbytes:,} bytes in {graph.scratch_bytes:,}"
-            raise LoadError(path, f"{what} of scratch, where it does not fit: {size}")
+            raise LoadError(path, f"{what} of scratch, past the end: {size}")
         if tensor.offset % graph.align:
-            raise LoadError(path, f"{what} of scratch, no multiple of {graph.align:,}")
+            raise LoadError(path, f"{what} of scratch, which is not a multiple of {graph.align:,}")
 
 
 def _named(graph: ClientGraph) -> Iterator[tuple[str, str]]:

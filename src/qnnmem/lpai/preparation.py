@@ -161,7 +161,7 @@ def prepare(
     files, options = as_files(files), as_prepare_options(options)
     for name, call in (("say", say), ("watch", watch)):
         if call is not None and not callable(call):
-            raise UsageError(f"{name} is a function, not {quote(call)}")
+            raise UsageError(f"{name} must be a function, not {quote(call)}")
     say = say or (lambda _text: None)
 
     def load(path: Path | str, folder: Path, deadline: Deadline) -> _Read:
@@ -307,7 +307,7 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
         left = find_control(model)
     if left is not None and not allow_float:
         return LoadError(path, "cannot be prepared for LPAI", cure=left.words)
-    what = chain_words("cannot be prepared once it is quantized: ", error.what)
+    what = chain_words("cannot be prepared after quantization: ", error.what)
     return LoadError(path, what, cure=error.cure)
 
 
@@ -352,7 +352,9 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
 
     _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
-    note = "layout only, without a program: memory calls can be tested, the graph cannot run"
+    note = (
+        "layout only, without a program: memory calls can be tested, the graph cannot be executed"
+    )
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
     return loaded
@@ -405,10 +407,10 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
     if loaded.model.format == "dlc":
-        other = "quantize it with the vendor's quantizer"
+        other = "quantize the model with the vendor's quantizer"
         raise FloatModel(path, what, quantizable=False, obstacle=other)
     if loaded.model.format == "tflite":
-        other = "quantize it with TensorFlow's converter"
+        other = "quantize the model with TensorFlow's converter"
         raise FloatModel(path, what, quantizable=False, obstacle=other)
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)
@@ -417,7 +419,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if obstacle is not None and not obstacle.runs_at_desk:
         raise UsageError(what, where=path, cure=obstacle.words)
     if obstacle is None and options.quantize:
-        obstacle = Obstacle("quantizing does not change them")
+        obstacle = Obstacle("quantization does not change them")
     words = "" if obstacle is None else obstacle.words
     raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
@@ -477,8 +479,8 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
     both = next((name for name in model.outputs if name in old), None)
     if both is not None:
         raise UsageError(
-            f"state {quote(both)} is an output as well, so after an execution it holds the new "
-            f"state; let the model output a copy under another name"
+            f"state {quote(both)} is also an output, so after an execution it contains the "
+            "new state; let the model output a copy with another name"
         )
     shown: set[str] = set()  # names of old state and its views
     ops = []

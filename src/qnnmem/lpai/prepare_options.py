@@ -52,7 +52,7 @@ class PrepareOptions(LayoutChoices):
         for name, bits in (("quantize", self.quantize), ("weight_bits", self.weight_bits)):
             known = type(bits) is int and bits in _BITS
             if not known and not (bits is None and name == "quantize"):
-                raise UsageError((Setting(name), f" is 8 or 16, not {quote(bits)}"))
+                raise UsageError((Setting(name), f" must be 8 or 16, not {quote(bits)}"))
         for name in ("rnn_state", "allow_float", "trust"):
             expect(getattr(self, name), bool, f"{name} must be True or False")
         expect(self.calibration, (Path, str, NoneType), "calibration must be the path of data")
@@ -69,17 +69,17 @@ class PrepareOptions(LayoutChoices):
 
 def as_files(files: object) -> Mapping[str, Path | str]:
     """Return paths by graph name; callers give paths, or paths by graph name."""
-    what = "files must be paths, or a mapping from names of graphs to paths"
+    what = "files must be paths, or a mapping from graph names to paths"
     if not isinstance(files, Mapping):
         several = [files] if isinstance(files, Path | str) else files
         several = expect_items(several, (Path, str), what)
         files = {Path(file).stem: file for file in several}
         if len(files) < len(several):
-            raise UsageError("two files have the same name; give each graph a name of its own")
+            raise UsageError("two files have the same name; set a different graph name for each")
     found = expect_mapping(files, what)
     expect_items(found.values(), (Path, str), what)
     if not found:
-        raise UsageError("there is no model to prepare")
+        raise UsageError("no model to prepare is given")
     return found
 
 
@@ -90,5 +90,5 @@ def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> Prep
     known = [one.name for one in fields(PrepareOptions)]
     for name in expect_mapping(given, "options must be PrepareOptions or a mapping of its fields"):
         if name not in known:
-            raise UsageError(f"there is no option {quote(name)}; options are {', '.join(known)}")
+            raise UsageError(f"{quote(name)} is not an option; the options are {', '.join(known)}")
     return PrepareOptions(**given)

@@ -82,7 +82,7 @@ def profile(
     """Return the platform of a mode; `overrides` replace fields of `Profile`."""
     if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
         known = ", ".join(ALIGNMENTS)
-        raise UsageError(f"{quote(alignment)} is not an alignment profile; known are {known}")
+        raise UsageError(f"{quote(alignment)} is not an alignment profile; choose one of {known}")
     start, size = ALIGNMENTS[alignment]
     base = replace(
         _of_mode(_mode(mode)),
@@ -120,7 +120,7 @@ def _override(base: Profile, overrides: dict[str, Any]) -> Profile:
     unknown = [name for name in overrides if name not in _CHECKS]
     if unknown:
         known = ", ".join(sorted(_CHECKS))
-        raise UsageError(f"a profile has no '{unknown[0][:40]}' to change; it has {known}")
+        raise UsageError(f"'{unknown[0][:40]}' is not a field of a profile; the fields are {known}")
     changes = {name: _CHECKS[name](name, value) for name, value in overrides.items()}
     if changes.keys() & {"start_alignment", "size_alignment"}:
         changes["alignment"] = "custom"
@@ -131,19 +131,19 @@ def _mode(value: Mode | str) -> Mode:
     try:
         return Mode(value)
     except ValueError:
-        raise UsageError(f"{quote(value)} is not an LPAI mode; known are x86, arm, adsp") from None
+        raise UsageError(f"{quote(value)} is not an LPAI mode; choose x86, arm or adsp") from None
 
 
 def _hw_version(value: HwVersion | str) -> HwVersion:
     version = value if isinstance(value, HwVersion) else HwVersion.parse(str(value))
     if version < HwVersion.V4:
-        raise UsageError(f"LPAI {version.word} is too old for QNN; use v4, v5, v5_1, v6 or v7")
+        raise UsageError(f"LPAI {version.word} is not supported by QNN; use v4, v5, v5_1, v6 or v7")
     return version
 
 
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise UsageError(f"{name} is either True or False, not {value!r:.40}")
+        raise UsageError(f"{name} must be True or False, not {value!r:.40}")
     return value
 
 
@@ -151,21 +151,21 @@ def power_of_two(name: str, value: Any) -> int:
     """Return a valid alignment; raise UsageError, which calls it `name`, for any other value."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
-        raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
+        raise UsageError(f"{name} must be a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
     return int(value)
 
 
 def _cores(name: str, value: Any) -> int:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_CORES:
-        raise UsageError(f"{name} is a number from 1 to {_MAX_CORES}, not {value!r:.40}")
+        raise UsageError(f"{name} must be a number from 1 to {_MAX_CORES}, not {value!r:.40}")
     return int(value)
 
 
 def _microseconds(name: str, value: Any) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if value is not None and not (whole and value > 0):
-        raise UsageError(f"{name} is a number of microseconds or None, not {value!r:.40}")
+        raise UsageError(f"{name} must be a number of microseconds or None, not {value!r:.40}")
     return None if value is None else int(value)
 
 
@@ -179,7 +179,7 @@ def _register_types(name: str, value: Any) -> tuple[MemRegisterType, ...]:
 
 def _items(name: str, value: Any) -> list[Any]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UsageError(f"{name} is a list of types, not {value!r:.40}")
+        raise UsageError(f"{name} must be a list of types, not {value!r:.40}")
     return list(value)
 
 
@@ -187,7 +187,7 @@ def _member(name: str, kind: type[_Kind], item: Any) -> _Kind:
     word = item.upper() if isinstance(item, str) else getattr(item, "name", "")
     if word == "UNDEFINED" or word not in kind.__members__:
         known = ", ".join(member for member in kind.__members__ if member != "UNDEFINED")
-        raise UsageError(f"{name} holds {item!r:.40}; known are {known}")
+        raise UsageError(f"{name} contains {item!r:.40}; choose from {known}")
     return kind[word]
 
 

@@ -134,7 +134,7 @@ class TcmAccount:
         """The remedy, in one sentence."""
         enough = [change.what for change in self.changes if change.sufficient]
         if self.verdict.fits:
-            return "everything fits, nothing needs to change"
+            return "everything fits, no change is needed"
         if not enough:
             return "no known change is enough; use mem_type ddr"
         if all(" + " in what for what in enough):
@@ -198,7 +198,7 @@ def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> lis
         low, high = (middle, high) if fits else (low, middle - 1)
     if low == 0:  # no model is that small
         return []
-    what = f"{prefix}a model binary smaller by {request.binary - low:,} bytes"
+    what = f"{prefix}a model binary that is smaller by {request.binary - low:,} bytes"
     return [_saving(what, before, replace(request, binary=low))]
 
 

@@ -86,14 +86,14 @@ def plan(
     expect(time_limit, (int, float), "a time limit must be a number of seconds")
     expect(seed, int, "a seed must be a whole number")
     if watch is not None and not callable(watch):
-        raise UsageError(f"watch must be a function that takes a Progress, not {quote(watch)}")
+        raise UsageError(f"watch must be a function of a Progress, not {quote(watch)}")
     if isinstance(what, Problem):
         if options is not None or budget is not None:
             raise UsageError("options and budget are for models; a Problem has a capacity")
         return plan_problem(what, time_limit, seed=seed, watch=watch)
     if not isinstance(what, Model):
-        raise UsageError(f"{a_kind(type(what))} cannot be planned; load(path) gives a model")
+        raise UsageError(f"{a_kind(type(what))} cannot be planned; load(path) returns a model")
     missing = find_missing(what)
     if missing is not None:
-        raise UsageError(f"{quote(missing)} is used, but is not a tensor of the model")
+        raise UsageError(f"{quote(missing)} is used but is not a tensor of the model")
     return plan_model(what, options, budget=budget, time_limit=time_limit, seed=seed, watch=watch)

@@ -474,9 +474,9 @@ def limits_of(options: PlanOptions) -> Limits:
     for name, size in given:
         if name not in pools and name != TCM:
             known = ", ".join(pools)
-            raise UsageError(f"'{name}' is not a pool; pools are {known} and {TCM}")
+            raise UsageError(f"'{name}' is not a pool; choose one of {known} and {TCM}")
         if name in chosen:
-            raise UsageError("a pool has two budgets; give one")
+            raise UsageError("a pool has two budgets; set only one")
         chosen[name] = size
     tcm = chosen.pop(TCM, None)
     return Limits({pools[name]: size for name, size in chosen.items()}, tcm)

@@ -97,8 +97,8 @@ def reorder(model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFO
 
 def _why_not(ops: int, effort: int) -> str | None:
     if ops > MOST_OPS:
-        return f"the graph has {ops:,} ops, more than the {MOST_OPS:,} that are reordered"
-    return "the time limit left no time for it" if effort <= 0 else None
+        return f"the graph has {ops:,} ops, over the limit of {MOST_OPS:,} for reordering"
+    return "the time limit was used up" if effort <= 0 else None
 
 
 def live_peak(model: Model, rule: ScratchRule = _EVERYTHING) -> Bytes:

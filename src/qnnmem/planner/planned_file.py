@@ -164,7 +164,7 @@ class PlannedFile:
         if plan.reordered is not None and plan.reordered.skipped is not None:
             yield f"reordering ops was skipped: {plan.reordered.skipped}"
         if plan.scratch.cut_by_clock and not plan.scratch.optimal:
-            yield "the clock ended the search, so another run may find another plan"
+            yield "the time limit ended the search, so another run may find another plan"
         if plan.search_missing:
             yield search_missing_note()
 
@@ -175,7 +175,7 @@ class PlannedFile:
             return
         kinds = ", ".join(sorted({kind.value for kind in held_types(plan.model)}))
         option = flag(Setting("bits", str(bits)))
-        yield f"{option} changes no buffer: none is floating-point ({kinds})"
+        yield f"{option} has no effect: no buffer is floating-point ({kinds})"
 
     def _empty_io(self) -> Iterator[str]:
         """Yield notes about inputs and outputs without elements."""

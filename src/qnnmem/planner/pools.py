@@ -55,9 +55,7 @@ def _fault(model: Model, old: str, new: str) -> str:
         return f"output {new} is never written by an op"
     a, b = model.tensors[old], model.tensors[new]
     if (a.dtype, a.shape) != (b.dtype, b.shape):
-        return (
-            f"{a.dtype.value} {by_sizes(a.shape)} cannot hold {b.dtype.value} {by_sizes(b.shape)}"
-        )
+        return f"{a.dtype.value} {by_sizes(a.shape)} and {b.dtype.value} {by_sizes(b.shape)} differ"
     return ""
 
 
@@ -167,7 +165,7 @@ class PoolOptions(LayoutChoices):
         reorder: bool = False,
     ) -> None:
         if bits is not None and (type(bits) is not int or bits not in _BITS):
-            raise UsageError((Setting("bits"), f" is 8, 16 or 32, not {quote(bits)}"))
+            raise UsageError((Setting("bits"), f" must be 8, 16 or 32, not {quote(bits)}"))
         LayoutChoices.__init__(self, as_io(io), as_states(states), inplace, reorder)
         object.__setattr__(self, "align", None if align is None else as_align(align))
         object.__setattr__(self, "bits", bits)
@@ -204,7 +202,7 @@ def as_io(word: Io | str) -> Io:
         return Io(word)
     except ValueError:
         wanted = " or ".join(one.value for one in Io)
-        raise UsageError((Setting("io"), f" is {wanted}, not {quote(word)}")) from None
+        raise UsageError((Setting("io"), f" must be {wanted}, not {quote(word)}")) from None
 
 
 def as_pool(name: Pool | str) -> Pool:
@@ -213,7 +211,7 @@ def as_pool(name: Pool | str) -> Pool:
         return Pool(name)
     except ValueError:
         pools = ", ".join(pool.value for pool in Pool)
-        raise UsageError(f"{quote(name)} is not a pool; pools are {pools} and {TCM}") from None
+        raise UsageError(f"{quote(name)} is not a pool; choose one of {pools} and {TCM}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +229,7 @@ def as_limits(budget: Budget | None) -> Limits:
     if not isinstance(budget, Mapping):
         whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # NumPy's, too
         if not whole and not isinstance(budget, str):
-            what = 'a budget is a size of scratch or a mapping such as {"scratch": "256K"}'
+            what = 'a budget must be a size of scratch or a mapping such as {"scratch": "256K"}'
             raise UsageError(f"{what}, not {quote(budget)}")
         budget = {Pool.SCRATCH: budget}
     found: dict[Pool | str, Bytes] = {}
@@ -239,10 +237,10 @@ def as_limits(budget: Budget | None) -> Limits:
         pool = TCM if name == TCM else as_pool(name)
         if pool in found:
             shown = pool.value if isinstance(pool, Pool) else TCM
-            raise UsageError(f"pool {shown} has two budgets; give one")
+            raise UsageError(f"pool {shown} has two budgets; set only one")
         found[pool] = as_bytes(size)
     if any(not 0 <= have <= MAX_BYTES for have in found.values()):
-        raise UsageError(f"a budget must lie between 0 and {MAX_BYTES:,} bytes")
+        raise UsageError(f"a budget must be between 0 and {MAX_BYTES:,} bytes")
     tcm = found.pop(TCM, None)
     return Limits({pool: have for pool, have in found.items() if isinstance(pool, Pool)}, tcm)
 

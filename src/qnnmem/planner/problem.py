@@ -48,7 +48,7 @@ class Problem:
         if sum(buffer.size + buffer.align for buffer in self.buffers) > MAX_BYTES:
             raise UsageError(f"the buffers add up to more than {MAX_BYTES:,} bytes")
         if self.capacity is not None and not 0 <= self.capacity <= MAX_BYTES:
-            raise UsageError(f"a capacity must lie between 0 and {MAX_BYTES:,} bytes")
+            raise UsageError(f"a capacity must be between 0 and {MAX_BYTES:,} bytes")
 
     @cached_property
     def by_name(self) -> dict[str, Buffer]:
@@ -104,7 +104,7 @@ class Plan:
 def check_plan(plan: object) -> None:
     """Raise UsageError unless the value is a Plan."""
     if not isinstance(plan, Plan):
-        cure = "plan(problem) makes one, and a MemoryPlan has one in .scratch"
+        cure = "plan(problem) returns one, and a MemoryPlan has one in .scratch"
         raise UsageError(f"{quote(plan)} is not a Plan", cure=cure)
 
 
@@ -123,8 +123,8 @@ class Infeasible:
         have = 0 if self.problem.capacity is None else self.problem.capacity
         known = "does not fit" if self.proven else "not known to fit"
         return (
-            f"<Infeasible: {known} {counted(have, 'byte')}, at least {self.lower_bound:,} needed; "
-            f"{counted(len(self.blockers), 'buffer')} in the way>"
+            f"<Infeasible: {known} {counted(have, 'byte')}, at least {self.lower_bound:,} "
+            f"needed; {counted(len(self.blockers), 'buffer')} too large together>"
         )
 
 

@@ -270,7 +270,9 @@ class _Search:
 
 
 def _refuse(wrong: str) -> NoReturn:
-    raise AssertionError(f"the planner made a wrong plan, please report it: {wrong}")
+    raise AssertionError(
+        f"internal error, please report it: the planner made an invalid plan: {wrong}"
+    )
 
 
 # Shrinking a set repeats the search many times; this is the limit for all of them.

@@ -134,9 +134,11 @@ def checked_names(names: list[str]) -> list[str]:
     """Return the names of models; raise UsageError for duplicates or too many models."""
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
-        raise UsageError(f"two of the models are named {quote(twice)}; rename one of the files")
+        raise UsageError(f"two models are named {quote(twice)}; rename one of the files")
     if len(names) > MAX_MODELS:
-        raise UsageError(f"{len(names)} models are more than the {MAX_MODELS} arranged together")
+        raise UsageError(
+            f"{len(names)} models are over the limit of {MAX_MODELS} for one arrangement"
+        )
     return names
 
 

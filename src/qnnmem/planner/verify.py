@@ -25,7 +25,7 @@ def verify(plan: Plan) -> str | None:
             return f"'{buffer.name}' at {offset} is not a multiple of {buffer.align}"
     peak = max((o + b.size for o, b in zip(offsets, buffers, strict=True)), default=0)
     if plan.peak != peak or plan.lower_bound > peak:
-        return f"peak {plan.peak} and bound {plan.lower_bound} do not agree with {peak}"
+        return f"peak {plan.peak} and bound {plan.lower_bound} do not match the actual peak {peak}"
     return _find_collision(plan)
 
 

@@ -176,6 +176,6 @@ def number_of(word: str) -> int:
     if found is None:
         known = [in_table(name) for name in NAMES.values()]
         close = nearest(word, known)
-        cure = f"did you mean {close}?" if close else "its functions have names like memRegister"
+        cure = f"did you mean {close}?" if close else "function names look like memRegister"
         raise UsageError(f"{quote(word)} is not a watched function of QNN", cure=cure)
     return found

@@ -48,9 +48,7 @@ _GRACE_S = 2.0  # seconds after an interrupt, which the terminal also sends to t
 def build_objects(target: Path, part: NativePart) -> Path:
     """Write the shared objects of a part into a folder; return the folder."""
     if not sys.platform.startswith("linux"):
-        raise UsageError(
-            "programs can be checked on Linux only; elsewhere run this in a Linux container"
-        )
+        raise UsageError("programs can be checked only on Linux; elsewhere use a Linux container")
     _check_folder(target)
     for name, data in made_objects(part).items():
         (target / name).write_bytes(data)
@@ -62,9 +60,9 @@ def _check_folder(target: Path) -> None:
     name = os.fsencode(target)
     if any(sign in name for sign in b" :\t\n") or len(name) > _LONGEST_FOLDER:
         raise UsageError(
-            "the temporary folder has a space or a colon in its name, or a name that is too "
-            "long for LD_PRELOAD",
-            cure="let TMPDIR name another folder, such as /tmp",
+            "the temporary folder has a space or a colon in its name, or a name too long "
+            "for LD_PRELOAD",
+            cure="set TMPDIR to another folder, such as /tmp",
         )
 
 
@@ -72,9 +70,9 @@ def _no_program(command: str) -> UsageError:
     said = f"the program {shorten(command, 200)!r}"
     here = Path(command)
     if not here.is_file():
-        return UsageError(f"{said} is not there")
+        return UsageError(f"{said} does not exist")
     if here.name == command and os.access(here, os.X_OK):  # a shell searches PATH instead
-        return UsageError(f"{said} is in no folder of PATH", cure=f"write ./{command}")
+        return UsageError(f"{said} is not in a folder of PATH", cure=f"write ./{command}")
     return UsageError(f"{said} cannot be run")
 
 
@@ -86,8 +84,8 @@ def check_program(command: str) -> str:
     status = Path(found).stat()
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_uid != os.geteuid():
         raise UsageError(
-            f"{shorten(command, 200)!r} is a setuid program, into which the system loads no "
-            f"checker; check a copy without that bit"
+            f"{shorten(command, 200)!r} is a setuid program, for which the system ignores "
+            "LD_PRELOAD; check a copy without that bit"
         )
     with Path(found).open("rb") as file:
         head = file.read(4096)
@@ -99,8 +97,8 @@ def check_program(command: str) -> str:
         )
     if _is_static(Path(found)):
         raise UsageError(
-            f"{shorten(command, 200)!r} is statically linked, so its calls of QNN cannot be "
-            f"checked; link it dynamically"
+            f"{shorten(command, 200)!r} is statically linked, so its QNN calls cannot be "
+            "checked; link it dynamically"
         )
     return found
 

@@ -43,7 +43,7 @@ def pointers(memory: ProcessMemory, address: int) -> list[int]:
         if not item:
             break
         if len(found) == _MOST_ITEMS:
-            raise TooLong("a list of more than 64 items has no NULL at its end")
+            raise TooLong("a list with more than 64 items has no NULL at its end")
         found.append(item)
     return found
 

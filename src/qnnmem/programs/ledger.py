@@ -34,7 +34,7 @@ _END_S = 5.0  # seconds for processes to end after the program
 _LOOK_S = 0.02
 _LARGEST = 1 << 48  # no program makes this many calls
 _MOST_MAPS = 16 << 20
-_DAMAGED = "the program has overwritten or removed the count of its calls"
+_DAMAGED = "the program overwrote or removed the counter of its calls"
 _SAID = 4  # parts named in a verdict
 _LISTED = 10  # threads named in the text
 
@@ -100,7 +100,7 @@ class Ledger:
     def row(self, number: int) -> int:
         """Return the row number that a thread claims; raise Hangup if it is invalid."""
         if number > _THREADS:
-            raise Hangup("it names no row of the ledger")
+            raise Hangup("the row number is not in the ledger")
         return number
 
     def hear(self, row: int) -> None:
@@ -154,13 +154,14 @@ class Ledger:
         if unpreloaded:
             found.append(
                 NotChecked(
-                    "a process that lost LD_PRELOAD asked for QNN and was refused", unpreloaded
+                    "a process without LD_PRELOAD asked for QNN and was refused", unpreloaded
                 )
             )
         if foreign:
             found.append(NotChecked(foreign_calls))
         found += (
-            NotChecked(f"process {one} still runs and may call QNN", process=one) for one in running
+            NotChecked((f"process {one} is still running and may call QNN"), process=one)
+            for one in running
         )
         return tuple(found)
 

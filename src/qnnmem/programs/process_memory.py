@@ -56,7 +56,7 @@ class Unreadable(Fault):
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
-        super().__init__(f"nothing can be read at {address:#x}")
+        super().__init__(f"the memory at {address:#x} cannot be read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +401,7 @@ class KnownProcesses(Generic[One]):
                     found = self._now[pid] = look_into()
                 except OSError as exc:
                     why = (exc.strerror or str(exc)).lower()
-                    raise TurnedAway(f"a process cannot be looked into ({why})") from exc
+                    raise TurnedAway(f"a process cannot be inspected ({why})") from exc
             return found
 
     def now(self) -> tuple[One, ...]:

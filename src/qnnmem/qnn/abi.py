@@ -401,5 +401,5 @@ def first_provider(library: Any, symbol: str, interface: type[Structure]) -> Any
     getter.restype = c_uint64
     code = getter(ctypes.byref(listed), ctypes.byref(count))
     if code != 0 or count.value == 0:
-        raise OSError(f"{symbol} gave no provider (code {code & 0xFFFF})")
+        raise OSError(f"{symbol} returned no provider (code {code & 65535})")
     return listed[0].contents

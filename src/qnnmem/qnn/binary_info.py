@@ -241,6 +241,6 @@ def _filled(info: BinaryInfo | GraphInfo, kind: type[T], member: str) -> T:
     """Return the struct; raise UsageError if another struct of the union is filled."""
     if type(info) is not kind:
         raise UsageError(
-            f"{member} is not filled: version is {info.version.c_name}; ask for `version` first"
+            f"{member} is not filled in: version is {info.version.c_name}; read `version` first"
         )
     return info

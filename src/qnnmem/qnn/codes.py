@@ -36,7 +36,7 @@ def code_name(code: int) -> str:
 
 def describe(code: int) -> Code:
     """Return the meaning of a code; a number that QNN does not define is marked unknown."""
-    unknown = Code(code, UNKNOWN, "", "the number is not among QNN's error codes")
+    unknown = Code(code, UNKNOWN, "", "the number is not a QNN error code")
     return codes().get(code, unknown)
 
 

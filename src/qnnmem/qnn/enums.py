@@ -86,7 +86,9 @@ class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED":
         version = _HW_BY_WORD.get(text.strip().lower())
         if version is None:
             known = ", ".join(_HW_BY_WORD)
-            raise UsageError(f"{quote(text)} is not an LPAI hardware version; known are {known}")
+            raise UsageError(
+                f"{quote(text)} is not an LPAI hardware version; choose one of {known}"
+            )
         return version
 
     @property

@@ -186,11 +186,13 @@ class GraphDraft:
         expect(name, str, "a tensor needs a name")
         shape = _dimensions(dimensions)
         if name in self._tensors:
-            self._fail(_EXISTS, f"graph {quote(self.name)} has a tensor {quote(name)}", _CREATE)
+            self._fail(
+                _EXISTS, (f"graph {quote(self.name)} already has a tensor {quote(name)}"), _CREATE
+            )
         kinds = (TensorType, DataType, TensorMemType)
         type, data_type, mem_type = _enums((type, data_type, mem_type), kinds)
         if mem_handle is not None:
-            what = f"tensor {quote(name)} is created with a handle, which belongs to an execution"
+            what = f"tensor {quote(name)} is created with a handle, which is only for an execution"
             self._fail(_BAD_TENSOR, what, _CREATE)
         made = ComposedTensor(
             *(len(self._tensors) + 1, name, type, data_type, shape, _quantization(quantize_params)),
@@ -218,12 +220,12 @@ class GraphDraft:
         """
         self._check_open(_ADD)
         for text, what in ((package, "a package"), (type, "an operator"), (name, "a node")):
-            expect(text, str, f"{what} is given by its name")
+            expect(text, str, f"{what} must be given by its name")
         self._check_operator(package, type)
         given = expect_mapping(params, "parameters must be a mapping from names to values")
         name = name or self._fresh(type)
         if name in self._nodes:
-            self._fail(_BAD_OP, f"graph {quote(self.name)} has a node {quote(name)}", _ADD)
+            self._fail(_BAD_OP, f"graph {quote(self.name)} already has a node {quote(name)}", _ADD)
         sides = [self._known(side, name) for side in (inputs, outputs)]
         scalars: dict[str, Any] = {}
         types: dict[str, DataType] = {}
@@ -242,14 +244,14 @@ class GraphDraft:
         """Fail with a QNN code if the graph is already finalized or has no nodes."""
         self._check_open(_FINALIZE)
         if not self._nodes:
-            self._fail(_NO_NODE, f"graph {quote(self.name)} has no node", _FINALIZE)
+            self._fail(_NO_NODE, f"graph {quote(self.name)} has no nodes", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
         """Fail for an unsupported operator; empty here, as the real library checks that itself."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:
-            self._fail(_FINALIZED, f"graph {quote(self.name)} is finalized already", call)
+            self._fail(_FINALIZED, f"graph {quote(self.name)} is already finalized", call)
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
         """Return a tensor with its values; fail if `data` is missing or does not match."""
@@ -265,12 +267,10 @@ class GraphDraft:
         try:
             content = bytes(memoryview(data).cast("B")) if not isinstance(data, bytes) else data
         except (TypeError, ValueError):
-            raise UsageError(
-                f"the data of tensor {quote(tensor.name)} is not in one piece"
-            ) from None
+            raise UsageError(f"the data of tensor {quote(tensor.name)} is not contiguous") from None
         if len(content) != tensor.nbytes:
             need, have = counted(tensor.nbytes, "byte"), len(content)
-            what = f"static tensor {quote(tensor.name)} has {need}, its data {have:,}"
+            what = f"static tensor {quote(tensor.name)} has {need}, but its data has {have:,}"
             self._fail(_BAD_TENSOR, what, _CREATE)
         return replace(tensor, data=content, stored_bytes=len(content))
 
@@ -308,7 +308,7 @@ def check_graph_name(name: object, drafts: Mapping[str, GraphDraft], fail: Fail)
     """Fail with a QNN code unless a new graph of a context has a unique name."""
     known = isinstance(name, str) and name in drafts
     if not isinstance(name, str) or not name or known:
-        why = f"there is a graph {quote(name)}" if known else "a graph needs a name"
+        why = f"a graph {quote(name)} already exists" if known else "a graph needs a name"
         fail(_INVALID_NAME, why, _CREATE_GRAPH)
 
 
@@ -316,7 +316,7 @@ def check_finalized(drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
     """Fail with a QNN code if a context has no graph, or a graph that is not finalized."""
     waits = [name for name, draft in drafts.items() if not draft.is_finalized]
     if waits or not drafts:
-        why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"
+        why = f"graph {quote(waits[0])} is not finalized" if waits else "the context has no graph"
         fail(_NOT_FINALIZED, why, _BINARY)
 
 
@@ -349,7 +349,7 @@ def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | No
         or not given.scales
         or (given.axis is None) == (given.encoding == AXIS_SCALE_OFFSET)
     ):
-        raise UsageError("a quantization needs a scale and an offset, or several along an axis")
+        raise UsageError("a quantization needs one scale and offset, or several along an axis")
     return given
 
 
@@ -360,11 +360,9 @@ def _scalar(name: str, value: Any) -> tuple[int | float | bool, DataType]:
         return value, DataType.FLOAT_32
     if isinstance(value, int):
         if not 0 <= value <= _LARGEST:
-            cure = "give a numpy number with a type"
-            raise UsageError(
-                f"parameter {quote(name)} is not a 32-bit number without a sign", cure=cure
-            )
+            cure = "pass a numpy number with a type"
+            raise UsageError(f"parameter {quote(name)} is not an unsigned 32-bit number", cure=cure)
         return value, DataType.UINT_32
     if hasattr(value, "dtype"):
         return value.item(), DataType.from_numpy(value.dtype.name)
-    raise UsageError(f"parameter {quote(name)} is a number or an array, not {quote(value)}")
+    raise UsageError(f"parameter {quote(name)} must be a number or an array, not {quote(value)}")

@@ -205,10 +205,10 @@ def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared:
     size = f"{sum(number for _, number in tensors):,} bytes"
     if is_shared:
         return (
-            f"{what} prepared raw, executed with memory handles: {size} are reserved for them and "
-            "never used"
+            f"{what} prepared raw but executed with memory handles: {size} are reserved "
+            "and never used"
         )
     return (
-        f"{what} prepared for memory handles, executed raw: {size} are reserved in the first "
-        "execution, and copied in each"
+        f"{what} prepared for memory handles but executed raw: {size} are reserved in the "
+        "first execution and copied in each"
     )

@@ -33,12 +33,14 @@ class Quantization(Struct, frozen=True):
     Unsupported encodings have no scales.
     """
 
-    encoding: Annotated[Size, Meta(description="QNN's number of the encoding.")]
+    encoding: Annotated[Size, Meta(description="Number of the encoding in QNN.")]
     scales: tuple[float, ...] = ()
     offsets: tuple[int, ...] = ()
-    axis: Annotated[int | None, Meta(description="Axis of the scales; null: one for all.")] = None
+    axis: Annotated[
+        int | None, Meta(description=("Axis of the scales; null: one scale for all elements."))
+    ] = None
     bits: Annotated[
-        Size | None, Meta(description="Bits that count, where fewer than the type has.")
+        Size | None, Meta(description="Number of bits used, if fewer than the type has.")
     ] = None
 
     @property

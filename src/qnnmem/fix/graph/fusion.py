@@ -178,9 +178,11 @@ class FusionRemedy:
         nodes, level = count(step["nodes"]), str(step["level"])
         found = len(base.model.scope.graph.node)
         if nodes != found:
-            raise UsageError(f"the recipe is for a model of {nodes} nodes, this one has {found}")
+            raise UsageError(
+                f"the recipe is for a model with {nodes} nodes, but this one has {found}"
+            )
         if level not in LEVELS:
-            raise ValueError(f"fusion is {' or '.join(LEVELS)}, not {quote(level)}")
+            raise ValueError(f"fusion must be {' or '.join(LEVELS)}, not {quote(level)}")
         change = self._change(base, optimised(case, base.model, LEVELS[level]), level)
         return replace(change, is_lossy=change.is_lossy or flagged(step))
 

@@ -284,7 +284,7 @@ class OperatorRemedy:
         gone = {kind: before[kind] for kind in before if kind not in after}
         words = ", ".join(f"{n} {quote(kind)[1:-1]}" for kind, n in [*gone.items()][:_NAMED])
         step = {"operators": list(kinds)}
-        return base.then(self.name, f"{words} by other operators", step, model=model)
+        return base.then(self.name, f"{words} replaced by other operators", step, model=model)
 
 
 def _new_kinds(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> set[str]:
@@ -344,4 +344,4 @@ def about_operators(model: ShapedModel) -> str:
     known = sorted(replaceable(model, found))
     listed = ", ".join(known[:_NAMED])
     cure = f"; ONNX defines {listed} as functions of other ops" if known else ""
-    return f"public material about LPAI does not name {named}{rest}{cure}"
+    return f"public LPAI documents do not mention {named}{rest}{cure}"

@@ -219,7 +219,9 @@ class RecomputeRemedy:
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:
             found = len(graph.graph.nodes)
-            raise UsageError(f"the recipe is for a model of {nodes} nodes, this one has {found}")
+            raise UsageError(
+                f"the recipe is for a model with {nodes} nodes, but this one has {found}"
+            )
         done, work = list(step["redos"])[:_MOST_RECOMPUTED], 0
         for one in done:
             recomputation = _read_recomputation(graph, one)
@@ -241,7 +243,7 @@ class RecomputeRemedy:
         }
         return base.then(
             self.name,
-            f"{counted(ops, 'op')} computed again",
+            f"{counted(ops, 'op')} recomputed",
             step,
             model=graph.graph.model,
             macs=base.macs or Bander(before).macs(),
@@ -384,8 +386,8 @@ def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recom
     names = [*map(str, values["ops"]), str(values["before"])]
     unknown = next((name for name in names if name not in place), None)
     if unknown is not None:
-        raise UsageError(f"the recipe is for another model: nothing makes {quote(unknown)}")
+        raise UsageError(f"the recipe is for another model: no op produces {quote(unknown)}")
     *ops, before = (place[name] for name in names)
     if not ops or len(ops) > _MOST_OPS or max(ops) >= before:
-        raise UsageError("the recipe repeats ops before they run")
+        raise UsageError("the recipe recomputes ops before they run")
     return Recomputation(tuple(sorted(ops)), before)

@@ -24,12 +24,12 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
     if len(counts) > 1:
         few, many = sorted(counts)[0], sorted(counts)[-1]
         raise UsageError(
-            f"one tensor has {many} shapes and another {few}; each has one shape, or as many as "
-            "there are graphs"
+            f"one tensor has {many} shapes but another has {few}; give each tensor one "
+            "shape or one for each graph"
         )
     graphs = max(counts, default=1)
     if graphs > _MOST_SETS:
-        raise UsageError(f"{graphs} shapes are more than {_MOST_SETS}, too many graphs")
+        raise UsageError(f"{graphs} shapes are over the limit of {_MOST_SETS} graphs")
     sets = [
         {name: shapes[at if len(shapes) > 1 else 0] for name, shapes in found.items()}
         for at in range(graphs)
@@ -37,7 +37,7 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
     repeated = next((one for at, one in enumerate(sets) if one in sets[:at]), None)
     if repeated is not None:
         name = next(iter(repeated))
-        raise UsageError(f"{quote(name)} has the same shape twice; two graphs would be equal")
+        raise UsageError(f"{quote(name)} has the same shape twice, so two graphs would be equal")
     return tuple(sets)
 
 

@@ -87,7 +87,7 @@ class CompileJudge:
         pool = next(iter(over), self._pool)
         why = ""
         if over:
-            why = f"the parts together need {counted(over[pool], 'byte')} more {NOUNS[pool]}"
+            why = f"the parts together need {counted(over[pool], 'byte')} more of the {NOUNS[pool]}"
         return replace(
             worst,
             size=best.pools.get(pool, worst.size),
@@ -199,8 +199,8 @@ class CompileJudge:
         if lost:
             count = len(made.domains) + len(made.too_large)
             why = (
-                f"{counted(len(names), 'context')} together take {count} process domains of "
-                f"{budget:,} bytes, and a process has {DOMAINS.value}"
+                f"{counted(len(names), 'context')} together need {count} process domains "
+                f"of {budget:,} bytes, but a process has {DOMAINS.value}"
             )
         return Need(
             sum(sizes),
@@ -244,5 +244,5 @@ def htp_bench(bench: FixBench) -> HtpBench:
     """Return the HTP bench inside any wrappers; raise TypeError for another backend."""
     inner = getattr(bench, "inner", bench)
     if not isinstance(inner, HtpBench):
-        raise TypeError("this remedy is for HTP only")
+        raise TypeError("this remedy is only for HTP")
     return inner

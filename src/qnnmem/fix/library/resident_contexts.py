@@ -38,13 +38,15 @@ def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
     except NotCompiled as exc:
         raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
     if known is None:
-        raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
+        raise CannotTell(f"{path} does not state the sizes that determine its process domain")
     if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file next to the model
         return known
     estimate = last_estimate(load_binaries(worker, [path], soc.model_id).log)
     if estimate is None or estimate.total is None:
         return known
-    said = Sourced(estimate.total, Origin.MEASURED, "estimate of the library when it loaded it")
+    said = Sourced(
+        estimate.total, Origin.MEASURED, ("the library's estimate when it loaded the context")
+    )
     return replace(known, need=SizeRange(said, said))
 
 

@@ -305,7 +305,7 @@ class LibraryJudge:
             if broken is None:
                 return PartVerdict(PartFit.YES, "", need)
             pool, size, most = broken
-            why = f"{TITLES[pool]}: with tensors that wait for other parts {size:,} of {most:,}"
+            why = f"{TITLES[pool]}: with the tensors for later parts {size:,} of {most:,}"
             return PartVerdict(PartFit.NO, why, size)
         never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
@@ -390,7 +390,7 @@ def partition_htp(
     when `is_over` returns True.
     """
     if judge.options.precision is not HtpPrecision.FP16:
-        raise UsageError("a model is quantized as a whole before it is cut")
+        raise UsageError("a model is quantized as a whole before it is split")
     judge(sequence, sequence.stretch(0, len(sequence)))  # the whole model's need is a guide
     places = narrow_places(sequence.crossing, sequence.work, PLACES)
     found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)

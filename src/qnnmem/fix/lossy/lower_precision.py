@@ -100,7 +100,7 @@ class PrecisionRemedy:
         words = [word for word in precisions_for(bench.case) if word in self.words]
         likely = _likely(bench, base.change, words)
         skipped = words[: words.index(likely[0])] if likely else []
-        notes = tuple(f"{word} loses less, but its plan does not fit" for word in skipped)
+        notes = tuple(f"{word} loses less accuracy, but its plan does not fit" for word in skipped)
         last: tuple[int, Need] | None = None
         for word in likely:
             width = 0  # not for HTP: weights count against all of its limits
@@ -127,7 +127,9 @@ class PrecisionRemedy:
         """Quantize as in the recipe, with the samples of this run."""
         word = str(step["to"])
         if word not in precisions_for(case):
-            raise UsageError(f"the recipe quantizes to {quote(word)}, not for this backend")
+            raise UsageError(
+                f"the recipe quantizes to {quote(word)}, which this backend does not support"
+            )
         return self._made(case, base, word)
 
     def _made(self, case: FixCase, base: Change, word: str) -> Change:
@@ -135,13 +137,13 @@ class PrecisionRemedy:
             model, notes = _quantized(case, base, word)
         except (LoadError, UsageError) as exc:
             raise ChildFailed(f"{word}: {join_words(exc.what)}") from exc
-        kind = "float16" if word == "fp16" else "integers, whose scales the file notes"
-        notes = (f"inputs and outputs that were floats are {kind}", *notes)
+        kind = "float16" if word == "fp16" else "integers whose scales are in the file"
+        notes = (f"float inputs and outputs become {kind}", *notes)
         if not case.samples and word != "fp16":
             notes = (
                 f"WARNING: ranges of {word} come from random data: sizes are right, "
-                "results are not, and real inputs differ from the difference shown; give your "
-                "own samples",
+                "results are not, and the error on real inputs differs from the one shown; "
+                "pass your own samples",
                 *notes,
             )
         return base.then(

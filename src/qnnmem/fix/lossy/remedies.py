@@ -43,7 +43,7 @@ from qnnmem.planner.pools import PoolOptions
 
 LOSSY_REMEDIES: tuple[ModelRemedy, ...] = (BatchRemedy(), PrecisionRemedy(), ResolutionRemedy())
 FEWER_CHANNELS = (
-    "what remains is another model: fewer channels in the largest layers, trained again"
+    "the remaining option is another model: fewer channels in the largest layers, trained again"
 )
 _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 

@@ -93,7 +93,9 @@ class BatchRemedy:
         """Repeat the batch size of a recipe; raise UsageError if it does not divide the batch."""
         size, whole = count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
-            raise UsageError(f"the recipe makes a batch of {size}, which {whole} cannot be cut to")
+            raise UsageError(
+                f"the recipe splits into batches of {size}, which do not divide {whole}"
+            )
         return self._made(case, base, whole, size)
 
     def _made(self, case: FixCase, base: Change, whole: int, size: int) -> Change:
@@ -103,7 +105,9 @@ class BatchRemedy:
             if shape and shape[0] == whole
         }
         runs = whole // size
-        note = f"a batch of {whole} takes {runs} runs of {size}; split inputs along the first axis"
+        note = (
+            f"a batch of {whole} takes {runs} runs of {size}; split the inputs along the first axis"
+        )
         return base.then(
             self.name,
             f"{runs} runs with a batch of {size}",
@@ -160,7 +164,7 @@ class ResolutionRemedy:
             judged = bench.judged(repeated_precision(bench.case, made, base.change))
             yield replace(judged, seconds=monotonic() - begin)
         if refusal is not None:
-            raise ChildFailed(f"the model takes no picture of another size: {refusal}")
+            raise ChildFailed(f"the model does not accept pictures of another size: {refusal}")
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """Repeat the picture sizes of a recipe; raise UsageError if the inputs differ."""
@@ -168,7 +172,7 @@ class ResolutionRemedy:
         sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
         for name, shape in sizes.items():
             if len(known.get(name, ())) != len(shape) or not all(shape):
-                raise UsageError("the recipe has pictures that this model does not take")
+                raise UsageError("the recipe uses a picture size that this model does not accept")
         return self._made(case, base, sizes)
 
     def _made(self, case: FixCase, base: Change, sizes: Sizes) -> Change:
@@ -177,7 +181,7 @@ class ResolutionRemedy:
         before = {name: case.model.scope.types[name].shape for name in outputs}
         after = {name: model.scope.types[name].shape for name in before}
         others = sum(before[name] != after[name] for name in before)
-        notes = ["pictures are smaller: recognition may suffer"]
+        notes = ["smaller pictures may reduce recognition accuracy"]
         if others:
             notes.append(
                 f"{others} of {len(before)} outputs have another shape, so their error cannot "
@@ -233,7 +237,7 @@ def run_in_batches(
     pieces = {name: _pieces(name, inputs, shape) for name, (_, shape) in wanted.items()}
     runs = max(map(len, pieces.values()), default=1)
     if any(len(found) not in (1, runs) for found in pieces.values()):
-        raise UsageError("inputs disagree on the number of runs of a batch")
+        raise UsageError("the inputs need different numbers of runs")
     part = PartStep(model.absolute(), tuple(wanted), tuple(outputs))
     results = []
     with ChainChild(time_limit_s) as child:
@@ -261,7 +265,7 @@ def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[s
             wanted[item.name] = (helper.tensor_dtype_to_np_dtype(kind.elem_type).name, shape)
     sizes = [[d.dim_value for d in item.type.tensor_type.shape.dim] for item in graph.output]
     if not all(math.prod(shape) for _, shape in wanted.values()) or not all(map(math.prod, sizes)):
-        raise LoadError(model, "leaves sizes of inputs or outputs open; fix them first")
+        raise LoadError(model, "has inputs or outputs without fixed sizes; set them first")
     return wanted, [item.name for item in graph.output], _WIDEST * sum(map(math.prod, sizes))
 
 
@@ -276,6 +280,6 @@ def _pieces(
     like = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and value.shape[0] > 0
     if not like or value.shape[0] % shape[0]:
         raise UsageError(
-            f"input {quote(name)} has shape {value.shape}, which is no whole number of {shape}"
+            f"input {quote(name)} has shape {value.shape}, which is not a multiple of {shape}"
         )
     return [value[at : at + shape[0]] for at in range(0, value.shape[0], shape[0])]

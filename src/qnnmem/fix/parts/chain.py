@@ -155,12 +155,12 @@ def _check(path: Path, chain: Chain) -> None:
         missing = next((name for name in part.inputs if name not in known), None)
         if missing is not None:
             raise LoadError(
-                path, f"part {quote(part.file)} reads {quote(missing)} before a part gives it"
+                path, f"part {quote(part.file)} reads {quote(missing)} before a part produces it"
             )
         known.update(part.outputs)
     lost = next((name for name in chain.outputs if name not in known), None)
     if lost is not None:
-        raise LoadError(path, f"no part gives the output {quote(lost)}")
+        raise LoadError(path, f"no part produces the output {quote(lost)}")
     unknown = {*chain.inputs, *chain.outputs} - {tensor.name for tensor in chain.tensors}
     if unknown:
         raise LoadError(path, f"does not describe {quote(min(unknown))}")
@@ -170,7 +170,7 @@ def _check(path: Path, chain: Chain) -> None:
 
 def _check_file(path: Path, name: str, sha256: str) -> None:
     if Path(name).name != name:
-        raise LoadError(path, f"names a part {quote(name)}, which is not a plain file name")
+        raise LoadError(path, f"has a part {quote(name)}, which is not a plain file name")
     blob = read_bytes(path.parent / name, _LARGEST)
     if hashlib.sha256(blob).hexdigest() != sha256:
         raise LoadError(path.parent / name, "is not the file that the manifest describes")
@@ -192,7 +192,7 @@ class ChainChild(ChildProcess):
         try:
             arrays = arrays_of(reply.outputs, data)
         except (TypeError, ValueError) as exc:
-            raise ChildFailed("the chain gave arrays that do not hold together") from exc
+            raise ChildFailed("the chain returned inconsistent arrays") from exc
         return {name: array.copy() for name, array in arrays.items()}
 
 
@@ -228,10 +228,10 @@ def packed(
             raise UsageError(f"the chain needs the input {quote(name)}")
         value = numpy.ascontiguousarray(inputs[name])
         if value.dtype.kind not in _PLAIN or value.dtype.name != kind:
-            raise UsageError(f"input {quote(name)} is of {kind}, not of {value.dtype.name}")
+            raise UsageError(f"input {quote(name)} has type {kind} instead of {value.dtype.name}")
         if tuple(numpy.shape(inputs[name])) != shape:
             raise UsageError(
-                f"input {quote(name)} has shape {shape}, not {numpy.shape(inputs[name])}"
+                f"input {quote(name)} must have shape {shape}, not {numpy.shape(inputs[name])}"
             )
         forms.append(ArrayForm(name, value.dtype.name, shape, value.nbytes))
         blobs.append(value.tobytes())

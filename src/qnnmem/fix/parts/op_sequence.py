@@ -201,7 +201,7 @@ def make_sequence(
 ) -> OpSequence:
     """Return the sequence of a model and its graph; raise UsageError if it cannot be cut."""
     if not model.ops:
-        raise UsageError("the model has no ops, so there is nothing to cut", where=path)
+        raise UsageError("the model has no ops, so it cannot be split", where=path)
     _refuse_random(path, proto, model)
     if reorder:
         from qnnmem.planner.order import reorder as best_order
@@ -224,7 +224,7 @@ def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
             if node.domain in QUANT_DOMAINS and not is_deterministic(node):
                 raise UsageError(
                     f"{quote(op.type)} {quote(op.name)} draws random numbers, so its parts "
-                    f"cannot be compared with the whole",
+                    "cannot be compared with the whole model",
                     where=path,
                 )
 
@@ -332,7 +332,8 @@ def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]
                 used.add(name)
             elif name not in maker:
                 raise UsageError(
-                    f"a part would need {quote(name)}, which it does not get", where=sequence.path
+                    (f"a part would need {quote(name)}, which no earlier part produces"),
+                    where=sequence.path,
                 )
             elif maker[name] not in found:
                 found.add(maker[name])
@@ -351,6 +352,6 @@ def _check_size(sequence: OpSequence, stored: set[str], number: int) -> None:
     )
     if size > MAX_FILE - _ROOM:
         raise UsageError(
-            f"part {number} has {size:,} bytes of weights, more than one ONNX file can hold",
+            f"part {number} has {size:,} bytes of weights, over the limit of one ONNX file",
             where=sequence.path,
         )

@@ -395,9 +395,14 @@ def _stuck(
         verdict = judge(sequence, sequence.stretch(found.first, found.last))
     reason = verdict.why
     if len(ops) == 1:
-        what = f"parts that fit lead only up to {ops[0].type} {quote(ops[0].name)}; alone"
+        what = (
+            f"parts that fit cover the model only up to {ops[0].type} {quote(ops[0].name)}; alone"
+        )
     else:
-        what = f"parts that fit lead only up to {quote(ops[0].name)}; with the {len(ops)} ops there"
+        what = (
+            f"parts that fit cover the model only up to {quote(ops[0].name)}; with the "
+            f"{len(ops)} ops there"
+        )
     why = chain_words(f"{what}, ", reason) if reason else what.split(";")[0]
     return NoPartition(why, found.trials, ops[0].name)
 
@@ -420,7 +425,7 @@ class PlannedParts:
         if broken is None:
             return PartVerdict(PartFit.YES, need_bytes=need.in_turn("scratch"))
         pool, size, most = broken
-        why = f"{pool} needs {size:,} bytes and may have {most:,}"
+        why = f"{pool} needs {size:,} bytes, over the limit of {most:,}"
         # More ops may have fewer inputs and outputs, but never fewer bytes inside.
         inner = {"scratch": plan.scratch_bytes, "constants": size, "persistent": size}
         never = inner.get(pool, 0) > most

@@ -97,13 +97,13 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     cuts = [*step["cuts"]]
     if len(sequence) != step["ops"]:
         raise UsageError(
-            f"the recipe is for a model of {step['ops']} ops, this has {len(sequence)}"
+            f"the recipe is for a model with {step['ops']} ops, but this one has {len(sequence)}"
         )
     if not 0 < len(cuts) < _MOST_PARTS or not all(type(at) is int for at in cuts):
         raise ValueError("cuts must be positions of ops")
     places = [0, *cuts, len(sequence)]
     if sorted({*places}) != places:
-        raise ValueError("cuts must be rising positions of ops")
+        raise ValueError("cuts must be positions of ops in rising order")
     found = parts_at(sequence, places)
     last = [sequence.model.ops[part.last - 1].outputs[0] for part in found.parts]
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
@@ -159,9 +159,9 @@ class HtpPartsRemedy:
         """Return the parts, or the reason why none were found."""
         start = base.change
         if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
-            return "every part takes all VTCM, as the whole model does"
+            return "each part uses all VTCM, like the whole model"
         if start.compile_options.precision is not HtpPrecision.FP16:
-            return "a model that is quantized on the way cannot be cut; quantize it first"
+            return "a model cannot be split while it is quantized; quantize it first"
         try:
             sequence = sequence_of(start.model)
             judge = LibraryJudge(bench.library.trials, start.compile_options)
@@ -177,7 +177,7 @@ class HtpPartsRemedy:
 
 def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
     if "process domain" in words:
-        yield "on a SoC that gives a process one domain only, load the parts in turn"
+        yield "on a SoC with one domain per process, load the parts in turn"
     sizes = [one.spill_fill for one in found.residency.contexts]
     saved = sum(sizes) - max(sizes)
     if deployment.arrangement is Arrangement.SHARED:
@@ -186,7 +186,7 @@ def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]
             "parts as one group of contexts (REGISTER_MULTI_CONTEXTS) and run one at a time"
         )
     elif saved and deployment.arrangement is Arrangement.RESIDENT:
-        yield f"parts that share one spill/fill buffer take {saved:,} bytes less"
+        yield f"parts that share one spill/fill buffer need {saved:,} bytes less"
 
 
 def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
@@ -195,7 +195,7 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
     sizes = [one.size for one in library.others]
     placed = best_order(sizes, library.domain_bytes)
     room = max((domain.left for domain in placed.domains), default=library.domain_bytes)
-    left = Sourced(room, Origin.COMPUTED, "the rest of a process domain beside other contexts")
+    left = Sourced(room, Origin.COMPUTED, "the rest of a process domain with other contexts")
     trials = replace(judge.trials, budgets={**judge.trials.budgets, "pd": left})
     return LibraryJudge(trials, judge.options)
 

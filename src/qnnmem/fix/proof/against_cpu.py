@@ -103,7 +103,7 @@ def _refused(
     try:
         prove(model, model)
     except ChildFailed as exc:
-        why = f"the CPU does not run it either: {exc}"
+        why = f"the CPU cannot run the model either: {exc}"
         return _answer(file, other, "unknown", why=why, tolerance=TOLERANCE)
     memory = False if failure.unsupported else True if failure.refusal else None
     return _answer(file, other, "refused", why=why, tolerance=TOLERANCE, is_memory=memory)
@@ -127,8 +127,7 @@ def beside_files(
     saved = find_samples(results, outputs)
     if len(saved) != len(samples):
         raise UsageError(
-            f"there are {len(samples)} inputs and {len(saved)} saved outputs; each output belongs "
-            "to one input"
+            f"{len(samples)} inputs but {len(saved)} saved outputs; each output needs one input"
         )
     checks = beside_saved(model, samples, outputs, saved, time_limit_s)
     gaps = {one.name: one.relative if not one.nans else None for one in checks}
@@ -163,7 +162,7 @@ def _compared(
     )
     measured = any(gaps[name] is not None for name in order)
     if not measured:
-        why = "the outputs hold no finite numbers to compare"
+        why = "the outputs have no finite values to compare"
         return _answer(file, other, "unknown", tensors, tolerance=tolerance, why=why)
     same = all(one.agrees for one in tensors)
     return _answer(

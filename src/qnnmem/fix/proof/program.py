@@ -56,7 +56,9 @@ class ModelBorder:
         count = max((len(pieces) for pieces in runs.values()), default=1)
         for name, pieces in runs.items():
             if len(pieces) not in (1, count):
-                raise ValueError(f"the batch of {quote(name)} is not cut as that of other inputs")
+                raise ValueError(
+                    f"the batch of {quote(name)} is split differently from that of other inputs"
+                )
         return [
             {name: pieces[at % len(pieces)] for name, pieces in runs.items()} for at in range(count)
         ]
@@ -100,7 +102,7 @@ def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     import numpy
 
     if value.ndim != len(shape):
-        raise ValueError(f"the changed model takes {len(shape)} axes in place of {value.ndim}")
+        raise ValueError(f"the changed model expects {len(shape)} axes instead of {value.ndim}")
     for axis, (old, new) in enumerate(zip(value.shape, shape, strict=True)):
         if old == new:
             continue

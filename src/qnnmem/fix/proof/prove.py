@@ -89,7 +89,7 @@ class Prover(ChildProcess):
 def serialized(models: Sequence[onnx.ModelProto]) -> list[bytes]:
     """Return the models as bytes; raise ChildFailed above protobuf's size limit."""
     if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:
-        raise ChildFailed("a model of more than 2 GiB cannot be run for comparison")
+        raise ChildFailed("a model over 2 GiB cannot be run for comparison")
     return [model.SerializeToString() for model in models]
 
 
@@ -201,11 +201,11 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     """Return a binary for LPAI, or the reason why none can be made."""
     options = change.options
     if not isinstance(options, PoolOptions) or change.parts is not None:
-        return None, "it is not one program for LPAI"
+        return None, "several parts are not one program for LPAI"
     if any(step["remedy"] in _OTHER_BORDER for step in change.steps):
-        return None, "it takes other inputs than the model as it was"
+        return None, "the result has other inputs than the original model"
     if options.states:
-        return None, "its state would pass from sample to sample"
+        return None, "the result would carry its state from sample to sample"
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
 
@@ -220,5 +220,5 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     try:
         prepare({"model": path}, chosen).write(binary)
     except QnnMemError as exc:
-        return None, f"it cannot be prepared: {join_words(exc.what)}"
+        return None, f"the result cannot be prepared: {join_words(exc.what)}"
     return binary, ""

@@ -84,7 +84,7 @@ class Bander:
         if key not in self._steps:
             node = self.graph.nodes[at]
             if any(True for _ in bodies(node)):
-                self._steps[key] = f"{node.op_type} holds other graphs"
+                self._steps[key] = f"{node.op_type} contains other graphs"
             else:
                 self._steps[key] = band_step(NodeFacts(self.graph, node, axis), need)
         return self._steps[key]
@@ -148,12 +148,15 @@ class Bander:
             if isinstance(step, str):
                 return step
             if not self._sums_alike(at, region.axis, step):
-                return f"{self.graph.nodes[at].op_type} would round differently"
+                return f"{self.graph.nodes[at].op_type} would be rounded differently"
             for slot, name in enumerate(self.graph.nodes[at].input):
                 if slot in step.reads:
                     need[name] = step.reads[slot].hull(need.get(name))
                 elif name in made and slot not in step.values:
-                    return f"{self.graph.nodes[at].op_type} reads all rows of what is made in bands"
+                    return (
+                        f"{self.graph.nodes[at].op_type} reads all rows of a tensor that is "
+                        "computed in bands"
+                    )
             steps.append((at, step))
         return tuple(reversed(steps))
 

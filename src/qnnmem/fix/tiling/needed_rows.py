@@ -174,9 +174,9 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
         elif how != "NOTSET":
             return f"{facts.node.op_type} with padding {how}"
         if min(given) < 0:
-            return f"{facts.node.op_type} that cuts its input"
+            return f"{facts.node.op_type} that does not cover its input"
         if (before[at] + sum(given) - span) // window.strides[at] + 1 != after[at]:
-            return f"{facts.node.op_type} whose windows reach beyond the padding"
+            return f"{facts.node.op_type} with windows beyond the padding"
         pads.append(given)
     return window._replace(pads=tuple(pads))
 
@@ -185,7 +185,7 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
     """Return the step of a convolution or pooling, or a reason why it is unsupported."""
     node = facts.node
     if len([*filter(None, node.output)]) > 1:
-        return f"{node.op_type} that gives positions, too"
+        return f"{node.op_type} that also returns positions"
     plain = _window(facts)
     window = plain if isinstance(plain, str) else _padded(plain, facts)
     if isinstance(window, str):
@@ -195,7 +195,7 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
     wanted = Rows(need.first * stride - above, (need.end - 1) * stride - above + window.span(at))
     there = wanted.within(facts.size(0))
     if there.height < 1:
-        return f"{node.op_type} with rows that are padding alone"
+        return f"{node.op_type} with rows of padding only"
     pads = [*window.pads]
     pads[at] = (there.first - wanted.first, wanted.end - there.end)
     attributes = {
@@ -213,23 +213,23 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
     if isinstance(window, str):
         return window
     if facts.text("auto_pad", "NOTSET") != "NOTSET" or facts.ints("output_shape"):
-        return "ConvTranspose whose padding follows from a shape"
+        return "ConvTranspose with padding computed from a shape"
     if any(facts.ints("output_padding") or ()) or min(map(min, window.pads)) < 0:
-        return "ConvTranspose with padding of its output"
+        return "ConvTranspose with output padding"
     at = len(window.kernel) + facts.axis
     for one, (first, last) in enumerate(window.pads):
         whole = (facts.shape(0)[2 + one] - 1) * window.strides[one] + window.span(one)
         if whole - first - last != facts.result[2 + one]:
-            return "ConvTranspose whose shape does not follow from its attributes"
+            return "ConvTranspose with a shape that its attributes do not determine"
     stride, (above, _below), span = window.strides[at], window.pads[at], window.span(at)
     first = -((span - 1 - above - need.first) // stride)  # rounds up
     there = Rows(first, (need.end - 1 + above) // stride + 1).within(facts.size(0))
     if there.height < 1:
-        return "ConvTranspose with rows that nothing is added to"
+        return "ConvTranspose with rows that get no value"
     start = there.first * stride - above
     stop = (there.end - 1) * stride - above + span
     if need.first < start or need.end > stop:
-        return "ConvTranspose with rows that nothing is added to"
+        return "ConvTranspose with rows that get no value"
     pads = [*window.pads]
     pads[at] = (need.first - start, stop - need.end)
     ends = [*(first for first, _ in pads), *(last for _, last in pads)]
@@ -268,9 +268,9 @@ def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
     if len(before) != len(after) or 0 in before:
         return f"{facts.node.op_type} that changes the rank"
     if any(large % small for small, large in zip(before, after, strict=True)):
-        return f"{facts.node.op_type} by a factor that is not whole"
+        return f"{facts.node.op_type} by a fractional factor"
     if facts.ints("axes") is not None or integer(facts.node, "exclude_outside", 0):
-        return f"{facts.node.op_type} of some axes"
+        return f"{facts.node.op_type} of only some axes"
     factors = [large // small for small, large in zip(before, after, strict=True)]
     margin = _margin(facts, factors)
     if isinstance(margin, str):
@@ -298,7 +298,7 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
         # Only fractions with a power of two are exact in every band: thirds are rounded.
         if all(factor & (factor - 1) == 0 for factor in factors):
             return 1
-        return f"{node.op_type} that mixes in parts that are rounded"
+        return f"{node.op_type} with an input that would be rounded differently"
     return f"{node.op_type} with {mode}, {where}, {how}"
 
 
@@ -317,18 +317,18 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
 
     rank = len(facts.result)
     if facts.text("mode", "constant") != "constant" or facts.has(3):
-        return "Pad that is not constant on all axes"
+        return "Pad with amounts that are not constant on all axes"
     stored = facts.numbers(1)
     ends = facts.ints("pads") if stored is None else tuple(int(end) for end in stored.reshape(-1))
     if ends is None or len(ends) != 2 * rank or min(ends) < 0:
-        return "Pad by numbers that are computed"
+        return "Pad with computed amounts"
     if attribute(facts.node, "paddings") is not None:
         return "Pad of an old operator set"
     at = rank + facts.axis
     wanted = Rows(need.first - ends[at], need.end - ends[at])
     there = wanted.within(rows_of(facts.shape(0), facts.axis))
     if there.height < 1:
-        return "Pad with rows that are padding alone"
+        return "Pad with rows of padding only"
     new = [*ends]
     new[at], new[at + rank] = there.first - wanted.first, wanted.end - there.end
     if stored is None:
@@ -400,7 +400,7 @@ def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
         return _quantize(facts, need)
     rule = _RULES.get(node.op_type)
     if rule is None or not is_op(node, node.op_type):
-        return f"{node.op_type} is not known to work row by row"
+        return f"{node.op_type} is not known to be computable row by row"
     if len(facts.result) < -facts.axis:
         return f"{node.op_type} has a result without rows"
     return rule(facts, need)
@@ -410,7 +410,7 @@ def _alike(facts: NodeFacts, need: Rows) -> BandStep | str:
     """Return the step of an element-wise op; operands with one row are broadcast."""
     node, size = facts.node, rows_of(facts.result, facts.axis)
     if node.op_type == "Dropout" and not is_deterministic(node):
-        return "Dropout that drops is random"
+        return "Dropout with random results"
     if node.op_type == "LRN" and len(facts.result) + facts.axis < 2:
         return "LRN across the axis"
     reads = {}
@@ -458,7 +458,7 @@ def _along_another(facts: NodeFacts, need: Rows, usual: int) -> BandStep | str:
     slots = [slot for slot in range(len(facts.node.input)) if facts.has(slot)]
     reads = {slot: need for slot in slots if len(facts.shape(slot)) == rank}
     if any(facts.size(slot) != size for slot in reads):
-        return f"{facts.node.op_type} of different rows"
+        return f"{facts.node.op_type} with different numbers of rows"
     return BandStep(need, reads)
 
 
@@ -474,7 +474,7 @@ def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
     """Return the step of a Slice along other axes."""
     rank = len(facts.result)
     if any(facts.has(slot) and facts.numbers(slot) is None for slot in range(1, 5)):
-        return "Slice by numbers that are computed"
+        return "Slice with computed positions"
     if facts.has(1):
         starts, axes = facts.numbers(1), facts.numbers(3)
         count = 0 if starts is None else starts.size
@@ -503,7 +503,7 @@ def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
     if min(len(before), len(after)) < -facts.axis or before[facts.axis :] != after[facts.axis :]:
         return "Reshape that moves the axis"
     if 0 in before or not facts.has(1):
-        return "Reshape of nothing, or of an old operator set"
+        return "Reshape of an empty tensor, or of an old operator set"
     shape = [*after]
     shape[facts.axis] = need.height
     return BandStep(need, {0: need}, {"allowzero": None}, {1: numpy.array(shape, numpy.int64)})

@@ -326,7 +326,7 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
     nodes = count(step["nodes"])
     if len(graph.nodes) != nodes:
         raise UsageError(
-            f"the recipe is for a model of {nodes} nodes, this one has {len(graph.nodes)}"
+            f"the recipe is for a model with {nodes} nodes, but this one has {len(graph.nodes)}"
         )
     bander = Bander(graph)
     found, done = [], 0
@@ -340,8 +340,9 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
         said = (str(one["first_tensor"]), str(one["last_tensor"]))
         if ends != said:
             raise UsageError(
-                f"the recipe is for another model: {quote(said[0])} is not what node "
-                f"{region.first} makes, or {quote(said[1])} not what node {region.end - 1} makes"
+                f"the recipe is for another model: {quote(said[0])} is not an output of "
+                f"node {region.first}, or {quote(said[1])} is not an output of node "
+                f"{region.end - 1}"
             )
         banded = bander.bands(region)
         if isinstance(banded, str):
@@ -354,5 +355,5 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
 def count(value: object) -> int:
     """Return a count from a recipe; raise ValueError for another value."""
     if type(value) is not int or not 0 <= value < 1 << 40:
-        raise ValueError(f"{quote(value)} is not a count")
+        raise ValueError(f"{quote(value)} is not a valid count")
     return value

@@ -43,7 +43,7 @@ class BinarySource:
         self._file.seek(self._start + offset)
         data = self._file.read(min(count, max(self.size - offset, 0)))
         if len(data) < count:
-            raise Damaged(f"the file ends inside {what}, at byte {offset + len(data):,}")
+            raise Damaged(f"the file ends at byte {offset + len(data):,}, inside {what}")
         return data
 
 
@@ -81,7 +81,7 @@ def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")
     if field is None:
-        raise Damaged("the root table names no blob")
+        raise Damaged("the root table does not state a blob")
     size = field + flat.unpack(_LENGTH, field, "the offset of the blob")[0]
     _check_metadata_size(size)
     length = source.read(_START_2_2 + size, _LENGTH.size, "the size of the blob")
@@ -92,7 +92,7 @@ def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
 
 def _check_metadata_size(size: int) -> None:
     if not 16 <= size <= MAX_METADATA:
-        raise Damaged(f"the metadata has {size:,} bytes; 16 to {MAX_METADATA:,} are possible")
+        raise Damaged(f"the metadata has {size:,} bytes; allowed: 16 to {MAX_METADATA:,}")
 
 
 def _check_end(offset: int, blob: int, file_bytes: int) -> None:
@@ -109,5 +109,8 @@ def _what_else(head: bytes) -> str:
     if len(head) >= _VERSION.size and head[:4] == b"\0\0\0\2":
         major, minor = _VERSION.unpack_from(head)
         known = " and ".join(f"{a}.{b}" for a, b in _FORMATS)
-        return f"is a QNN context binary of format {major}.{minor}; known here are {known}"
-    return "is not a QNN context binary, as its first bytes show"
+        return (
+            f"is a QNN context binary of format {major}.{minor}, which is not supported; "
+            f"supported: {known}"
+        )
+    return "is not a QNN context binary: its first bytes are wrong"

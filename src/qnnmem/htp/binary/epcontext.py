@@ -49,7 +49,9 @@ def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
     found = find_contexts(file, FileRange(0, size), path)
     if len(found) > 1:
         # The bill of one context would look like the bill of the whole model.
-        raise LoadError(path, f"holds {len(found)} context binaries; one at a time can be read")
+        raise LoadError(
+            path, (f"contains {len(found)} context binaries; only one at a time can be read")
+        )
     if isinstance(found[0], FileRange):
         return found[0]
     # Only files below the model's own folder are accepted.
@@ -76,7 +78,7 @@ def find_contexts(file: BinaryIO, model: FileRange, path: Path) -> tuple[FileRan
 
 def _name(file: BinaryIO, cache: FileRange, path: Path) -> str:
     if cache.size > _MAX_TEXT:
-        raise LoadError(path, "the name of its context file is longer than a name can be")
+        raise LoadError(path, "the name of its context file is too long")
     file.seek(cache.start)
     name = file.read(cache.size).decode("utf-8", "replace")
     # The name may use the separators of Windows or of Linux.
@@ -123,7 +125,7 @@ class _Walker:
         while position < end:
             self._left -= 1
             if self._left < 0:
-                raise Damaged("is not protobuf")
+                raise Damaged("is not valid protobuf")
             key, position = self._varint(position, end)
             value: int | FileRange
             if key & 7 == _LENGTH:
@@ -135,7 +137,7 @@ class _Walker:
             else:
                 value, position = 0, position + _width(key & 7)
             if position > end or key >> 3 == 0:
-                raise Damaged("is not protobuf")
+                raise Damaged("is not valid protobuf")
             yield key >> 3, value
 
     def _varint(self, position: int, end: int) -> tuple[int, int]:
@@ -146,7 +148,7 @@ class _Walker:
             value |= (octet & 0x7F) << (7 * count)
             if octet < 0x80:
                 return value, position + count + 1
-        raise Damaged("is not protobuf")
+        raise Damaged("is not valid protobuf")
 
 
 def _width(wire: int) -> int:
@@ -154,4 +156,4 @@ def _width(wire: int) -> int:
         return 8
     if wire == _FIXED32:
         return 4
-    raise Damaged("is not protobuf")
+    raise Damaged("is not valid protobuf")

@@ -112,7 +112,7 @@ class FlatBuffer:
     def _charge(self, cost: int, where: str) -> None:
         self._left -= cost
         if self._left < 0:
-            raise Damaged(f"{where} makes the metadata larger than it is: offsets share targets")
+            raise Damaged(f"{where} is invalid: several offsets point to the same data")
 
 
 @dataclass(frozen=True, slots=True)

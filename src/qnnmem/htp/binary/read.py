@@ -29,7 +29,9 @@ MAX_RECORD = 1 << 16
 _CHUNK = 1 << 20
 
 _BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "LPAI"}
-_LPAI_REST = "; `qnnmem inspect` shows its inputs and outputs, the rest has no public format"
+_LPAI_REST = (
+    "; `qnnmem inspect` shows its inputs and outputs; the other parts have no public format"
+)
 _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
 _SCALE_OFFSET = 1  # kind of quantization, by its number in the union
@@ -74,7 +76,7 @@ def binary_at(path: Path) -> tuple[Path, FileRange]:
     """Return the file that holds the context binary, and its range in that file."""
     size, kind = regular_size(path), kind_of_file(path)
     if kind.name == "dlc":
-        raise NotCompiled(path, "is not compiled: it is a DLC")
+        raise NotCompiled(path, "is a DLC, which is not compiled")
     if kind.name not in _MODELS | _NOT_TELLING:
         raise wrong_kind(path, kind, "which is not a QNN context binary")
     if path.suffix.lower() != ".onnx" and kind.name not in _MODELS:
@@ -129,7 +131,7 @@ def _read(
 def _check_content(context: HtpContext) -> None:
     """Raise Damaged for a context with no graph, or a graph without inputs and outputs."""
     if not context.graphs:
-        raise Damaged("it holds no graphs")
+        raise Damaged("it contains no graphs")
     for graph in context.graphs:
         if not (graph.inputs or graph.outputs):
             raise Damaged(f"graph {quote(graph.name)} has neither inputs nor outputs")
@@ -152,7 +154,7 @@ class _ContextReader:
         if backend not in self._backends:
             name = _BACKENDS.get(backend, "unknown")
             more = _LPAI_REST if backend == LPAI_BACKEND else ""
-            raise NotHtp(f"is a context binary of backend {backend} ({name}), not of HTP{more}")
+            raise NotHtp(f"is a context binary for backend {backend} ({name}), not for HTP{more}")
         return self._context(info, version, backend)
 
     def _context(self, info: Table, version: int, backend: int) -> HtpContext:
@@ -179,13 +181,15 @@ class _ContextReader:
     def _blob_version(self, info: Table, slot: int, *, is_htp: bool) -> Version:
         stated, actual = _triple(info, slot, "contextBlobVersion"), self._container.blob_version
         if is_htp and stated != actual:  # only HTP is known to begin its blob with the version
-            raise Damaged(f"the blob has version {_dots(actual)}, the metadata say {_dots(stated)}")
+            raise Damaged(
+                f"the blob has version {_dots(actual)}, but the metadata states {_dots(stated)}"
+            )
         return stated
 
     def _blob_bytes(self, info: Table, slot: int) -> int:
         stated, actual = info.u64(slot, "contextBlobSize"), self._container.blob_bytes
         if stated != actual:
-            raise Damaged(f"the blob has {actual:,} bytes, the metadata say {stated:,}")
+            raise Damaged(f"the blob has {actual:,} bytes, but the metadata states {stated:,}")
         return stated
 
     def _graphs(self, info: Table, slot: int, first: bool, *, is_htp: bool) -> tuple[HtpGraph, ...]:
@@ -256,7 +260,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
     version, kind = outer.u32(0, "version"), outer.u8(1, "type")
     if version not in known or kind != version:
         words = ", ".join(map(str, known))
-        raise Damaged(f"{outer.where} has version {version:,} and type {kind}; known are {words}")
+        raise Damaged(f"{outer.where} has version {version:,} and type {kind}; supported: {words}")
     return version
 
 
@@ -267,7 +271,7 @@ def _first(table: Table) -> Table:
 
 def _needed(table: Table | None, where: str) -> Table:
     if table is None:
-        raise Damaged(f"{where} is not there")
+        raise Damaged(f"{where} is missing")
     return table
 
 
@@ -287,7 +291,7 @@ def _dsp_arch(info: Table) -> int | None:
 
 def _agree(stated: int, actual: int, where: str) -> None:
     if stated != actual:
-        raise Damaged(f"{where} has {actual:,} entries where {stated:,} are announced")
+        raise Damaged(f"{where} has {actual:,} entries instead of {stated:,}")
 
 
 def _member(kind: type[E], value: int) -> E:
@@ -322,7 +326,7 @@ def read_record(data: bytes, where: str) -> Mapping[str, Any]:
         raise Damaged(f"{where} has {len(data)} bytes; the shortest record has {_V1.size}")
     version, spill_fill, vtcm, level, dlbc, threads = _V1.unpack_from(data)
     if version != 1:
-        raise Damaged(f"{where} has version {version:,} where 1 belongs")
+        raise Damaged(f"{where} has version {version:,} instead of 1")
     found: dict[str, Any] = {
         "spill_fill": _size(spill_fill, where, "spill/fill"),
         "vtcm": vtcm,
@@ -338,10 +342,10 @@ def _second(data: bytes, where: str) -> dict[str, Any]:
         return {}
     if len(data) < _V1.size + _V2.size:
         both = _V1.size + _V2.size
-        raise Damaged(f"{where} has {len(data)} bytes; records have {_V1.size} or {both}")
+        raise Damaged(f"{where} has {len(data)} bytes; a record has {_V1.size} or {both}")
     version, key, value, share, *sizes = _V2.unpack_from(data, _V1.size)
     if version != 2:
-        raise Damaged(f"{where} has version {version:,} where 2 belongs")
+        raise Damaged(f"{where} has version {version:,} instead of 2")
     named = zip(_SIZES_V2, sizes, strict=True)
     checked = {name: _size(size, where, name.replace("_", " ")) for name, size in named}
     return {"native_k": key, "native_v": value, "safe_share_io": bool(share)} | checked

@@ -60,7 +60,7 @@ def opened(path: Path) -> Iterator[Carrier]:
             read_archive(path, Path(scratch), found)
             carrier = found.carrier(path, _KINDS[kind], words)
         if not (carrier.payloads or carrier.dlcs or carrier.unread):
-            raise LoadError(path, "holds no context binary of QNN, and no model or file with one")
+            raise LoadError(path, "contains no QNN context binary, and no model or file with one")
         yield carrier
 
 

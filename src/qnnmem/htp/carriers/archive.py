@@ -62,7 +62,7 @@ class ArchiveTree:
         """Return a member: a range of the archive if it is stored, else an unpacked copy."""
         info = self.members.get(name)
         if info is None:
-            raise LoadError(name, "no such member")
+            raise LoadError(name, "the archive has no such member")
         if info.compress_type == _STORED:
             return Piece(self.path, _data_start(self.path, info), info.file_size, name)
         if name not in self._unpacked:
@@ -82,10 +82,10 @@ class ArchiveTree:
         if size > _RATIO_FROM and size > _RATIO * packed:
             raise LoadError(
                 info.filename,
-                f"{counted(packed, 'byte')} would become {format_size(size)}; not unpacked",
+                f"not unpacked: {counted(packed, 'byte')} would become {format_size(size)}",
             )
         if size > min(self._left, shutil.disk_usage(self.scratch).free // 2):
-            raise LoadError(info.filename, f"there is no room to unpack {format_size(size)}")
+            raise LoadError(info.filename, f"not enough disk space to unpack {format_size(size)}")
         self._left -= size
         target = self.scratch / f"{len(self._unpacked)}"
         written = 0
@@ -97,7 +97,7 @@ class ArchiveTree:
             while chunk := member.read(_CHUNK):
                 written += len(chunk)
                 if written > size:
-                    raise Damaged(f"{quote(info.filename)} is longer than it states")
+                    raise Damaged(f"{quote(info.filename)} is longer than its stated size")
                 file.write(chunk)
         return Piece(target, 0, written, info.filename)
 
@@ -132,10 +132,12 @@ class _Archive:
     def _kinds(self) -> Iterator[tuple[str, str]]:
         for name, info in self._tree.members.items():
             if info.flag_bits & _ENCRYPTED:
-                self._found.leave(name, "it is encrypted", info.file_size)
+                self._found.leave(name, "an encrypted member is not supported", info.file_size)
                 continue
             if info.compress_type not in (_STORED, _DEFLATED):
-                self._found.leave(name, "it is compressed by an unsupported method", info.file_size)
+                self._found.leave(
+                    name, ("the compression method of a member is not supported"), info.file_size
+                )
                 continue
             kind = self._kind(info, _HEAD)
             if kind == "json":  # a config, whose identifying key may come late
@@ -165,14 +167,14 @@ class _Archive:
             elif kind in ("onnx", "epcontext"):
                 add_epcontext(noted, piece, name, "", inner)
             else:
-                inner.leave("", f"it is {KINDS[kind].words}, which has no bill", piece.size)
+                inner.leave("", f"{KINDS[kind].words} has no bill", piece.size)
         except NotCompiled:
-            inner.leave("", "it is an ONNX model that is not compiled")
+            inner.leave("", "an ONNX model that is not compiled has no bill")
         except LoadError as exc:
             inner.leave("", exc.reason)
         except Damaged as exc:  # the other members are still read
             inner = Gathered()
-            inner.leave("", f"it is damaged: {exc}")
+            inner.leave("", f"the binary is damaged: {exc}")
         self._found.take(inner, name, _group(name))
 
 
@@ -220,7 +222,7 @@ def _check_directory(path: Path) -> None:
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > _MOST_MEMBERS:
-        raise Damaged(f"the archive has {len(infos):,} members")
+        raise Damaged(f"the archive has {len(infos):,} members, over the limit")
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         if info.filename in found:
@@ -229,7 +231,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     end = 0
     for info in sorted(infos, key=lambda one: one.header_offset):
         if info.header_offset < end:
-            raise Damaged(f"the member {quote(info.filename)} overlaps another")
+            raise Damaged(f"the member {quote(info.filename)} overlaps another one")
         end = info.header_offset + _LOCAL.size + info.compress_size
         if info.compress_type == _STORED and info.compress_size != info.file_size:
             raise Damaged(f"the member {quote(info.filename)} states two sizes")

@@ -71,14 +71,14 @@ class Gathered:
     def add(self, piece: Piece, used_by: str, group: str = "") -> int:
         """Add a use of a context binary and return its index."""
         if len(self.payloads) >= MAX_PARTS:
-            raise Damaged(f"it has more than {MAX_PARTS:,} parts")
+            raise Damaged(f"the file has more than {MAX_PARTS:,} parts")
         self.payloads.append(Payload(piece, (used_by,) if used_by else (), group))
         return len(self.payloads) - 1
 
     def leave(self, name: str, why: str, size: int = 0) -> None:
         """Record a part whose memory is unknown."""
         if len(self.unread) >= MAX_PARTS:
-            raise Damaged(f"it has more than {MAX_PARTS:,} parts")
+            raise Damaged(f"the file has more than {MAX_PARTS:,} parts")
         self.unread.append(UnreadPart(name, why, size))
 
     def take(self, other: Gathered, name: str, group: str = "") -> None:

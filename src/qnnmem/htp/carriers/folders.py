@@ -56,7 +56,7 @@ def read_genie(tree: Tree, name: str, found: Gathered) -> None:
     config = _json(tree.piece(name))
     engines = list(_engines(config, 0))
     if not engines:
-        raise Damaged(f"{name} names no ctx-bins")
+        raise Damaged(f"{name} has no ctx-bins")
     dialog = config.get("dialog") if isinstance(config, dict) else None
     context = _table(_table(dialog).get("context"))
     length = context.get("size")
@@ -69,7 +69,7 @@ def read_genie(tree: Tree, name: str, found: Gathered) -> None:
 def _engines(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
     """Yield the engine tables that list ctx-bins, at any depth of a dialog or pipeline."""
     if depth > _DEPTH:
-        raise Damaged("the config nests too deep")
+        raise Damaged("the config is nested too deeply")
     if isinstance(value, dict):
         binary = _table(_table(value.get("model")).get("binary"))
         if isinstance(binary.get("ctx-bins"), list):
@@ -85,7 +85,7 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], found: Gathered)
     binary = engine["model"]["binary"]
     names = binary["ctx-bins"]
     if len(names) > MAX_PARTS:
-        raise Damaged(f"{config} names {len(names):,} binaries")
+        raise Damaged(f"{config} lists {len(names):,} binaries, over the limit")
     numbers = [
         _binary(tree, beside(config, name), found) for name in names if isinstance(name, str)
     ]
@@ -107,10 +107,10 @@ def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
     try:
         piece = tree.piece(name)
     except LoadError as exc:
-        found.leave(name, f"the config names it, and it is missing: {exc.reason}")
+        found.leave(name, f"a file in the config is missing: {exc.reason}")
         return None
     if not is_binary(piece):
-        found.leave(name, "it is not a context binary of QNN", piece.size)
+        found.leave(name, "a file in the config is not a QNN context binary", piece.size)
         return None
     return found.add(piece, "")
 
@@ -120,7 +120,7 @@ def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathere
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
-        found.notes.append(f"{quote(name)}, which the config names: {exc.reason}")
+        found.notes.append(f"{quote(name)} in the config: {exc.reason}")
         return
     devices = config.get("devices") if isinstance(config, dict) else None
     for device in devices if isinstance(devices, list) else ():
@@ -141,22 +141,22 @@ def read_genai(tree: Tree, name: str, found: Gathered) -> None:
         found.claims.append(Claim("context length", length, f"context_length {length:,}"))
     stages = list(_stages(model, 0))
     if not stages:
-        raise Damaged(f"{name} names no model file")
+        raise Damaged(f"{name} does not name a model file")
     if len(stages) > MAX_PARTS:
-        raise Damaged(f"{name} has {len(stages):,} stages")
+        raise Damaged(f"{name} has {len(stages):,} stages, over the limit")
     for stage, file in stages:
         where = beside(name, file)
         try:
             add_epcontext(tree, tree.piece(where), where, stage, found)
         except NotCompiled:
-            found.leave(where, "it is an ONNX model that is not compiled")
+            found.leave(where, "an ONNX model that is not compiled has no bill")
         except LoadError as exc:
-            found.leave(where, f"the config names it, and it cannot be read: {exc.reason}")
+            found.leave(where, f"a file in the config cannot be read: {exc.reason}")
 
 
 def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, str]]:
     if depth > _DEPTH:
-        raise Damaged("the config nests too deep")
+        raise Damaged("the config is nested too deeply")
     if isinstance(value, dict):
         file = value.get("filename")
         if isinstance(file, str) and file.lower().endswith(".onnx"):
@@ -190,7 +190,7 @@ def add_epcontext(tree: Tree, piece: Piece, name: str, used_by: str, found: Gath
 
 def _json(piece: Piece) -> Any:
     if piece.size > _CONFIG:
-        raise LoadError(piece.name, f"{piece.size:,} bytes are more than a config has")
+        raise LoadError(piece.name, f"{piece.size:,} bytes are too many for a config")
     try:
         return json.loads(piece.head(_CONFIG))
     except (ValueError, RecursionError) as exc:

@@ -103,7 +103,7 @@ def need_contexts(read: ReadCarrier) -> None:
         return
     named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
-    raise LoadError(read.carrier.path, f"holds no context binary of HTP that can be billed{why}")
+    raise LoadError(read.carrier.path, f"contains no context binary for HTP with a bill{why}")
 
 
 def context_of(path: Path) -> HtpContext:
@@ -189,7 +189,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
     for name in PART_NAMES:
         known = [bill.parts.get(name) for bill in bills]
         parts[name] = largest(known) if name == "VTCM" else total(known, _SUM)
-    formula = f"{_SUM} of op data + weights + DDR tensors + spill/fill + IO; VTCM once"
+    formula = f"{_SUM} op data + weights + DDR tensors + spill/fill + IO; VTCM once"
     items = sorted(
         (item for bill in bills for item in bill.largest_io),
         key=lambda item: (-item.bytes, item.graph, item.name),
@@ -229,7 +229,7 @@ def _domain(bills: Sequence[Bill]) -> SizeRange | None:
 
 def _traps(facts: CarrierFacts, read: ReadCarrier, chosen: Sequence[int]) -> Iterator[Trap]:
     for claim in facts.broken:
-        yield Trap("claim", f"the file says {claim.claimed}, and {claim.found} ({claim.what})")
+        yield Trap("claim", f"the file states {claim.claimed}, but {claim.found} ({claim.what})")
     if sentence := different_socs(read, chosen):
         yield Trap("several-socs", sentence)
     if facts.unread:
@@ -240,7 +240,7 @@ def _traps(facts: CarrierFacts, read: ReadCarrier, chosen: Sequence[int]) -> Ite
             read.contexts[n].payload.group for n in chosen if read.contexts[n].payload.group
         )
         yield Trap(
-            "groups", f"devices get one group of binaries each; the bill is of {quote(group)}"
+            "groups", f"each device gets one group of binaries; this is the bill of {quote(group)}"
         )
 
 
@@ -255,13 +255,13 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
         what = (
-            f"{words}, more than one process domain has; the bill compares the largest "
-            f"context, {look}"
+            f"{words}, more than one process domain has; the bill compares only the "
+            f"largest context, {look}"
         )
         yield Trap("several-domains", what)
         return
     count = len(placed.domains)
-    what = f"{words}, at most {count} domains, and a process has {DOMAINS.value}; {look}"
+    what = f"{words}, at most {count} domains, but a process has {DOMAINS.value}; {look}"
     yield Trap("too-many-domains", what)
 
 
@@ -283,10 +283,7 @@ def unread_words(facts: CarrierFacts) -> str:
     more = len(facts.unread) - len(named)
     named += [f"and {more:,} more"] if more else []
     count = counted(len(facts.unread), "part")
-    return (
-        f"{count} of the file {'has' if len(facts.unread) == 1 else 'have'} no bill: "
-        + "; ".join(named)
-    )
+    return f"no bill for {count} of the file: " + "; ".join(named)
 
 
 def facts_of(
@@ -348,8 +345,8 @@ def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
     if not sum(most):
         return None
     source = (
-        "inputs with a dimension of the context length less the new tokens, as the attention mask "
-        "states both; of the graph that has most of them"
+        "sum of the inputs with a dimension of the context length minus the new tokens "
+        "(both known from the attention mask), for the graph with the largest sum"
     )
     return Sourced(sum(most), Origin.COMPUTED, source)
 
@@ -400,7 +397,7 @@ def _checked(claim: Claim, read: ReadCarrier) -> CheckedClaim:
 def _soc(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     models = {one.soc_model for one in contexts}
     if models <= {None}:
-        return "the binary names no SoC", None
+        return "the binary does not state a SoC", None
     names = ", ".join(sorted(_soc_name(one) for one in models))
     return f"the binary is for {names}", models <= {value, None}
 
@@ -408,7 +405,7 @@ def _soc(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
 def _arch(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     found = {one.dsp_arch for one in contexts} - {None}
     if not found:
-        return "the binary names no Hexagon", None
+        return "the binary does not state a Hexagon version", None
     names = ", ".join(f"v{one}" for one in sorted(filter(None, found)))
     return f"the binary is for Hexagon {names}", found == {value}
 
@@ -441,7 +438,7 @@ def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool
 def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
     if not lengths:
-        return "no graph has an attention mask that shows it", None
+        return "no graph has an attention mask that shows the length", None
     known = sorted(one for one in lengths if one is not None)
     words = ", ".join(f"{one:,}" for one in known[:_NAMED])
     return f"the attention masks are for {words} tokens", known[-1] == value

@@ -33,7 +33,7 @@ def read_litert(piece: Piece, found: Gathered) -> bool:
     """Add the binaries of a model; return False and add nothing if it needs no NPU."""
     with PieceBytes(piece) as data:
         if data[4:8] != b"TFL3":
-            raise Damaged(f"{piece.name} does not begin as a TFLite model does")
+            raise Damaged(f"{piece.name} does not start like a TFLite model")
         return _Model(piece, FlatBuffer(data, _MOST, sizes=False), found).read()
 
 
@@ -56,7 +56,7 @@ class _Model:
             for row in graph.tables(3, "operators", _TENSORS):
                 index = row.u32(0, "opcode_index")
                 if index >= len(self._codes):
-                    raise Damaged(f"{row.where} has operator code {index:,}, which is not there")
+                    raise Damaged(f"{row.where} has operator code {index:,}, which does not exist")
                 if self._codes[index] == _DISPATCH:
                     self._dispatch(row, maker, model)
                 else:
@@ -70,16 +70,16 @@ class _Model:
         start, size = options.get("bytecode_offset"), options.get("bytecode_size")
         name = str(options.get("name", ""))
         if not isinstance(start, int) or not isinstance(size, int) or not size:
-            raise Damaged(f"{row.where} does not say where its binary is")
+            raise Damaged(f"{row.where} does not state where its binary is")
         piece = self._piece.part(start, size, f"bytes {start:,} of {self._piece.name}")
         self._pieces.append(piece)
         if maker and maker != _QUALCOMM:
-            self._found.leave(piece.name, f"it is for {quote(maker)} {quote(model)}", size)
+            self._found.leave(piece.name, f"the part is for {quote(maker)} {quote(model)}", size)
         elif is_binary(piece):
             number = self._found.add(piece, name)
             self._found.claims.extend(_soc_claim(model, number))
         else:
-            self._found.leave(piece.name, "it is not a context binary of QNN", size)
+            self._found.leave(piece.name, "the part is not a QNN context binary", size)
 
     def _stamp(self) -> tuple[str, str]:
         """Return SoC manufacturer and model from the compiler's stamp; empty if there is none."""
@@ -89,7 +89,9 @@ class _Model:
                 continue
             index = row.u32(1, "buffer")
             if index >= len(buffers):
-                raise Damaged(f"its stamp is in buffer {index:,} of {len(buffers):,}")
+                raise Damaged(
+                    f"the stamp is in buffer {index:,}, but the file has {len(buffers):,} buffers"
+                )
             data = buffers[index].octets(0, "data", 1 << 12) or b""
             halves = data[:_STAMP_FIELD], data[_STAMP_FIELD : 2 * _STAMP_FIELD]
             maker, model = (half.split(b"\0")[0].decode("utf-8", "replace") for half in halves)
@@ -107,7 +109,7 @@ class _Model:
             total += _bytes_of(row)
         if total:
             name = f"tensors of subgraph {number}, at most"
-            source = "sum of tensors that are no constants; the interpreter lets some share memory"
+            source = "sum of all tensors except constants; the interpreter lets some share memory"
             self._found.host.append(HostPart(name, Sourced(total, Origin.COMPUTED, source)))
 
 
@@ -147,10 +149,10 @@ def read_litertlm(piece: Piece, found: Gathered) -> None:
     """Add the TFLite models of a .litertlm file."""
     head = piece.head(_LM_BEGIN)
     if len(head) < _LM_BEGIN or head[:8] != b"LITERTLM":
-        raise Damaged(f"{piece.name} does not begin as a LiteRT-LM file does")
+        raise Damaged(f"{piece.name} does not start like a LiteRT-LM file")
     end = _LM_HEAD.unpack(head)[4]
     if not _LM_BEGIN < end <= min(piece.size, _LM_MOST):
-        raise Damaged(f"its header ends at byte {end:,} of {piece.size:,}")
+        raise Damaged(f"the header ends at byte {end:,} of {piece.size:,}")
     root = FlatBuffer(piece.part(_LM_BEGIN, end - _LM_BEGIN, "header").head(end), sizes=False).root(
         "header"
     )
@@ -167,13 +169,13 @@ def read_litertlm(piece: Piece, found: Gathered) -> None:
             if read_litert(one, inner):
                 found.take(inner, f"section {number}")
             else:
-                found.leave(one.name, "it is a TFLite model that is not compiled", one.size)
+                found.leave(one.name, "a TFLite model that is not compiled has no bill", one.size)
         elif kind == _LM_WEIGHTS:
             size = Sourced(one.size, Origin.MEASURED, "bytes of the section")
             found.host.append(HostPart(f"weights in section {number}", size))
     check_apart(pieces)
     if not models:
-        raise Damaged(f"{piece.name} holds no model")
+        raise Damaged(f"{piece.name} contains no model")
 
 
 # --- FlexBuffers: the options of a custom operator, a map of numbers and strings ------------------

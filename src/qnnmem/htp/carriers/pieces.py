@@ -36,7 +36,7 @@ class Piece:
         """Return a range within the piece; Damaged if the range ends after the piece."""
         if start < 0 or size < 0 or start + size > self.size:
             what = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
-            raise Damaged(f"{what}: it reaches past the end")
+            raise Damaged(f"{what}, past the end of the file")
         return Piece(self.file, self.start + start, size, name)
 
     @property
@@ -110,7 +110,7 @@ class PieceBytes:
         except OSError as exc:
             raise LoadError(self.piece.file, f"cannot be read ({exc.strerror or exc})") from exc
         if len(data) < wanted:
-            raise Damaged(f"{quote(self.piece.name)} was truncated while it was read")
+            raise Damaged(f"{quote(self.piece.name)} was truncated during the read")
         self._pages[number] = data
         if len(self._pages) > _KEPT:
             self._pages.popitem(last=False)

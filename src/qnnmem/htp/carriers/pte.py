@@ -60,15 +60,17 @@ class _Program:
         """Return the size of the FlatBuffer; store the offset of the segments."""
         identifier = _IDENTIFIER.fullmatch(head[4:8])
         if identifier is None:
-            raise Damaged("it does not begin as an ExecuTorch program does")
+            raise Damaged("the file does not start like an ExecuTorch program")
         if identifier[1] != _KNOWN:
             version = head[4:8].decode("ascii")
-            self._found.notes.append(f"format {version} is unknown; it is read as ET12")
+            self._found.notes.append(f"format {version} is unknown; it was read as ET12")
         if head[8:12] != b"eh00" or len(head) < 8 + _EXTENDED.size:
             return self._piece.size
         _, length, size, base = _EXTENDED.unpack_from(head, 8)
         if size < 8 or size > self._piece.size or (base and base > self._piece.size):
-            raise Damaged(f"its header states {size:,} bytes of program, segments from {base:,}")
+            raise Damaged(
+                f"the header states {size:,} bytes of program and segments from byte {base:,}"
+            )
         self._base = base
         if length >= 32 and len(head) >= 40:
             stated = _SEGMENTS.unpack_from(head, 32)[0]
@@ -92,7 +94,7 @@ class _Program:
             rows = plan.tables(7, "delegates", MAX_PARTS)
             delegates += len(rows)
             if delegates > MAX_PARTS:
-                raise Damaged(f"it has more than {MAX_PARTS:,} delegates")
+                raise Damaged(f"the program has more than {MAX_PARTS:,} delegates")
             for number, row in enumerate(rows):
                 self._delegate(row, method, number)
             self._buffers(plan, method)
@@ -105,13 +107,13 @@ class _Program:
         name, kind = f"delegate {number} of {method}", row.text(0, "id")
         blob = self._blob(row, name)
         if kind != _QNN:
-            why = f"its delegate is {quote(kind)}, which plans its own memory"
+            why = f"delegate {quote(kind)} plans its own memory"
             self._found.leave(name, why, blob.size)
             return
         spec = self._spec(row)
         backend = _HTP if spec is None else _backend(spec)
         if backend in _BACKENDS:
-            why = f"it is for {_BACKENDS[backend]}, not for HTP"
+            why = f"the part is for {_BACKENDS[backend]}, not for HTP"
             self._found.leave(name, why, blob.size)
             return
         self._unwrap(blob, method, name, spec)
@@ -125,13 +127,17 @@ class _Program:
         if self._inline is None:
             self._inline = self._root.tables(3, "backend_delegate_data", MAX_PARTS)
         if location or index >= len(self._inline):
-            raise Damaged(f"{name} names data {index:,} in place {location}, which do not exist")
+            raise Damaged(
+                f"{name} refers to data {index:,} in place {location}, which does not exist"
+            )
         extent = self._inline[index].extent(0, "data") or (0, 0)
         return self._piece.part(*extent, f"inline data {index} of {self._piece.name}")
 
     def _segment(self, index: int, name: str) -> Piece:
         if index >= len(self._segments):
-            raise Damaged(f"{name} names segment {index:,} of {len(self._segments):,}")
+            raise Damaged(
+                f"{name} refers to segment {index:,}, but the program has {len(self._segments):,}"
+            )
         return self._segments[index]
 
     def _spec(self, row: Table) -> Table | None:
@@ -149,7 +155,7 @@ class _Program:
             magic, _, size = _WRAPPER.unpack(head)
         if magic == _OLD_MAGIC:
             why = (
-                "it has the wrapper with a graph description that ExecuTorch wrote before August "
+                "the part has the graph description that ExecuTorch wrote before August "
                 "2025, which qnnmem does not read; export the model again"
             )
             self._found.leave(name, why, blob.size)
@@ -157,7 +163,7 @@ class _Program:
         inner = [blob]
         if magic == _MAGIC:
             if size > blob.size:
-                raise Damaged(f"{blob.name} states {size:,} bytes and has {blob.size:,}")
+                raise Damaged(f"{blob.name} states {size:,} bytes but has {blob.size:,}")
             inner = [
                 blob.part(start, size, blob.name)
                 for start in _PADDINGS
@@ -173,16 +179,16 @@ class _Program:
                 return
             if one.head(4) == _DLC:
                 self._found.dlcs.append(one)
-                self._found.leave(name, "it is a DLC, which is compiled on the device", one.size)
+                self._found.leave(name, "a DLC is compiled on the device and has no bill", one.size)
                 return
-        self._found.leave(name, "its content is unknown", blob.size)
+        self._found.leave(name, "the content is unknown", blob.size)
 
     def _buffers(self, plan: Table, method: str) -> None:
         sizes = plan.numbers(8, "non_const_buffer_sizes", MAX_PARTS, "q")[1:]  # the first is unused
         if any(size < 0 or size > 1 << 50 for size in sizes):
             raise Damaged(f"method {quote(method)} plans a buffer of an impossible size")
         if sum(sizes):
-            source = "buffers that the program states for the runtime to allocate"
+            source = "buffers that the program asks the runtime to allocate"
             size = Sourced(sum(sizes), Origin.MEASURED, source)
             self._found.host.append(HostPart(f"planned buffers of {method}", size))
 

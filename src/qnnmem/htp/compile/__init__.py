@@ -105,8 +105,8 @@ def fixed_source(
 
 def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
     """Return the same error with the time limit that the user gave."""
-    what = f"its shapes were not found within {ends.limit_s:g} s"
-    cure = ("give more time with ", Setting("time_limit_s"), ", or fix more shapes by hand")
+    what = f"the shapes were not found within {ends.limit_s:g} s"
+    cure = ("allow more time with ", Setting("time_limit_s"), ", or set more shapes")
     return OutOfTime(exc.path, what, cure=cure)
 
 
@@ -128,7 +128,7 @@ def check_composed(path: Path, options: CompileOptions) -> None:
         if given:
             raise UsageError((f"{path} is {kind}; ", Setting(name), " is for ONNX models"))
     if options.precision is not HtpPrecision.FP16:
-        what = f"{path} is {kind}, which is compiled as it is; "
+        what = f"{path} is {kind}, which is compiled unchanged; "
         word = Setting("precision", options.precision.value)
         raise UsageError((what, word, " is for ONNX models"))
 
@@ -165,18 +165,18 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
     A `trusted` file is a model library, which is executed rather than read.
     """
     if outcome.kind == "refused" and outcome.stage == "read":
-        who = "" if trusted else "the vendor's reader does not take it: "
+        who = "" if trusted else "the vendor's reader rejected the file: "
         raise LoadError(path, f"{who}{outcome.sentence}")
     marks = {line.text for line in outcome.log}
     if outcome.kind == "crashed" and _COMPOSING in marks and _COMPOSED not in marks:
         from qnnmem.loader.dlc.composed import abort_reason
 
         said = abort_reason("\n".join(outcome.tail))
-        raise LoadError(path, "its code crashed" if trusted else said)
+        raise LoadError(path, "the model library crashed" if trusted else said)
 
 
 _TRY_S = 60.0  # for a cure that was not requested
-STORED_VTCM = "the binary states 4 MiB of VTCM because none was set; the compiler used {used}"
+STORED_VTCM = "the binary states 4 MiB of VTCM because VTCM was not set; the compiler used {used}"
 
 
 def compile_model(
@@ -214,11 +214,12 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
     largest = soc.vtcm_mb
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
-            f"{soc.name} has {largest} MiB of VTCM, {options.vtcm_mb} were requested; the "
-            f"library would compile it, but the binary would not run on any device"
+            f"{largest} MiB of VTCM were requested but {soc.name} has {options.vtcm_mb}; "
+            "the library would compile the model, but the binary would not run on any "
+            "device"
         )
     if options.calibration is not None and options.precision is HtpPrecision.FP16:
-        raise UsageError("calibration data needs precision int8 or w8a16")
+        raise UsageError("calibration data is only for precision int8 or w8a16")
 
 
 @contextmanager
@@ -330,10 +331,10 @@ class _Job:
         tried = trial._compile(source)  # as the command line would
         them = "it" if len(refused.unsupported) == 1 else "them"
         if isinstance(tried, _Done):
-            rest = f" leaves {them} to the CPU and compiles the rest, as a trial did"
+            rest = f" leaves {them} on the CPU and compiles the rest; a trial compiled"
             return "; ", Setting("partition"), rest
         if tried.outcome.kind in ("refused", "done"):  # done, but no node runs on HTP
-            return chain_words(f"; leaving {them} to the CPU fails as well: ", tried.why)
+            return chain_words(f"; with {them} on the CPU the compile fails too: ", tried.why)
         rest = f" may compile the rest; a trial ended with: {tried.outcome.sentence}"
         return "; ", Setting("partition"), rest
 
@@ -392,9 +393,9 @@ class _Job:
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
         """Run a partitioned model and add the comparison; a failed run is a compile failure."""
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
-            several = not_compared("ONNX Runtime wrote several binaries, this is the first")
+            several = not_compared("ONNX Runtime wrote several binaries; this is the first")
             return replace(done, run=several)
-        self.progress(f"running what {self.path.name} became beside the CPU")
+        self.progress(f"running the compiled {self.path.name} and the CPU")
         ran = run_partition(
             self.worker,
             self._settings(),
@@ -536,7 +537,7 @@ def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
     if options.precision is not HtpPrecision.FP16 and options.calibration is None:
-        yield "ranges come from random data: sizes are right, results are not"
+        yield "ranges come from random data: sizes are right, results are not accurate"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
     yield from log.warnings

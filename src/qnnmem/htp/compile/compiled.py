@@ -50,8 +50,8 @@ def compared(difference: float, output: str) -> PartitionCheck:
         what = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
         return PartitionCheck(True, difference, what)
     what = (
-        f"not verified: ran in ONNX Runtime, and output {quote(output)} is {share} off "
-        f"the model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+        f"not verified: ran in ONNX Runtime, but output {quote(output)} is {share} off the "
+        f"model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
     )
     return PartitionCheck(False, difference, what)
 
@@ -92,7 +92,7 @@ def farthest(outputs: Sequence[CpuDifference]) -> PartitionCheck:
     """Return the verdict on the output with the largest relative difference."""
     shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
-        return not_compared("the outputs for random inputs hold no finite numbers to compare")
+        return not_compared("the outputs for random inputs have no finite values to compare")
     return compared(*max(shares))
 
 
@@ -259,7 +259,7 @@ class CompileFailure:
 def for_a_cluster(options: CompileOptions) -> CompileOptions:
     """Return options that are valid on other machines; UsageError if they name local files."""
     if any(isinstance(value, Path) for value in options.values.values()):
-        raise UsageError("a cluster takes no values of inputs in files; give them as numbers")
+        raise UsageError("a cluster takes input values as numbers, not as files")
     return replace(options, log_file=None)
 
 
@@ -315,19 +315,19 @@ def say_why(
     if unsupported:
         return _unsupported(soc, unsupported, quantized=quantized)
     if outcome.kind == "timeout":
-        what = f"{stage} was {outcome.sentence}; give more time with "
+        what = f"{stage} was {outcome.sentence}; allow more time with "
         return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
     if outcome.kind == "memory":
         used = "" if outcome.peak_rss is None else f" at {format_size(outcome.peak_rss)}"
-        what = f"{stage} ran out of host memory{used}; a larger "
-        return what, Setting("memory_limit"), " or machine may do"
+        what = f"{stage} ran out of host memory{used}; use a larger "
+        return what, Setting("memory_limit"), " or a machine with more memory"
     if outcome.kind == "crashed":
         return f"{stage} failed: {outcome.sentence}; the log ends with {_last(outcome)}"
     if log.cause is not None:
         return _refusal(soc, log.cause, outcome.log)
     if outcome.is_done:
         why = f": {meaning(decisive, soc.name)}" if decisive else ", so no binary was made"
-        return f"QNN took no node of the model{why}"
+        return f"QNN supports no node of the model{why}"
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
     said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
@@ -359,7 +359,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
     ]
     more = f", and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     count = "a node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    what = f"QNN cannot take {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
+    what = f"QNN does not support {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
     return chain_words(what, *_cures(soc, nodes, quantized=quantized))
 
 
@@ -384,23 +384,24 @@ def _refusal(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
     need, limit = refusal.need or 0, refusal.limit
     if refusal.cause is Cause.GRAPH_LIMIT and limit is None:
         return (
-            f"the graph's tensors in DDR need {need:,} bytes, more than the compiler can address; "
-            "try a smaller batch or input, or cut the model"
+            f"the graph's tensors in DDR need {need:,} bytes, more than the compiler can "
+            "address; use a smaller batch or input, or cut the model"
         )
     if refusal.cause is Cause.GRAPH_LIMIT and limit is not None:
         return (
-            f"the graph needs {need:,} bytes, {soc.name} allows {limit:,} for one graph, "
-            f"{need - limit:,} over the limit; try a smaller batch or input, int8, or cut the model"
+            f"the graph needs {need:,} bytes, {need - limit:,} over the limit of {limit:,} "
+            f"for one graph on {soc.name}; use a smaller batch or input, int8, or cut the "
+            "model"
         )
     if refusal.cause is Cause.OP_OVER_VTCM:
         return (
-            f"operator {quote(refusal.operator)} needs {need:,} bytes of VTCM at once and cannot "
-            "be cut; try more VTCM, a smaller input, int8, or another SoC"
+            f"operator {quote(refusal.operator)} needs {need:,} bytes of VTCM at one time "
+            "and cannot be split; use more VTCM, a smaller input, int8, or another SoC"
         )
     if refusal.cause is Cause.PD_FULL:
         return f"no process domain has room for {need:,} bytes; load fewer contexts"
     if refusal.cause is Cause.BAD_DEVICE:
-        return f"the library does not know SoC {soc.name} (id {soc.model_id})"
+        return f"SoC {soc.name} (id {soc.model_id}) is unknown to the library"
     if refusal.cause is Cause.OP_NOT_BUILDABLE:
         return f"the compiler cannot build operator {quote(refusal.operator)} for {soc.name}"
     if refusal.cause is Cause.TENSOR_TYPE:
@@ -413,7 +414,7 @@ def _tensor_refused(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
     name = next(names, "")
     which = f"tensor {quote(name)}" if name else "a tensor"
     return (
-        f"{which} cannot be given to QNN: {meaning(refusal.line, soc.name)}; export the "
+        f"{which} cannot be passed to QNN: {meaning(refusal.line, soc.name)}; export the "
         "model with a type that QNN has"
     )
 

@@ -83,8 +83,8 @@ def wrong_ranks(graph: onnx.GraphProto, options: CompileOptions) -> Iterator[str
                 shape = "x".join(map(str, declared[name])) or "scalar"
                 which = f"{quote(node.name)} ({node.op_type})" if node.name else node.op_type
                 yield (
-                    f"tensor {quote(name)} is declared with {len(declared[name])} dimensions "
-                    f"({shape}), and {which} gives {rank}"
+                    f"tensor {quote(name)} is declared with {len(declared[name])} "
+                    f"dimensions ({shape}), but {which} gives {rank}"
                 )
 
 
@@ -176,14 +176,14 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
     found = {one.name: one for one in search.large(folded or model.proto.graph, {})}
     if found:
         named = [
-            f"{quote(one.name)} of {one.operator} ({one.over:,} of {one.size:,} values, up to "
-            f"{one.most:.3g})"
+            f"{quote(one.name)} of {one.operator} ({one.over:,} of {one.size:,} values, "
+            f"the largest is {one.most:.3g})"
             for one in list(found.values())[:_NAMED]
         ]
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         yield (
-            f"{counted(len(found), 'constant')} may overflow: HTP computes in FP16, which ends at "
-            f"{LARGEST_FP16:,.0f}: {', '.join(named)}{more}"
+            f"{counted(len(found), 'constant')} may overflow: HTP computes in FP16, whose "
+            f"largest value is {LARGEST_FP16:,.0f}: {', '.join(named)}{more}"
         )
 
 
@@ -354,10 +354,9 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
         if steps >= _MANY_STEPS:
             which = quote(node.name or next(iter(node.output), ""))
             yield (
-                f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler unrolls: "
-                f"this may take minutes and gigabytes ({_SEEN}); fewer steps with the state as "
-                f"input "
-                "and output compile sooner"
+                f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler "
+                f"unrolls: this may take minutes and gigabytes ({_SEEN}); fewer steps, "
+                "with the state as input and output, compile faster"
             )
 
 
@@ -439,7 +438,7 @@ def _weights(model: Model, precision: HtpPrecision) -> Facts:
     real = sum(tensor.nbytes for tensor in floats)
     bits = _BITS[precision]
     made = stored - real + sum(tensor.nbytes_at(min(bits, tensor.dtype.bits)) for tensor in floats)
-    source = "constants as the file stores them"
+    source = "constants as stored in the file"
     found = [("weights in the file", Sourced(stored, Origin.COMPUTED, source))]
     if made != stored and 2 * real > stored:  # the floats of a quantized model are scales
         source = f"{bits // 8} bytes for each float" if bits > 8 else "a byte for each float"
@@ -449,7 +448,7 @@ def _weights(model: Model, precision: HtpPrecision) -> Facts:
 
 
 def _io(model: Model) -> Facts:
-    source = "elements times element size, without pads"
+    source = "elements times element size, without padding"
     ends = (("inputs", model.inputs), ("outputs", model.outputs))
     sizes = ((name, sum(model.tensors[one].nbytes for one in names)) for name, names in ends)
     return tuple((name, Sourced(size, Origin.COMPUTED, source)) for name, size in sizes)

@@ -147,20 +147,20 @@ _MEANINGS = (
     (re.compile(r"SocModel doesn't support FP16"), "{soc} does not compute in FP16"),
     (
         re.compile(r"Unsupported FP64 data type in graph IO"),
-        "64-bit floats cannot be inputs or outputs of a graph for QNN",
+        "QNN does not support 64-bit floats as inputs or outputs of a graph",
     ),
-    (_UNMAPPED, "ONNX Runtime has no data type of QNN for one of its tensors"),
+    (_UNMAPPED, "ONNX Runtime has no QNN data type for one of the tensors"),
     (
         re.compile(r"Unsupported input/output datatypes requested"),
-        "HTP does not support it for these data types",
+        "HTP does not support the operator with these data types",
     ),
-    (re.compile(r"^(?:REASON : )?Cannot get shape"), "its shape is not fixed"),
+    (re.compile(r"^(?:REASON : )?Cannot get shape"), "the shape is not fixed"),
     (
         re.compile(r"set nodes that cannot (?:all )?be fused together"),
-        "QNN chose nodes that cannot be fused together: a node it does not take lies between them",
+        "QNN chose nodes that cannot be fused: a node that QNN does not support lies between them",
     ),
 )
-VALIDATOR = "the library's validator refuses it without a reason (code 3110)"
+VALIDATOR = "the library's validator rejects the operator without a reason (code 3110)"
 
 
 def is_generic(line: str) -> bool:
@@ -197,24 +197,26 @@ def meaning(line: str, soc: str) -> str:
     if unknown := unknown_operator(line):
         return f"ONNX Runtime knows no operator {':'.join(filter(None, unknown))}"
     if found := _NO_TENSORS.search(line):
-        return f"ONNX Runtime has no tensors of {found[1]}"
+        return f"ONNX Runtime does not support tensors of {found[1]}"
     if found := _OPSET.search(line):
         given, domain, last = found.groups()
-        return f"the model is of opset {given} of {domain}, ONNX Runtime has them up to {last}"
+        return (
+            f"the model uses opset {given} of {domain}, but ONNX Runtime supports it up to {last}"
+        )
     if has_no_builder(line):
         return "QNN has no operator of this type"
     if found := _RANK.search(line):
-        return f"one of its tensors has {found[1]} dimensions, which HTP does not support there"
+        return f"one of the tensors has {found[1]} dimensions, which HTP does not support there"
     if found := _VALUE.search(line):
-        wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"takes {found[2]} only"
-        return f"one of its parameters is {found[1]}, HTP {wanted}"
+        wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"supports {found[2]} only"
+        return f"one parameter is {found[1]}, but HTP {wanted}"
     if found := _ZERO_POINT.search(line):
-        return f"QNN has no zero points of {element_name(int(found[1]))}"
+        return f"QNN does not support zero points of {element_name(int(found[1]))}"
     if found := _MISMATCH.search(line):
         one, other = (type_name(int(number, 16)) for number in found.groups())
-        return f"its tensors are {one} and {other} for QNN, but must have one type"
+        return f"the tensors are {one} and {other} in QNN but must have one type"
     if found := _TENSOR.search(line):
-        return f"QNN has no tensors of {type_name(int(found[1]))}"
+        return f"QNN does not support tensors of {type_name(int(found[1]))}"
     for pattern, words in _MEANINGS:
         if pattern.search(line):
             return words.format(soc=soc)
@@ -300,8 +302,8 @@ def with_origins(
     if not parts:
         return tuple(listed)
     shown = ", ".join(sorted({node.operator for node in parts}))
-    what = f"QNN has no operator of this type, and ONNX Runtime computes it by {shown}, which"
-    why = f"{what} QNN refuses"
+    what = f"QNN has no operator of this type; ONNX Runtime computes it by {shown}, which"
+    why = f"{what} QNN rejects"
     rest = [node for node in listed if node not in parts]
     return (*(replace(one, reason=why) for one in origins), *rest)
 
@@ -403,7 +405,7 @@ def _with_type(reason: str, tensors: Iterable[str]) -> str:
     """Return a reason that names the unmapped type if only one type is possible."""
     words = {text.split(" ")[0] for text in tensors}
     found = sorted(words & set(_UNMAPPED_TYPES))
-    return f"ONNX Runtime has no data type of QNN for {found[0]}" if len(found) == 1 else reason
+    return f"ONNX Runtime has no QNN data type for {found[0]}" if len(found) == 1 else reason
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:

@@ -49,7 +49,7 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
         expected = None if span is None else _expected(case, span, one.context)
         findings = [*_findings(one, span, expected, case), *claims.get(number, ())]
         if number in lonely:
-            findings.append("no process domain has room for it beside the others")
+            findings.append("no process domain has room for it with the others")
         rows.append(
             LlmActual(
                 file=one.name,
@@ -73,11 +73,11 @@ def exported_model(path: Path) -> LlmModel:
         contexts = [one.context for one in read.contexts]
     fitting = [model for model in known_models().values() if _is_whole(model, contexts)]
     if not fitting:
-        cure = ("name its config.json, and these files with ", Setting("beside"))
-        raise LoadError(path, "holds no language model that is known here", cure=cure)
+        cure = ("pass its config.json as the model, and these files with ", Setting("beside"))
+        raise LoadError(path, "contains no known language model", cure=cure)
     size = sum(one.file_bytes for one in contexts)
     model = min(fitting, key=lambda one: abs(math.log(max(size, 1) / _usual_size(one))))
-    said = f"taken for {model.name} by the layers, KV caches, vocabulary and size of the files"
+    said = f"identified as {model.name} by the layers, KV caches, vocabulary and file sizes"
     return replace(model, notes=(*model.notes, said))
 
 
@@ -108,7 +108,7 @@ def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]
             for one in read.contexts
         ]
         broken = facts_of(read).broken
-    said = [f"the file says {one.claimed}, and {one.found}" for one in broken]
+    said = [f"the file states {one.claimed}, but {one.found}" for one in broken]
     return found, {0: said} if said else {}
 
 
@@ -172,12 +172,12 @@ def _findings(
         yield f"its {len(graphs)} graphs share no weights: up to {more:,} bytes are there twice"
     if expected and abs(one.context.file_bytes / expected - 1) > _NEAR:
         share = 100 * (one.context.file_bytes / expected - 1)
-        yield f"{share:+.0f} % against {case.recipe.name}: another recipe, or weights kept twice"
+        yield f"{share:+.0f} % against {case.recipe.name}: another recipe, or weights stored twice"
     if span is not None and span.layers and len(graphs) > 1:
         each = [sum(one.nbytes for one in _caches(case.model, graph)) for graph in graphs]
         more = sum(each) - max(each)
         if more:
-            yield f"{more:,} bytes of KV cache count again, once for each further graph"
+            yield f"{more:,} bytes of KV cache are counted again, once for each further graph"
     if span is None:
         yield "it could not be matched with layers of the model"
 

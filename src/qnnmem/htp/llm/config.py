@@ -54,10 +54,10 @@ _REFUSED = {
     "state_size": "state-space layers",
     "mamba_d_state": "state-space layers",
     "linear_num_value_heads": "layers of linear attention",
-    "hidden_size_per_layer_input": "embeddings of their own in each layer",
-    "is_encoder_decoder": "an encoder beside the decoder",
-    "interleave_moe_layer_step": "layers of different kinds",
-    "first_k_dense_replace": "layers of different kinds",
+    "hidden_size_per_layer_input": "separate embeddings in each layer",
+    "is_encoder_decoder": "an encoder in addition to the decoder",
+    "interleave_moe_layer_step": "layers of different types",
+    "first_k_dense_replace": "layers of different types",
 }
 # Families whose MLP has no gate.
 _UNGATED = (
@@ -87,7 +87,11 @@ def read_model(text: str) -> LlmModel:
             raise LoadError(path, "no such file")
         meant = nearest(text, known)
         families = dict.fromkeys(name.partition("-")[0] for name in known)
-        hint = f"did you mean {meant}?" if meant else f"known are models of {', '.join(families)}."
+        hint = (
+            f"did you mean {meant}?"
+            if meant
+            else (f"Supported are models of {', '.join(families)}.")
+        )
         what = f"{quote(text)} is neither a file nor a known model"
         raise UsageError(what, cure=f"{hint} A config.json or a GGUF file works for any other")
     if path.is_dir():
@@ -123,15 +127,15 @@ def _read_config(path: Path) -> LlmModel:
         values = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as exc:
         kind = kind_of_bytes(data)
-        what = "is JSON that is cut short or damaged" if data[:1] == b"{" else f"is {kind.words}"
-        cure = "name config.json of the model, a GGUF file, or a known model"
+        what = "is truncated or damaged JSON" if data[:1] == b"{" else f"is {kind.words}"
+        cure = "pass config.json of the model, a GGUF file, or a known model"
         raise LoadError(path, what, cure=cure) from exc
     if not isinstance(values, dict):
         raise LoadError(path, "is not the config.json of a model")
     notes = []
     inner = values.get("text_config")
     if isinstance(inner, dict):
-        notes.append("only the text decoder is planned: encoders of images or sound are not")
+        notes.append("only the text decoder is planned, not encoders of images or sound")
         values = {**values, **inner}
     _refuse(path, values)
     name = values.get("_name_or_path") or path.absolute().parent.name or path.name
@@ -154,13 +158,15 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
     family = values.get("model_type")
     family = printable(family[:40]) if isinstance(family, str) else "not stated"
     if family in _UNGATED:
-        raise LoadError(path, f"is a {family}, whose MLP has no gate, which is not planned here")
+        raise LoadError(path, f"is a {family}, whose MLP has no gate, which is not supported")
     sizes = {key: _first(path, values, names) for key, names in _NAMES.items()}
     experts = next((key for key in _EXPERTS if values.get(key)), "")
     more = 0
     if experts:
         sizes["inter"] = _first(path, values, ("moe_intermediate_size", *_NAMES["inter"]))
-        notes.append("all experts are counted as resident; none were ever compiled here")
+        notes.append(
+            "all experts are counted as resident; this was never checked with a compiled model"
+        )
         shared = _first(path, values, ("shared_expert_intermediate_size",))
         count = _first(path, values, ("n_shared_experts",)) or 0
         more = count + -(-(shared or 0) // max(1, sizes["inter"] or 1))
@@ -170,15 +176,15 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
         if sizes["hidden"] % sizes["heads"]:
             raise LoadError(
                 path,
-                f"{sizes['hidden']:,} of hidden_size are no multiple of {sizes['heads']:,} heads, "
-                "and head_dim is missing",
+                f"hidden_size {sizes['hidden']:,} is not a multiple of {sizes['heads']:,} "
+                "heads, and head_dim is missing",
             )
         sizes["head_dim"] = sizes["hidden"] // sizes["heads"]
     longest = _number(path, "max_position_embeddings", values.get("max_position_embeddings"))
     if values.get("sliding_window") and values.get("use_sliding_window", True):
         notes.append("sliding windows are counted as full KV caches, their upper bound")
     if family not in FAMILIES:
-        notes.append(f"the family {family} is not known: it is planned like Llama")
+        notes.append(f"the family {family} is unknown and is planned like Llama")
     # Transformers treats a missing field as tied.
     tied = values.get("tie_word_embeddings", True) is not False
     return checked(
@@ -199,15 +205,20 @@ def checked(path: Path, sizes: Mapping[str, int | None], **rest: Any) -> LlmMode
     for key, most in _BOUNDS.items():
         value = sizes[key]
         if value is None:
-            raise LoadError(path, f"does not state {_NAMES[key][0]}: it is no decoder's config")
+            raise LoadError(
+                path, (f"does not state {_NAMES[key][0]}, so it is not the config of a decoder")
+            )
         if not 1 <= value <= most:
             raise LoadError(path, f"{_NAMES[key][0]} is {quote(value)}, not from 1 to {most:,}")
     heads, groups = sizes["heads"], sizes["kv_heads"]
     if heads and groups and heads % groups:
-        what = f"{heads:,} heads cannot share {groups:,} KV heads: it is no multiple"
+        what = (
+            f"{heads:,} heads cannot share {groups:,} KV heads: {heads:,} is not a multiple of "
+            f"{groups:,}"
+        )
         raise LoadError(path, what)
     if rest.get("experts", 0) > 1 << 12:
-        raise LoadError(path, f"{quote(rest['experts'])} experts are more than 4,096")
+        raise LoadError(path, f"{quote(rest['experts'])} experts are over the limit of 4,096")
     return LlmModel(**{**sizes, **rest})
 
 
@@ -222,7 +233,7 @@ def _number(path: Path, name: str, value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise LoadError(path, f"{name} is {quote(value)}, not a whole number")
     if not 0 <= value < 1 << 53:
-        raise LoadError(path, f"{name} is {quote(value)}, which is no size")
+        raise LoadError(path, f"{name} is {quote(value)}, which is not a valid size")
     return value
 
 
@@ -298,7 +309,7 @@ def _read_gguf(path: Path) -> LlmModel:
                 header.number("Q")
             header.number("I"), header.number("Q")
     except (struct.error, IndexError, KeyError) as exc:
-        raise LoadError(path, "is a GGUF file whose header is damaged or cut short") from exc
+        raise LoadError(path, "is a GGUF file with a damaged or truncated header") from exc
     return _gguf_model(path, found, names)
 
 
@@ -339,7 +350,7 @@ def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = (
     """Return a recipe adapted to a model, with parts set by the caller."""
     if name not in _table():
         meant = nearest(name, _table())
-        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(_table())}"
+        hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(_table())}"
         raise UsageError(f"{quote(name)} is not a known recipe", cure=hint)
     fields = {**_table()[name]}
     models, stated = fields.pop("models", {}), fields.pop("stated", ())
@@ -365,17 +376,17 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
     part = part.removesuffix("_proj")
     if part in _MATRICES:
         if bits not in (recipe.bits, 8):
-            what = f"{part} can have the {recipe.bits} bits of its layer or 8, not {bits}"
+            what = f"{part} can have {recipe.bits} bits like its layer, or 8, but not {bits}"
             raise UsageError(what, cure=("change all with ", Setting("bits", "layers=8")))
         others = tuple(one for one in recipe.wide if one != part)
         return replace(recipe, wide=(*others, part) if bits == 8 else others, wide_layers=None)
     if part not in _PARTS:
         known = ", ".join((*_PARTS, *_MATRICES))
-        raise UsageError(f"{quote(part)} is not a part of a recipe; there are {known}")
+        raise UsageError(f"{quote(part)} is not a part of a recipe; choose one of {known}")
     field, allowed = _PARTS[part]
     if bits not in allowed:
         listed = ", ".join(map(str, allowed))
-        raise UsageError(f"{part} cannot be {quote(bits)}; possible are {listed}")
+        raise UsageError(f"{part} cannot be {quote(bits)}; choose one of {listed}")
     return replace(recipe, **{field: bits})
 
 

@@ -124,9 +124,11 @@ def _checked(case: LlmCase) -> LlmCase:
     ar = tuple(dict.fromkeys(case.ar or _AR))
     case = replace(case, ar=ar)
     if not 2 <= case.context <= MOST_CONTEXT:
-        raise UsageError(f"a context of {case.context:,} is not from 2 to {MOST_CONTEXT:,} tokens")
+        raise UsageError(
+            f"a context of {case.context:,} tokens is not within 2 to {MOST_CONTEXT:,}"
+        )
     if min(ar) < 1 or len(ar) > _MOST_GRAPHS:
-        raise UsageError(f"give 1 to {_MOST_GRAPHS} graphs, each of at least one token")
+        raise UsageError(f"set 1 to {_MOST_GRAPHS} graphs, each of at least one token")
     if max(ar) >= case.context:
         what = f"a graph of {max(ar):,} tokens leaves no room in a context of {case.context:,}"
         raise UsageError(what)
@@ -135,9 +137,11 @@ def _checked(case: LlmCase) -> LlmCase:
         raise UsageError("a shard has at least one layer")
     if len(case.shards) > 1 and sum(case.shards) != layers:
         listed = " + ".join(map(str, case.shards[:20]))
-        raise UsageError(f"{listed} are {sum(case.shards):,} layers, and the model has {layers:,}")
+        raise UsageError(
+            f"{listed} add up to {sum(case.shards):,} layers, but the model has {layers:,}"
+        )
     if len(case.shards) == 1 and case.shards[0] > layers:
-        raise UsageError(f"{case.shards[0]:,} shards are more than the {layers:,} layers")
+        raise UsageError(f"{case.shards[0]:,} shards are more than the model's {layers:,} layers")
     return case
 
 
@@ -159,7 +163,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
     each = f"{case.measured.origin}: largest of all graphs"
     largest = max(one.weights.value for one in shards)
     ram = [_HOST_BASE + times * largest for times in _HOST_RAM]
-    about_ram = f"{_HOST_RAM[0]} to {_HOST_RAM[1]} times the weights and 0.2 GB"
+    about_ram = f"{_HOST_RAM[0]} to {_HOST_RAM[1]} times the weights plus 0.2 GB"
     return LlmResult(
         model=model,
         recipe=recipe,
@@ -268,7 +272,7 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
     limits = [("process domain", "process_domain", budget)]
     limits += [("compile limit", "compile_need", limit.value)] if limit else []
     if case.recipe.bits == _FLOAT and case.soc.fp16 is False:
-        why = f"floats: {case.soc.name} compiles none"
+        why = f"floats: {case.soc.name} does not support them"
         return _Judged(shards, placement, False, why)
     over = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).low.value > of]
     may = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).high.value > of]
@@ -278,7 +282,7 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
         return _Judged(shards, placement, None, _why_not(may, placement))
     why = _untried(case, parts)
     if why or limit is None:
-        why = why or f"compile limit: that of {case.soc.name} is not known"
+        why = why or f"compile limit: unknown for {case.soc.name}"
         return _Judged(shards, placement, None, why)
     needs = [(n, s, getattr(s, key).high.value, of) for n, key, of in limits for s in shards]
     tight = max(needs, key=lambda need: need[2] / need[3])
@@ -289,14 +293,14 @@ def _why(name: str, shard: LlmShard, need: int, limit: int) -> str:
     share = 100 * (limit - need) // limit
     return (
         f"{name}: {shard.name} needs at most {format_size(need)} of {format_size(limit)}, "
-        f"{share} % is left"
+        f"{share} % left"
     )
 
 
 def _why_not(over: Sequence[tuple[str, LlmShard, int]], where: Placement) -> str:
     if not over:
         domains = counted(len(where.domains), "process domain")
-        return f"process domains: the shards need {domains}, and a process has {DOMAINS.value}"
+        return f"process domains: the shards need {domains}, but a process has {DOMAINS.value}"
     name, shard, limit = over[0]
     need = shard.process_domain if name == "process domain" else shard.compile_need
     return (
@@ -354,7 +358,7 @@ def _domain(graph: LlmGraph, own: int, io: int, ops: int, ddr: int, spill: int) 
     parts = (_computed(size, "") for size in (own, io, ops, ddr, spill, graph.vtcm, graph.vtcm))
     need = graph_pd(*parts)
     if need is None:
-        raise AssertionError("no part is missing")
+        raise AssertionError("none")
     return need.low.value, need.high.value
 
 
@@ -372,9 +376,9 @@ def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
     """Return why sizes alone give no verdict: untested layers and features; empty if none."""
     model, recipe, soc = case.model, case.recipe, case.soc
     if model.experts:
-        return "experts: a mixture of them was never compiled here"
+        return "experts: unknown, no model with experts was ever compiled to check"
     if model.family not in FAMILIES:
-        return f"layers: those of the family {model.family} are not known here"
+        return f"layers: those of the family {model.family} are unknown"
     if recipe.kv > _KV_EVERYWHERE and not _reaches(soc, "kv_16"):
         return f"KV cache: {recipe.kv} bits are documented from v{_first('kv_16')} on"
     if recipe.block and not _reaches(soc, "block_scales"):
@@ -382,8 +386,8 @@ def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
     graph = _graphs(case, parts[-1])[0]
     if graph.head_keys >= graph.vtcm:
         return (
-            f"VTCM: the keys of one head take {format_size(graph.head_keys)}, and {soc.name} has "
-            f"{format_size(graph.vtcm)}"
+            f"VTCM: the keys of one head take {format_size(graph.head_keys)}, but "
+            f"{soc.name} has {format_size(graph.vtcm)}"
         )
     return ""
 
@@ -406,7 +410,9 @@ def _recipe_range(case: LlmCase) -> SizeRange | None:
         return None
     whole = LayerSpan(0, case.model.layers, embedding=True, head=True)
     sizes = [rule.weights(case.model, one, whole, case.measured) for one in found]
-    source = "weights; 4-bit head and one scale per channel, to 8-bit head and down, blocks of 16"
+    source = (
+        "weights, from a 4-bit head and one scale per channel to 8-bit head and down, blocks of 16"
+    )
     return _range(sizes[0], sizes[1], source)
 
 
@@ -419,32 +425,41 @@ def _seconds(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
 
 def _notes(case: LlmCase, best: _Judged) -> Iterator[str]:
     yield from case.model.notes
-    yield "RAM of the device is not judged: these are limits of the compiler and the DSP"
+    yield "the RAM of the device is not checked: these are limits of the compiler and the DSP"
     if not shares_weights(case):
         yield (
-            f"graphs are documented to share weights from v{_first('weight_sharing')} on: upper "
-            f"ends count them {len(case.ar)} times, and files may hold them as often"
+            f"weight sharing between graphs is documented from v{_first('weight_sharing')} "
+            f"on: the upper ends count the weights {len(case.ar)} times, and files may "
+            "store them as often"
         )
     if (case.soc.arch or 0) < _OLD_ARCH:
-        yield f"phones before v{_OLD_ARCH} were reported to refuse contexts near 2 GiB"
+        yield f"phones before v{_OLD_ARCH} were reported to reject contexts near 2 GiB"
     if len(best.placement.domains) > 1:
         domains = len(best.placement.domains)
-        yield f"{domains} process domains are needed; more than one was never seen on a device here"
+        yield (
+            f"{domains} process domains are needed, but more than one was never observed on a "
+            "device"
+        )
     if usual_range(case.recipe):
         yield (
-            f"the recipe {case.recipe.name} was not published for this model, which is the "
-            f"largest uncertainty"
+            f"the recipe {case.recipe.name} was not published for this model; this is the "
+            "largest uncertainty"
         )
     if case.model.max_context and case.context > case.model.max_context:
-        yield f"the model was made for {case.model.max_context:,} tokens"
+        yield f"the model supports up to {case.model.max_context:,} tokens"
     if len(case.ar) > 1:
-        yield "each graph counts the KV cache: a runtime that lets them share it needs less"
-    yield "exporters take more host RAM than the compiler: 50 to 150 GB are documented for 1B to 8B"
+        yield "each graph counts its own KV cache; a runtime that shares it needs less"
+    yield (
+        "exporters use more host RAM than the compiler: 50 to 150 GB are documented for 1B to "
+        "8B models"
+    )
 
 
 def _computed(value: int, source: str) -> Sourced:
     return Sourced(value, Origin.COMPUTED, source)
 
 
-def _range(low: int, high: int, source: str = "not predictable, so a range") -> SizeRange:
+def _range(
+    low: int, high: int, source: str = ("a range, because it cannot be predicted exactly")
+) -> SizeRange:
     return SizeRange(_computed(low, source), _computed(high, source))

@@ -45,7 +45,7 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 def plain_case(case: LlmCase) -> LlmCase:
     """Return the case with uniform layers, as they are compiled and compared with the rule."""
     if case.recipe.bits == _FLOAT:
-        cure = ("leave out ", Setting("compile"))
+        cure = ("remove ", Setting("compile"))
         raise UsageError("layers of floats are planned by rule, not compiled", cure=cure)
     recipe = case.recipe if case.recipe.wide_layers is None else replace(case.recipe, wide=())
     model = replace(case.model, experts=0)

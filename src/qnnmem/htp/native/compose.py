@@ -79,7 +79,7 @@ def compose(folder: Path, request: ComposeRequest) -> CompileReply:
         else:
             _compose_library(request.model, table, backend, context)
         if not table.graphs:
-            raise Refused("read", "holds no graph")
+            raise Refused("read", "contains no graph")
         say("composed")
         for graph in table.graphs:
             check(calls["graph_finalize"](graph.handle, None, None), "graph_finalize", "compile")
@@ -104,21 +104,21 @@ def _compose_dlc(
     dlc, graphs, count = c_void_p(), c_void_p(), c_uint32()
     code = _CODE & calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc))
     if code:
-        raise Refused("read", f"systemDlcCreateFromFile gave {code}", code)
+        raise Refused("read", f"systemDlcCreateFromFile returned {code}", code)
     # Keep the reader alive: it owns the constants of the graphs until they are finalized.
     code = _CODE & calls["dlc_compose_graphs"](
         *(dlc, None, 0, backend, context, table.interface, 1, byref(graphs), byref(count))
     )
     table.check()
     if code:
-        raise Refused("read", f"systemDlcComposeGraphs gave {code}", code)
+        raise Refused("read", f"systemDlcComposeGraphs returned {code}", code)
 
 
 def _compose_library(model: Path, table: ComposeTable, backend: Any, context: Any) -> None:
     code = compose_library(model, table.interface, backend, context)
     table.check()
     if code:
-        raise Refused("read", f"QnnModel_composeGraphs gave {code}")
+        raise Refused("read", f"QnnModel_composeGraphs returned {code}")
 
 
 def _binary(calls: dict[str, Any], context: Any) -> bytes:
@@ -228,7 +228,7 @@ class ComposeTable:
         if code:
             shown = (name or b"").decode("utf-8", "replace")[:200]
             of = "" if kind is None else f" ({kind.decode('utf-8', 'replace')[:100]})"
-            self._refuse(f"{call} of {shown!r}{of} gave {code}", code)
+            self._refuse(f"{call} of {shown!r}{of} returned {code}", code)
         return not code
 
     def _refuse(self, sentence: str, code: int) -> None:
@@ -252,9 +252,9 @@ class LibraryCalls:
             with path.open("rb") as stream:
                 frame = read_frame(stream, CallFile, _MOST)
         except ValueError as exc:
-            raise Refused("read", f"holds no graphs: {exc}") from exc
+            raise Refused("read", f"contains no graphs: {exc}") from exc
         if frame is None:
-            raise Refused("read", "holds no graphs")
+            raise Refused("read", "contains no graphs")
         file, self._data = frame
         address = c_char_p(self._data)
         self._base = cast(address, c_void_p).value or 0
@@ -318,7 +318,7 @@ class LibraryCalls:
         self._kept.append(sizes)
         if call.place is not None and body.mem_type == TensorMemType.RAW:
             if call.place + call.stored_bytes > len(self._data):
-                raise Refused("read", "has constants outside of its data")
+                raise Refused("read", "has constants outside its data")
             body.memory[0] = self._base + call.place
             body.memory[1] = call.stored_bytes
         return tensor

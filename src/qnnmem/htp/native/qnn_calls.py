@@ -133,7 +133,7 @@ def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp
     """Raise Refused if a call returned an error code."""
     code = handle & _CODE
     if code:
-        raise Refused(stage, f"{library} answered {call} with code {code}", code)
+        raise Refused(stage, f"{library} returned code {code} from {call}", code)
 
 
 def say(text: str) -> None:

@@ -130,7 +130,7 @@ def _sample(item: Any, low: int) -> Any:
 
     kind = _NUMPY.get(item.type)
     if kind is None or not all(isinstance(size, int) for size in item.shape):
-        raise Refused("sample", f"there are no values for input {item.name} of {item.type}")
+        raise Refused("sample", f"no values are given for input {item.name} of type {item.type}")
     random = numpy.random.default_rng(0)
     if kind.startswith("float"):
         return random.uniform(low, low + 2, item.shape).astype(kind)
@@ -343,9 +343,7 @@ def _folded(request: QuantizeRequest) -> Path:
 def _check_float(model: onnx.ModelProto) -> None:
     quantized = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"}
     if any(node.op_type in quantized for node in model.graph.node):
-        raise Refused(
-            "quantize", "the model is quantized already; compile it as it is with precision fp16"
-        )
+        raise Refused("quantize", "the model is quantized already; compile it with precision fp16")
 
 
 class _Samples:

@@ -146,7 +146,7 @@ class HtpBackend:
     def free(self) -> tuple[Finding, ...]:
         """Free the backend (`QnnBackend_free`); contexts that were not freed become findings."""
         if self.is_freed:
-            self.fail(4011, finding("Q13", "the backend was freed already", _BACKEND_FREE))
+            self.fail(4011, finding("Q13", "the backend was already freed", _BACKEND_FREE))
         self.is_freed = True
         for context in self._contexts:
             if not context.is_freed:
@@ -172,7 +172,7 @@ class HtpClientContext:
         self.backend, self.path, self.soc_id = backend, path, soc_id
         self.described = tuple(graphs)
         what = f"the context of {quote(path.name)}"
-        never = "is not freed before the process ends"
+        never = "was not freed before the process ended"
         self._made = of_process().part("context", "Q13", what, never=never)
         self.registry = MemRegistry(room, siblings=backend.registries, owner=self._made)
         self.is_freed = False
@@ -198,7 +198,9 @@ class HtpClientContext:
         backend.check_alive(_CREATE)
         path = Path(binary)
         if path.suffix.lower() == ".onnx":
-            raise UsageError(f"{path}: make a context from the binary, not from a model with it")
+            raise UsageError(
+                f"{path}: create a context from the binary, not from a model that contains it"
+            )
         found = read_context(path)
         soc_id = found.soc_model if soc is None else find_soc(soc).model_id
         return cls(backend, path, found.graphs, soc_id, room)
@@ -242,7 +244,7 @@ class HtpClientContext:
 
     def not_freed(self) -> Finding:
         """Return the finding about a context that is alive when its backend is freed."""
-        return self._made.leaked("is not freed before its backend", call=_BACKEND_FREE)
+        return self._made.leaked("was not freed before its backend", call=_BACKEND_FREE)
 
     def _check_alive(self, call: str) -> None:
         if self.is_freed:
@@ -312,7 +314,7 @@ class HtpClientGraph:
 
         def run(inputs: Any, outputs: Any) -> None:
             if context.soc_id is None:
-                raise CannotTell("the binary names no SoC", cure="name one")
+                raise CannotTell("the binary does not state a SoC", cure="choose one")
             library = LibraryGraph(
                 context.path,
                 self.described,
@@ -327,7 +329,7 @@ class HtpClientGraph:
 
     def _given(self, tensors: Sequence[QnnTensor], known: Sequence[TensorInfo], side: str) -> Given:
         """Return the memory of each tensor of a side; QNN matches tensors by id."""
-        listed = expect_items(tensors, QnnTensor, f"{side}s are given as a list of QnnTensor")
+        listed = expect_items(tensors, QnnTensor, f"the {side}s must be a list of QnnTensor")
         by_id = {tensor.id: tensor for tensor in listed}
         for number in by_id.keys() - {tensor.id for tensor in known}:
             self._fail(6004, "Q7", f"the graph has no {side} with id {number}", MEASURED)
@@ -341,14 +343,14 @@ class HtpClientGraph:
         if given.mem_type == TensorMemType.MEMHANDLE:
             if given.mem_handle is None:
                 but = "" if given.client_buf is None else ", only a raw buffer"
-                what = f"tensor {name} is of type MEMHANDLE and has no handle{but}"
+                what = f"tensor {name} has type MEMHANDLE but no handle{but}"
                 self._fail(6004, "Q7", what, MEASURED)
             if not isinstance(given.mem_handle, MemHandle):
                 fate = self.context.registry.fate(given.mem_handle)
                 self._fail(6004, "Q7", f"the handle of tensor {name} {fate}")
             return given.mem_handle
         if given.mem_type != TensorMemType.RAW:
-            what = f"tensor {name} has memory type {quote(given.mem_type)}, which counts as RAW"
+            what = f"tensor {name} has memory type {quote(given.mem_type)}, which is treated as RAW"
             self.context.registry.note(finding("Q12", what, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
             # In C both share a union: the library would use the handle as an address.
@@ -365,7 +367,7 @@ class HtpClientGraph:
         if size == 0:
             self._fail(6004, "Q7", f"the buffer of tensor {name} has size 0", MEASURED)
         if not isinstance(size, int) or not tensor.nbytes <= size:
-            what = f"tensor {name} needs {tensor.nbytes:,} bytes, its dataSize says {quote(size)}"
+            what = f"tensor {name} needs {tensor.nbytes:,} bytes, but its dataSize is {quote(size)}"
             self._fail(6004, "Q7", what)
         return given.client_buf
 
@@ -558,7 +560,7 @@ class HtpSession:
         inputs = {tensor.name: tensor for tensor in self.graph.described.inputs}
         for name in given.keys() ^ inputs.keys():
             known = ", ".join(map(quote, list(inputs)[:_SHOWN]))
-            raise UsageError(f"inputs are {known}; {quote(name)} is missing or not among them")
+            raise UsageError(f"the inputs must be {known}; {quote(name)} is missing or unknown")
         for name, value in given.items():
             self._views[name][:] = _stored(inputs[name], value)
         self.last = self.graph.execute(self._inputs, self._outputs)
@@ -620,6 +622,6 @@ def _stored(tensor: TensorInfo, value: Any) -> bytes:
     array = numpy.asarray(value)
     kind = numpy_type(tensor)
     if array.dtype.name != kind or array.shape != tensor.dimensions:
-        what = f"input {quote(tensor.name)} is {kind} {list(tensor.dimensions)}"
-        raise UsageError(f"{what}, but was given as {array.dtype.name} {list(array.shape)}")
+        what = f"input {quote(tensor.name)} has type {kind} and shape {list(tensor.dimensions)}"
+        raise UsageError(f"{what} but was given as {array.dtype.name} {list(array.shape)}")
     return array.tobytes()

@@ -43,7 +43,7 @@ def check_names(graph: HtpGraph) -> None:
     """Raise UsageError if two inputs or outputs of a graph have the same name."""
     names = [tensor.name for tensor in graph.tensors]
     if len(set(names)) < len(names):
-        what = f"graph {quote(graph.name)} has two inputs or outputs of one name"
+        what = f"graph {quote(graph.name)} has two inputs or outputs with the same name"
         raise UsageError(f"{what}, so they are ambiguous")
 
 
@@ -130,12 +130,13 @@ class IoLayer:
             view = held.enter_context(self._raw(tensor, memory))
         if view.nbytes < tensor.nbytes:
             what = (
-                f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, {view.nbytes:,} given"
+                f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, but the "
+                f"buffer has {view.nbytes:,}"
             )
             found = finding("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
             self._registry.fail(6004, found)
         if write and view.readonly:
-            self._refuse("Q7", f"the buffer of output {quote(tensor.name)} cannot be written")
+            self._refuse("Q7", f"the buffer of output {quote(tensor.name)} is read-only")
         return held.enter_context(view[: tensor.nbytes])
 
     def _raw(self, tensor: TensorInfo, memory: Any) -> memoryview:
@@ -149,7 +150,9 @@ class IoLayer:
         kind = getattr(memory, "dtype", None)
         if getattr(kind, "hasobject", False) or getattr(kind, "kind", "") in ("M", "m"):
             # Overwriting object references would crash the process.
-            self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} holds no plain numbers")
+            self._refuse(
+                "Q7", (f"the buffer of tensor {quote(tensor.name)} does not contain plain numbers")
+            )
         try:
             return memoryview(memory).cast("B")
         except TypeError:
@@ -165,7 +168,7 @@ class IoLayer:
         if handle.is_freed:
             self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
         if handle.is_shortened:
-            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} lost bytes")
+            self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was made shorter")
 
     def _used(
         self,
@@ -222,7 +225,7 @@ def numpy_type(tensor: TensorInfo) -> str:
         return f"{'u' if family == 'U' else ''}int{bits}"
     if family == "BOOL" and bits == 8:
         return "bool"
-    raise CannotTell(f"tensor {quote(tensor.name)} is {name}, which NumPy does not have")
+    raise CannotTell(f"tensor {quote(tensor.name)} has type {name}, which NumPy does not have")
 
 
 class LibraryGraph:
@@ -288,4 +291,4 @@ class LibraryGraph:
         reply = outcome.result(CallsReply)
         self.seconds = reply.seconds
         if code := next(filter(None, reply.codes), 0):
-            raise CannotTell(f"{what}: QnnGraph_execute gave {code}")
+            raise CannotTell(f"{what}: QnnGraph_execute returned {code}")

@@ -42,7 +42,7 @@ from qnnmem.units import round_up
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
 MAX_KEPT = 1000  # deregistered handles that are remembered
-_STILL_REGISTERED = "are still registered when the context is freed"
+_STILL_REGISTERED = "still registered when the context is freed"
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
 
@@ -227,13 +227,13 @@ class MemRegistry:
         """Return the state of a handle that is not registered here, as the end of a sentence."""
         if not isinstance(handle, MemHandle):
             shown = "NULL" if handle is None else quote(handle)
-            return f"is {shown}, not what QnnMem_register gave"
+            return f"is {shown}, which QnnMem_register did not return"
         for one in self._siblings:
             if handle in one:
                 return f"is registered with another context{_at(one._made_at(handle))}"
             gone = one._handles.freed(handle)
             if gone is not None:
-                return f"was deregistered already{_at(gone)}"
+                return f"was already deregistered{_at(gone)}"
         return "is not registered"
 
     def free(self) -> tuple[Finding, ...]:
@@ -284,7 +284,7 @@ class MemRegistry:
         self._check_place(given, offset, size, file.size)
         if any(one.offset == offset for one in self._memory.in_file(file)):
             here = next(one for one in self._memory.in_file(file) if one.offset == offset)
-            what = f"offset {offset:,} of fd {given.fd} is registered already"
+            what = f"offset {offset:,} of fd {given.fd} is already registered"
             what += _at(self._made_at(here))
             self.fail(8002, finding("Q1", what, _REGISTER))
         self._check_room(file)
@@ -308,14 +308,14 @@ class MemRegistry:
             what += "; register it as CUSTOM with SHARED_BUFFER"
             self.fail(8005, finding("Q4", what, _REGISTER, need=0, given=given.offset))
         if custom and given.htp_type != HtpMemType.SHARED_BUFFER:
-            what = f"HTP memory of type {given.htp_type} is not for inputs and outputs"
+            what = f"HTP memory of type {given.htp_type} is not allowed for inputs and outputs"
             self.fail(8005, finding("Q4", what, _REGISTER))
 
     def _size(self, given: HtpMemDescriptor) -> int:
         """Return the bytes of the tensor; a scalar is described as one dimension of 1."""
         if not given.dimensions or not all(0 < size < 1 << 40 for size in given.dimensions):
-            shape = "x".join(map(str, given.dimensions[:8])) or "of no dimension"
-            what = f"the shape {shape} does not name every dimension"
+            shape = "x".join(map(str, given.dimensions[:8])) or "without dimensions"
+            what = f"the shape {shape} does not set every dimension"
             self.fail(8004, finding("Q3", what, _REGISTER))
         size = tensor_bytes(given.dimensions, given.data_type)
         if size is None:
@@ -332,16 +332,22 @@ class MemRegistry:
             self.fail(8004, finding("Q3", what, _REGISTER, need=self._alignment, given=offset))
         if given.mem_type == MemRegisterType.CUSTOM:
             if given.total_size <= 0:
-                what = f"the total size of the descriptor is {given.total_size:,}; CUSTOM memory "
-                what += f"needs that of the whole buffer, and fd {given.fd} has {room:,} bytes"
+                what = f"the total size in the descriptor is {given.total_size:,}; CUSTOM memory "
+                what += f"needs the size of the whole buffer, and fd {given.fd} has {room:,} bytes"
                 need, total = offset + size, given.total_size
                 self.fail(8004, finding("Q3", what, _REGISTER, need=need, given=total))
             if given.total_size > room:
-                what = f"the descriptor says {given.total_size:,} bytes, fd {given.fd} has {room:,}"
+                what = (
+                    f"the descriptor states {given.total_size:,} bytes, but fd {given.fd} has "
+                    f"{room:,}"
+                )
                 self.fail(8004, finding("Q3", what, _REGISTER, need=given.total_size, given=room))
             room = given.total_size
         if offset + size > room:
-            what = f"{size:,} bytes at offset {offset:,} end {offset + size - room:,} past the end"
+            what = (
+                f"{size:,} bytes at offset {offset:,} end {offset + size - room:,} bytes past "
+                "the buffer"
+            )
             self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
 
     def _check_room(self, file: SharedFile) -> None:
@@ -350,8 +356,8 @@ class MemRegistry:
             return
         need, left = round_up(file.size, PAGE), self._room - self.mapped_bytes
         if need > left:
-            what = f"fd {file.fd} needs {need:,} bytes of process domain"
-            what += f", {max(0, left):,} are left"
+            what = f"fd {file.fd} needs {need:,} bytes of the process domain"
+            what += f", but only {max(0, left):,} are left"
             self.fail(8003, finding("Q2", what, _REGISTER, need=need, given=self._room))
 
 
@@ -393,14 +399,14 @@ class RpcHeap:
     def add(self, buffer: SharedBuffer) -> None:
         """Count a buffer as a leak until it is freed."""
         what = f"a buffer of {buffer.size:,} bytes"
-        made = of_process().part("buffer", "Q15", what, never="is never freed")
+        made = of_process().part("buffer", "Q15", what, never="was never freed")
         buffer.when_freed(lambda _: made.freed())
 
     def freed_again(self, buffer: SharedBuffer) -> None:
         """Report a second free to all living backends; if there are none, also at process exit."""
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""
-        what = f"the buffer of {buffer.size:,} bytes was freed already{where}"
+        what = f"the buffer of {buffer.size:,} bytes was already freed{where}"
         found = finding("Q15", what, _RPC_FREE)
         living = [one for one in self._listeners if not one.is_freed]
         for one in living or list(self._listeners):

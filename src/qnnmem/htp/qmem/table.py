@@ -64,7 +64,7 @@ COMBINATIONS = tuple((prepared, executed) for prepared in IoMode for executed in
 
 _MOST_COPIED = 32 << 20  # bytes per copy of a measurement; larger sizes are extrapolated
 _COPY_TIME_S = 0.05
-_MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
+_MATRIX = "IO layer emulated as the vendor describes Qmem graphs"
 
 
 def qmem_of(
@@ -101,7 +101,7 @@ def qmem_of(
 def _check_known(tensors: tuple[TensorInfo, ...]) -> None:
     for tensor in tensors:
         if tensor.data_type is DataType.UNDEFINED:
-            raise CannotTell(f"the data type of tensor {quote(tensor.name)} is not known here")
+            raise CannotTell(f"the data type of tensor {quote(tensor.name)} is unknown")
 
 
 def _rows(
@@ -152,7 +152,7 @@ def _room(bill: Bill, io: int) -> Sourced | None:
         return None
     domain = bill.process_domain
     left = bill.process_domain_budget.value - (domain.high.value - bill.io.value + io)
-    source = "budget - loader's estimate, in which IO is what is mapped"
+    source = "budget minus the loader's estimate, in which IO is the mapped memory"
     return _computed(left, source if domain.is_exact else f"{source}; at least")
 
 
@@ -198,8 +198,8 @@ _FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (
     (
         "ONNX Runtime",
         "both",
-        "provider option enable_htp_shared_memory_allocator=1; at run time values from that "
-        "allocator, as plain arrays are copied",
+        "provider option enable_htp_shared_memory_allocator=1; at run time use values from "
+        "that allocator, because plain arrays are copied",
     ),
     ("ExecuTorch", "both", "generate_qnn_executorch_compiler_spec(shared_buffer=True)"),
     ("LiteRT", "prepare", "--qualcomm_graph_io_tensor_mem_type=memhandle (its default)"),
@@ -219,8 +219,8 @@ def advise(qmem: QmemResult) -> str:
     saved = f"saves {_size(raw.internal)} of IO memory and {_size(raw.copied)} of copies"
     if qmem.prepared is IoMode.MEMHANDLE:
         return (
-            "prepared for memhandle: pass registered shared memory at each execution; "
-            f"that {saved} per inference"
+            "prepared for memhandle: pass registered shared memory in each execution; this "
+            f"{saved} per inference"
         )
     if qmem.prepared is None:
         return (
@@ -228,7 +228,7 @@ def advise(qmem: QmemResult) -> str:
             "memhandle: prepare all, and pass registered shared memory; "
             f"against raw that {saved} per inference"
         )
-    return f"prepare and execute with memhandle: that {saved} per inference"
+    return f"prepare and execute with memhandle: this {saved} per inference"
 
 
 def traps(qmem: QmemResult) -> Iterator[str]:
@@ -236,14 +236,17 @@ def traps(qmem: QmemResult) -> Iterator[str]:
     wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
     late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).reserved_at_first_inference.value
     if wasted:
-        yield f"prepared raw, executed memhandle: {_size(wasted)} are reserved and never used"
+        yield f"prepared raw, executed memhandle: {_size(wasted)} are reserved but never used"
     if late:
         yield (
-            f"prepared memhandle, executed raw: {_size(late)} are reserved in the first inference, "
-            "which is slow; ONNX Runtime does this with plain arrays"
+            f"prepared memhandle, executed raw: {_size(late)} are reserved in the first "
+            "inference, which makes it slow; ONNX Runtime does this with plain arrays"
         )
     if qmem.memhandle_tensors < qmem.tensors:
-        yield "the hint is also inside the compiled blob: prepare again, do not patch the file"
+        yield (
+            "the hint is also inside the compiled blob: prepare the model again, do not patch "
+            "the file"
+        )
 
 
 def _size(size: int) -> str:
@@ -392,10 +395,10 @@ def obstacle(graphs: Sequence[HtpGraph]) -> Words:
     The text follows the name of the file.
     """
     if len(graphs) != 1:
-        return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries of one"
+        return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries with one graph"
     names = [tensor.name for tensor in graphs[0].tensors]
     if len(set(names)) < len(names):
-        what = "has two inputs or outputs of one name, which "
+        what = "has two inputs or outputs with the same name, which "
         return what, Setting("run"), " cannot tell apart"
     total = sum(tensor.nbytes for tensor in graphs[0].tensors)
     if total > MOST_IO:
@@ -424,7 +427,7 @@ class _Remembered:
 # --- The table of a file: a binary unchanged, a model compiled first ------------------------------
 
 
-_OF_BINARY = (Setting("run"), " takes the context binary itself, not a model with it")
+_OF_BINARY = (Setting("run"), " takes the context binary itself, not a model that contains it")
 
 
 class QmemTable(NamedTuple):
@@ -482,7 +485,10 @@ def _misuses(
     ends: Deadline,
 ) -> tuple[MisuseAnswer, ...]:
     if not is_binary_itself(path):
-        itself = (Setting("misuse"), " takes the context binary itself, not a model with it")
+        itself = (
+            Setting("misuse"),
+            (" takes the context binary itself, not a model that contains it"),
+        )
         raise UsageError(chain_words(f"{path}: ", itself))
     graph = context.graphs[0]
     if why := obstacle_to_misuse(graph):
@@ -502,9 +508,9 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
     if why := obstacle(context.graphs):
         return chain_words("it ", why)
     if soc is None and context.soc_model is None:
-        return "the four rows are carried out for a SoC: ", Setting("soc"), " says for which"
+        return "the four rows are executed for a SoC: ", Setting("soc"), " chooses it"
     if not library_there():
-        return Setting("run"), " carries out the four rows with the real library, on Linux x86-64"
+        return Setting("run"), " executes the four rows with the real library, on Linux x86-64"
     return ""
 
 

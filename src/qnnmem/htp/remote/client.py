@@ -91,7 +91,7 @@ class Connection(PipeEnd):
         except BaseException as exc:
             self.close(0.2)
             if isinstance(exc, RuntimeError):  # no thread could be started
-                raise UsageError(f"no worker can be watched ({exc})") from exc
+                raise UsageError(f"a worker cannot be watched ({exc})") from exc
             raise
 
     @property
@@ -226,7 +226,7 @@ class Connection(PipeEnd):
         self._threads[1].join(0.5)
         words = f"the HTP worker {show_command(self.command)} {what}"
         said = _last_line(self._said) or _last_line(self._noise)
-        return f"{words}; it said: {said}" if said else words
+        return f"{words}; its last line: {said}" if said else words
 
     def _read(self) -> None:
         """Read frames from the pipe until it ends."""
@@ -251,11 +251,11 @@ class Connection(PipeEnd):
                 self._heard = time.monotonic()
                 if line.endswith(b"\r\n"):
                     self._why = (
-                        "is reached through a terminal, which changes bytes (ssh without -t)"
+                        "is reached through a terminal, which changes bytes (use ssh without -t)"
                     )
                 return not self._why
             if line.strip() == CLIENT_LINE.strip():
-                self._why = "echoes its input: it is not a worker"
+                self._why = "echoes its input, so it is not a worker"
                 return False
             self._noise = (self._noise + line)[-_TAIL:]
             self._heard = time.monotonic()
@@ -414,7 +414,7 @@ class RemoteLibrary:
         """Return a responding connection, and the files that the worker lacks."""
         files = [file.name for file in parcel.files.values()]
         if len(files) > MAX_FILES:
-            raise OutputError(f"a request takes at most {MAX_FILES:,} files to a worker")
+            raise OutputError(f"a request can send at most {MAX_FILES:,} files to a worker")
         for is_new in (self._connection is None, True):
             connection = self.connect()
             try:
@@ -470,7 +470,7 @@ def _expect(connection: Connection, kind: type[R]) -> R:
 
 def _refusal(connection: Connection, message: WorkerRefusal) -> WorkerError:
     why = printable(message.sentence[:1000])
-    return WorkerError(f"the HTP worker {show_command(connection.command)} refuses: {why}")
+    return WorkerError(f"the HTP worker {show_command(connection.command)} refused: {why}")
 
 
 class _Answer:

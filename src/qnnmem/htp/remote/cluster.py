@@ -46,7 +46,7 @@ class ClusterModel:
         self._parcel = pack(CompileRequest(whole, whole.parent, output, settings=unused))
         size = sum(file.name.size for file in self._parcel.files.values())
         if size > MOST_SENT:
-            raise UsageError(f"{path} has {size:,} bytes, a cluster is sent {MOST_SENT:,} at most")
+            raise UsageError(f"{path} has {size:,} bytes, over the cluster limit of {MOST_SENT:,}")
         sizes = {file.name.sha256: file.name.size for file in self._parcel.files.values()}
         self._sent = SentModel(encode(self._parcel.request), sizes)
         self._path, self._executor, self._answers = path, executor, answers
@@ -86,7 +86,7 @@ class ClusterModel:
 
 def not_understood() -> WorkerError:
     """Return the error for an answer of an unexpected type."""
-    return WorkerError("a worker of the cluster sends an unreadable message")
+    return WorkerError("a worker of the cluster sent an unreadable message")
 
 
 def _renamed(value: Any, there: str, here: str) -> Any:
@@ -134,7 +134,7 @@ def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path
         folder.make()
         placed = unpack(decode(sent.request, CompileRequest), folder)
         if not isinstance(placed, CompileRequest):
-            raise AssertionError("a request keeps its type")
+            raise AssertionError("a request must keep its type")
         yield placed.model.rename(placed.folder / "model.onnx")
 
 
@@ -151,7 +151,7 @@ def library_there_is() -> str:
 def _store() -> FileStore:
     folder = cache_folder()
     if folder == NOWHERE:
-        raise OutputError("a worker of the cluster has no home folder to keep models in")
+        raise OutputError("a worker of the cluster has no home folder for models")
     return FileStore(folder / "htp-worker", CACHE_BYTES)
 
 

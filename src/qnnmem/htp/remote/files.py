@@ -64,7 +64,7 @@ class FileStore:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
-            raise OutputError(f"no files can be kept in {folder} ({sentence(exc)})") from exc
+            raise OutputError(f"files cannot be stored in {folder} ({sentence(exc)})") from exc
 
     def hold(self, digest: str, size: int, held: Path) -> bool:
         """Link a stored file into a connection's folder; return False if it is not stored."""
@@ -117,7 +117,7 @@ class FileStore:
         free = shutil.disk_usage(self.folder).free
         if free < size + _ROOM:
             has, needs = format_size(max(0, free - _ROOM)), format_size(size)
-            raise OutputError(f"its disk has {has} left, a file of {needs} is to be sent")
+            raise OutputError(f"the disk has {has} left, but the file needs {needs}")
 
 
 class IncomingFile:
@@ -169,7 +169,7 @@ class IncomingFile:
 def full_or(exc: OSError) -> OutputError:
     """Return the error for a file that the worker cannot write."""
     if exc.errno in _FULL:
-        return OutputError("its disk is full")
+        return OutputError("the disk is full")
     return OutputError(f"a file cannot be written there ({(exc.strerror or str(exc)).lower()})")
 
 
@@ -365,13 +365,13 @@ class RequestFolder:
     def place(self, digest: str, target: Path, *, writable: bool = False) -> Path:
         """Link or copy a received file to the path where the request reads it; return the path."""
         if not is_digest(digest):
-            raise Damaged("names a file by something other than its hash")
+            raise Damaged("names a file, but not by its hash")
         source = self.held / digest
         if not source.is_file():
             raise Damaged("names a file that was not sent")
         target.parent.mkdir(parents=True, exist_ok=True)
         if target.exists():
-            raise Damaged("gives two files one name")
+            raise Damaged("gives two files the same name")
         if writable:
             shutil.copyfile(source, target)
         else:
@@ -389,7 +389,7 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
         _check_weights(changes["model"], changes["folder"])
     if isinstance(request, ComposeRequest):
         if request.kind == "library":  # the worker would run code of the client
-            raise Damaged("brings a model of another kind")
+            raise Damaged("sends a model of another type")
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.dlc")
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest | ComposeRequest):
         changes["output"] = None if request.output is None else _output(request.output, folder)
@@ -465,7 +465,7 @@ def with_paths(
 
 def _output(path: Path, folder: RequestFolder) -> Path:
     if not _NAME.fullmatch(str(path)):
-        raise Damaged("names its result oddly")
+        raise Damaged("has an invalid name for its result")
     return folder.out / path
 
 
@@ -482,7 +482,7 @@ def _placed_samples(
         files = []
         for position, (name, path) in enumerate(sample):
             if path.suffix not in _SAMPLES:
-                raise Damaged("has a sample of another kind")
+                raise Damaged("has a sample of another type")
             target = folder.root / "samples" / f"{number}-{position}{path.suffix}"
             files.append((name, folder.place(path.name.removesuffix(path.suffix), target)))
         made.append(tuple(files))

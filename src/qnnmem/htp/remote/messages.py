@@ -66,9 +66,9 @@ class Hello(Struct, frozen=True):
         """Return why the versions are incompatible; empty if major and minor version are equal."""
         ours, theirs = (version.split(".")[:2] for version in (__version__, self.qnnmem))
         if ours != theirs:
-            return f"has qnnmem {quote(self.qnnmem[:20])}, this is {__version__}"
+            return f"has qnnmem {quote(self.qnnmem[:20])}, but this side has {__version__}"
         if self.hello != PROTOCOL:
-            return f"speaks protocol {self.hello}, this is {PROTOCOL}"
+            return f"uses protocol {self.hello}, but this side uses {PROTOCOL}"
         return ""
 
 

@@ -119,31 +119,31 @@ def take_apart(file: memoryview) -> BinarySections:
         end = section.offset + section.size
         body = file[section.offset : end]
         if zlib.crc32(body) != section.crc:
-            raise Damaged(f"the {section.name} is damaged: it does not match its checksum")
+            raise Damaged(f"the {section.name} is damaged: its checksum does not match")
         bodies.append(body)
     return BinarySections(bodies[0], tuple(bodies[1:-1]), bodies[-1])
 
 
 def _read_table(file: memoryview) -> list[Section]:
     if len(file) < HEADER_SIZE:
-        raise Damaged(f"the file was cut off after {len(file):,} bytes, inside of its header")
+        raise Damaged(f"the file ends after {len(file):,} bytes, inside its header")
     _, major, minor, header_size, file_size, count, crc = _HEADER.unpack_from(file)
     if major != MAJOR or minor > MINOR:
-        raise WrongVersion(
-            f"has format version {major}.{minor}, and this qnnmem reads {MAJOR}.{MINOR}"
-        )
+        raise WrongVersion(f"has format version {major}.{minor}; this qnnmem reads {MAJOR}.{MINOR}")
     if len(file) < file_size:
-        raise Damaged(f"the file was cut off after {len(file):,} of {file_size:,} bytes")
+        raise Damaged(f"the file ends after {len(file):,} of {file_size:,} bytes")
     if len(file) > file_size:
-        raise Damaged(f"the file continues to byte {len(file):,} and should end at {file_size:,}")
+        raise Damaged(f"the file has {len(file):,} bytes but should have {file_size:,}")
     if not 3 <= count <= MAX_GRAPHS + 2:
-        raise Damaged(f"the header counts {count:,} sections, not 3 to {MAX_GRAPHS + 2:,}")
+        raise Damaged(f"the header states {count:,} sections; allowed: 3 to {MAX_GRAPHS + 2:,}")
     if header_size != HEADER_SIZE + SECTION_SIZE * count or header_size > len(file):
-        raise Damaged(f"the header says it has {header_size:,} bytes with {count:,} sections")
+        raise Damaged(
+            f"the header states its own size as {header_size:,} bytes with {count:,} sections"
+        )
     head = bytearray(file[:header_size])
     struct.pack_into("<I", head, _CRC_AT, 0)
     if zlib.crc32(head) != crc:
-        raise Damaged("the header is damaged: it does not match its checksum")
+        raise Damaged("the header is damaged: its checksum does not match")
     if any(head[_CRC_AT + 4 : HEADER_SIZE]):
         raise Damaged("the header's reserved bytes are not zero")
     rows = _SECTION.iter_unpack(head[HEADER_SIZE:])
@@ -157,21 +157,22 @@ def _follow(
     for number, (kind, index, offset, size, crc, reserved) in enumerate(rows):
         wanted = META if number == 0 else CONSTANTS if number == count - 1 else PROGRAM
         if (kind, index, reserved) != (wanted, number - 1 if wanted == PROGRAM else 0, 0):
-            raise Damaged(f"section {number} of the table is not the {_KINDS[wanted]} it should be")
+            raise Damaged(f"section {number} of the table is not the expected {_KINDS[wanted]}")
         section = Section(kind, index, offset, size, crc)
         if offset != round_up(end, ALIGN):
             where = f"{offset:,} instead of {round_up(end, ALIGN):,}"
-            raise Damaged(f"the {section.name} is said to start at byte {where}")
+            raise Damaged(f"the table states byte {where} as the start of the {section.name}")
         if size > file_size - offset:
             raise Damaged(
-                f"the {section.name} is said to have {size:,} bytes, past the end of the file"
+                f"the {section.name} has {size:,} bytes according to the table, past the "
+                "end of the file"
             )
         if kind == META and size > MAX_META:
-            raise Damaged(f"the description has {size:,} bytes, more than {MAX_META:,}")
+            raise Damaged(f"the description has {size:,} bytes, over the limit of {MAX_META:,}")
         end = offset + size
         yield section
     if end != file_size:
-        raise Damaged(f"the last section ends at byte {end:,}, the file at {file_size:,}")
+        raise Damaged(f"the last section ends at byte {end:,}, but the file ends at {file_size:,}")
 
 
 def _check_padding(file: memoryview, start: int, section: Section) -> None:
@@ -192,7 +193,9 @@ def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
     except (Damaged, ValueError) as exc:
         raise UsageError(f"the context cannot be written as a binary: {exc}") from exc
     if not _PRODUCER.fullmatch(context.producer):
-        raise UsageError(f"a binary is made by 'qnnmem' and a version, not {context.producer!r}")
+        raise UsageError(
+            f"the producer of a binary must be 'qnnmem' and a version, not {context.producer!r}"
+        )
     return assemble(meta, programs, constants)
 
 
@@ -265,7 +268,7 @@ def check_device(context: CompiledContext, hw_version: str, *, strict: bool = Fa
     if made <= device and not (strict and made < device):
         return
     code = BINARY_CONFIGURATION if made > device else BINARY_SUBOPTIMAL
-    versions = f"for LPAI {context.hw_version} and the device is {hw_version}"
+    versions = f"for LPAI {context.hw_version}, but the device is {hw_version}"
     cure = f"prepare the model for {hw_version}"
     raise _refusal(code, "R19", f"the context binary was made {versions}", cure=cure)
 
@@ -283,7 +286,7 @@ def _flat(view: memoryview) -> memoryview:
     if view.nbytes == 0:  # a view with a zero in its shape cannot be cast
         return memoryview(b"")
     if not view.c_contiguous:
-        raise UsageError("a binary must be contiguous in memory, and this buffer has gaps")
+        raise UsageError("a binary must be contiguous in memory, but this buffer has gaps")
     return view.cast("B")
 
 
@@ -298,8 +301,8 @@ def _refusal(code: int, rule: str, sentence: str, call: str = _CREATE, cure: str
 _HEAD = 4096
 # A Qualcomm binary names the SDK build that created it.
 _SDK_BUILD = re.compile(rb"v[12]\.[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{6}|qti\.aisw|libQnn")
-_CHANGED = "a qnnmem context binary whose line ends were changed by a transfer as text"
-_CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.bin'"
+_CHANGED = "a qnnmem context binary that a text-mode transfer has damaged (line ends changed)"
+_CURE = "qnnmem reads only its own format, written by 'qnnmem prepare MODEL -o model.bin'"
 
 
 def guess_kind(file: memoryview) -> tuple[str, str]:
@@ -308,8 +311,8 @@ def guess_kind(file: memoryview) -> tuple[str, str]:
     if not head:
         return "the context binary is empty", _CURE
     seems, cure = _kind(head)
-    but = f" but seems to be {seems}" if seems else ""
-    return f"the file is not a context binary of qnnmem{but}", cure
+    but = f", but looks like {seems}" if seems else ""
+    return f"the file is not a qnnmem context binary{but}", cure
 
 
 def _kind(head: bytes) -> tuple[str, str]:

@@ -27,13 +27,15 @@ def check(description: Description, constants_bytes: int) -> None:
     """Raise Damaged for the first value that is inconsistent with others."""
     if not HW_VERSION.fullmatch(description.hw_version):
         shown = quote(description.hw_version)
-        raise Damaged(f"is {shown}; expected a hardware version such as v6", "hw_version")
+        raise Damaged(f"is {shown}; it must be a hardware version such as v6", "hw_version")
     if not 0 < len(description.graphs) <= MAX_GRAPHS:
-        raise Damaged(f"has {len(description.graphs):,} entries, not 1 to {MAX_GRAPHS}", "graphs")
+        raise Damaged(
+            (f"has {len(description.graphs):,} entries; allowed: 1 to {MAX_GRAPHS}"), "graphs"
+        )
     _unique((graph.name for graph in description.graphs), "graphs")
     tensors = sum(_count_tensors(graph.model) for graph in description.graphs)
     if tensors > MAX_TENSORS:
-        raise Damaged(f"have {tensors:,} tensors, more than {MAX_TENSORS:,}", "graphs")
+        raise Damaged(f"have {tensors:,} tensors, over the limit of {MAX_TENSORS:,}", "graphs")
     for number, graph in enumerate(description.graphs):
         try:
             _check_graph(graph, constants_bytes)
@@ -119,7 +121,7 @@ def _check_buffers(graph: CompiledGraph) -> None:
     for number, buffer in enumerate(graph.buffers):
         fault = _fault(buffer, pools, graph.align)
         if not fault and graph.model.ops and buffer.live.upper > steps + 1:
-            fault = f"lives until step {buffer.live.upper:,} of {steps:,}"
+            fault = f"is in use until step {buffer.live.upper:,}, but the graph has {steps:,} steps"
         if fault:
             raise Damaged(f"({quote(buffer.name)}) {fault}", f".buffers[{number}]")
 
@@ -127,10 +129,10 @@ def _check_buffers(graph: CompiledGraph) -> None:
 def _fault(buffer: PlacedBuffer, pools: Mapping[Pool, int], align: int) -> str:
     size = pools.get(buffer.pool)
     if size is None:
-        return f"lies in pool {buffer.pool.value}, which this graph does not plan"
+        return f"is in pool {buffer.pool.value}, which this graph does not plan"
     end = buffer.offset + buffer.size
     if end > size:
-        return f"ends at byte {end:,} of {buffer.pool.value}, which has {size:,}"
+        return f"ends at byte {end:,} of {buffer.pool.value}, which has only {size:,}"
     if buffer.offset % align:
         return f"starts at byte {buffer.offset:,}, not a multiple of {align}"
     return ""
@@ -141,14 +143,14 @@ def _check_places(graph: CompiledGraph) -> None:
     for number, buffer in enumerate(graph.buffers):
         for name in (buffer.name, *buffer.aliases):
             if name in sizes:
-                raise Damaged(f"places {quote(name)} a second time", f".buffers[{number}]")
+                raise Damaged(f"place {quote(name)} twice", f".buffers[{number}]")
             sizes[name] = buffer.size
     for name in _planned(graph.model):
         tensor = graph.model.tensors.get(name)
         if name not in sizes and (
             tensor is None or tensor.nbytes
         ):  # an empty tensor needs no place
-            raise Damaged(f"give {quote(name)} no place", ".buffers")
+            raise Damaged(f"give no place for {quote(name)}", ".buffers")
     for name, size in sizes.items():
         tensor = graph.model.tensors.get(
             name
@@ -178,10 +180,14 @@ def _check_states(graph: CompiledGraph) -> None:
     for number, (old, new) in enumerate(graph.states):
         where = f".states[{number}]"
         if old not in inputs or new not in outputs:
-            raise Damaged(f"({quote(old)}, {quote(new)}) is not an input and an output", where)
+            raise Damaged(
+                (f"({quote(old)}, {quote(new)}) is not a pair of an input and an output"), where
+            )
         a, b = model.tensors[old], model.tensors[new]
         if (a.dtype, a.shape) != (b.dtype, b.shape):
-            raise Damaged(f"pairs {quote(old)} with {quote(new)} of another type or shape", where)
+            raise Damaged(
+                (f"pairs {quote(old)} with {quote(new)}, which has another type or shape"), where
+            )
 
 
 def _check_windows(graph: CompiledGraph) -> None:
@@ -190,20 +196,23 @@ def _check_windows(graph: CompiledGraph) -> None:
     for number, window in enumerate(graph.windows):
         fault = _window_fault(window)
         if (window.old, window.new) not in pairs:
-            fault = "is carried by tensors that are not a state pair"
+            fault = "uses tensors that are not a state pair"
         elif window.reset is not None and window.reset not in inputs:
-            fault = f"is reset by {quote(window.reset)}, which is not an input"
+            fault = f"uses the reset {quote(window.reset)}, which is not an input"
         if fault:
             raise Damaged(f"({quote(window.name)}) {fault}", f".windows[{number}]")
 
 
 def _window_fault(window: FrameWindow) -> str:
     if window.frames > window.size or window.size % window.frames:
-        return f"holds {window.size:,} frames, not a multiple of the {window.frames:,} that arrive"
+        return (
+            f"has {window.size:,} frames, not a multiple of the {window.frames:,} that each "
+            "execution adds"
+        )
     if not window.frames <= window.stride <= window.size or window.stride % window.frames:
         return f"moves by {window.stride:,} frames, with {window.frames:,} of {window.size:,} new"
     if window.padding > window.size:
-        return f"starts with {window.padding:,} frames and holds {window.size:,}"
+        return f"starts with {window.padding:,} frames but has only {window.size:,}"
     return ""
 
 
@@ -218,6 +227,6 @@ def _check_constants(constants: tuple[Constant, ...], constants_bytes: int) -> N
         elif end > constants_bytes:
             fault = f"ends at byte {end:,} of {constants_bytes:,} bytes of constants"
         elif constant.size != need:
-            fault = f"has {constant.size:,} bytes where type and shape need {need:,}"
+            fault = f"has {constant.size:,} bytes, but its type and shape need {need:,}"
         if fault:
             raise Damaged(f"({quote(constant.name)}) {fault}", f".constants[{number}]")

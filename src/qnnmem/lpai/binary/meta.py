@@ -53,11 +53,15 @@ class Row(Generic[T]):
     def __call__(self, value: Any) -> T:
         """Return the value of a JSON object; raise Damaged if it does not match."""
         if type(value) is not dict:
-            raise Damaged(f"is {_shown(value)} where an object belongs")
+            raise Damaged(f"is {_shown(value)} instead of an object")
         if value.keys() != self._reads.keys():
             missing = sorted(self._reads.keys() - value.keys())
             extra = sorted(value.keys() - self._reads.keys())
-            fault = f"lacks {quote(missing[0])}" if missing else f"has unknown {quote(extra[0])}"
+            fault = (
+                f"lacks {quote(missing[0])}"
+                if missing
+                else (f"has an unknown key {quote(extra[0])}")
+            )
             raise Damaged(fault)
         return self._make(**{key: self._value(key, value[key]) for key in self._reads})
 
@@ -71,16 +75,16 @@ class Row(Generic[T]):
 def text(value: Any) -> str:
     """Return a string of bounded length; raise Damaged for other values."""
     if type(value) is not str:
-        raise Damaged(f"is {_shown(value)} where a text belongs")
+        raise Damaged(f"is {_shown(value)} instead of a text")
     if len(value) > MAX_TEXT:
-        raise Damaged(f"has {len(value):,} characters, more than {MAX_TEXT:,}")
+        raise Damaged(f"has {len(value):,} characters, over the limit of {MAX_TEXT:,}")
     return value
 
 
 def flag(value: Any) -> bool:
     """Return a boolean; raise Damaged for other values."""
     if type(value) is not bool:
-        raise Damaged(f"is {_shown(value)} where true or false belongs")
+        raise Damaged(f"is {_shown(value)} instead of true or false")
     return value
 
 
@@ -89,7 +93,7 @@ def integer(low: int, high: int) -> Read[int]:
 
     def read(value: Any) -> int:
         if type(value) is not int:
-            raise Damaged(f"is {_shown(value)} where a whole number belongs")
+            raise Damaged(f"is {_shown(value)} instead of a whole number")
         if not low <= value <= high:
             raise Damaged(f"is {quote(value)}, not between {low:,} and {high:,}")
         return value
@@ -104,7 +108,7 @@ def word(kind: type[E]) -> Read[E]:
     def read(value: Any) -> E:
         found = words.get(value) if type(value) is str else None
         if found is None:
-            raise Damaged(f"is {_shown(value)}, none of {', '.join(words)}")
+            raise Damaged(f"is {_shown(value)}; it must be one of {', '.join(words)}")
         return found
 
     return read
@@ -115,9 +119,9 @@ def listing(read: Read[T], most: int | None = None) -> Read[tuple[T, ...]]:
 
     def read_all(value: Any) -> tuple[T, ...]:
         if type(value) is not list:
-            raise Damaged(f"is {_shown(value)} where a list belongs")
+            raise Damaged(f"is {_shown(value)} instead of a list")
         if most is not None and len(value) > most:
-            raise Damaged(f"has {len(value):,} entries, more than {most:,}")
+            raise Damaged(f"has {len(value):,} entries, over the limit of {most:,}")
         found: list[T] = []
         try:
             for element in value:
@@ -135,7 +139,7 @@ def pair(read: Read[T]) -> Read[tuple[T, T]]:
     def read_two(value: Any) -> tuple[T, T]:
         found = listing(read, 2)(value)
         if len(found) != 2:
-            raise Damaged("does not have two entries")
+            raise Damaged("must have two entries")
         return found[0], found[1]
 
     return read_two
@@ -214,7 +218,7 @@ def decode(data: bytes, programs: Sequence[bytes]) -> Description:
 
 def _parse(data: bytes) -> Any:
     if len(data) > MAX_META:
-        raise Damaged(f"description has {len(data):,} bytes, more than {MAX_META:,}")
+        raise Damaged(f"description has {len(data):,} bytes, over the limit of {MAX_META:,}")
     values = data.count(b",") + data.count(b"[") + data.count(b"{") + data.count(b":")
     if values > MAX_VALUES:
         raise Damaged(f"description has more than {MAX_VALUES:,} values")
@@ -255,14 +259,14 @@ _names = listing(text)
 def _shape(value: Any) -> tuple[int, ...]:
     shape = _dimensions(value)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise Damaged(f"means more than {MAX_ELEMENTS:,} elements")
+        raise Damaged(f"has more than {MAX_ELEMENTS:,} elements")
     return shape
 
 
 def _live(value: Any) -> Span:
     lower, upper = _step_pair(value)
     if upper <= lower:
-        raise Damaged(f"ends at step {upper:,} and begins at {lower:,}")
+        raise Damaged(f"ends at step {upper:,} but begins at {lower:,}")
     return Span(lower, upper)
 
 

@@ -122,7 +122,7 @@ def _item_fault(key: Key, node: JsonNode) -> ValueFault | None:
     for number, item in enumerate(node.items):
         if key.item is not None and item.kind is not key.item:
             sentence = f"entry {number} is {show(item)}, not {key.item.value}"
-            return ValueFault("wrong-type", sentence, f"write {key.item.value} for each entry")
+            return ValueFault("wrong-type", sentence, f"write {key.item.value} as each entry")
     return None
 
 
@@ -209,8 +209,8 @@ def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
     if find.kind in (FileKind.TOOL, FileKind.LPAI):
         found += islice(_section(document.root, "", "", find), MAX_FINDINGS + 1 - len(found))
     if len(found) > MAX_FINDINGS:
-        text = f"there are more than {MAX_FINDINGS} findings, the rest is not shown"
-        found[MAX_FINDINGS:] = [find.error(None, "", "too-many", text, "fix these first")]
+        text = f"the list ends after {MAX_FINDINGS} findings"
+        found[MAX_FINDINGS:] = [find.error(None, "", "too-many", text, "correct these first")]
     return found
 
 
@@ -221,8 +221,8 @@ def _section(node: JsonNode, section: str, shown: str, find: Finder) -> Iterator
     for member in node.members:
         path = join(shown, member.name)
         if member.name in first:
-            text = f"given again, first on line {first[member.name].line}"
-            yield find.error(member.at, path, "duplicate-key", text, "keep one of them")
+            text = f"the key is given twice, first on line {first[member.name].line}"
+            yield find.error(member.at, path, "duplicate-key", text, "remove one of them")
         first.setdefault(member.name, member.at)
         if member.name in known:
             yield from _value(known[member.name], member.node, path, find)
@@ -249,11 +249,11 @@ def _unknown_key(
     """Return the finding for an unknown key: misplaced, misspelt, or unknown."""
     home = next((key for key in BY_PATH.values() if key.name == member.name), None)
     if home is not None:
-        where = home.section or "the outermost object"
+        where = home.section or "the top-level object"
         other = "" if file_of(home) is find.kind else f" of the {file_of(home).value}"
-        text = f"{member.name} belongs in {where}{other}; here it has no effect"
+        text = f"{member.name} belongs in {where}{other}; it has no effect here"
         return find.error(member.at, path, "misplaced-key", text, f"move it to {where}{other}")
-    text = "not a known key; the tools silently drop such keys"
+    text = "unknown key; the tools silently ignore it"
     near = nearest(member.name, list(known))
     if near is not None:
         return find.warning(member.at, path, "unknown-key", text, f"did you mean {near}?")
@@ -287,12 +287,12 @@ def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
         return
     at, target, version = _place(root, MEM_TYPE), setting(root, _TARGET), setting(root, _HW)
     if target not in ("adsp", None):
-        text = f'"tcm" works in direct mode on the aDSP only, and {_TARGET} is "{target}"'
+        text = f'"tcm" works only in direct mode on the aDSP, but {_TARGET} is "{target}"'
         yield find.error(
             at, MEM_TYPE, "tcm-needs-adsp", text, f'set {_TARGET} to "adsp" or mem_type to "ddr"'
         )
     if isinstance(version, str) and not tcm_works_on(version):
-        text = f'"tcm" needs LPAI v6 or later, and {_HW} is "{version}"'
+        text = f'"tcm" needs LPAI v6 or later, but {_HW} is "{version}"'
         yield find.error(
             at, MEM_TYPE, "tcm-needs-v6", text, f'set mem_type to "ddr" for {version} hardware'
         )
@@ -301,7 +301,7 @@ def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
 def _real_time(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     fps, client = f"{_EXECUTE}.fps", f"{_EXECUTE}.client_type"
     if setting(root, fps) == 0 and setting(root, client) == "real_time":
-        text = "0 frames per second gives a real_time client nothing to guarantee"
+        text = "with 0 frames per second a real_time client has no rate to guarantee"
         cure = 'set fps to the rate you need, or client_type to "non_real_time"'
         yield find.warning(_place(root, fps), fps, "real-time-without-fps", text, cure)
 
@@ -310,7 +310,7 @@ def _cores(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     path = f"{_EXECUTE}.core_selection"
     mask = setting(root, path)
     if isinstance(mask, int) and several_cores(mask):
-        text = f"{mask} selects several cores, which the LPAI header does not support yet"
+        text = f"{mask} selects several cores, which LPAI does not support yet"
         cure = "write 0 for any core, or one bit: 1 for core 0, 2 for core 1"
         yield find.warning(_place(root, path), path, "several-cores", text, cure)
 
@@ -324,7 +324,7 @@ def check_tool(document: Document, find: Finder) -> Iterator[ConfigFinding]:
     """Yield findings about missing keys of a tool file, but not about missing files."""
     section = document.root.find("backend_extensions")
     if section is None:
-        text = "there is no backend_extensions, so no LPAI file is read and its defaults apply"
+        text = "backend_extensions is missing, so no LPAI file is read and the defaults apply"
         cure = "add backend_extensions with shared_library_path and config_file_path"
         yield find.warning(None, "backend_extensions", "missing-key", text, cure)
     elif section.kind is JsonKind.OBJECT:
@@ -335,13 +335,13 @@ def check_tool(document: Document, find: Finder) -> Iterator[ConfigFinding]:
 def _extension(root: JsonNode, section: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     for path in (_LIBRARY, _POINTER):
         if root.find(path) is None:
-            text = "is missing; the tools need the extension library and its file"
+            text = "is missing; the tools need the extension library and its config file"
             yield find.error(section.at, path, "missing-key", text, "add it")
     library = root.find(_LIBRARY)
     if library is None or not isinstance(library.value, str):
         return
     if is_htp_library(library.value):
-        text = f"{quote(library.value)} is the HTP's extension, so this tool file is not for LPAI"
+        text = f"{quote(library.value)} is the HTP extension, so this tool file is not for LPAI"
         cure = 'for LPAI write "libQnnLpaiNetRunExtensions.so"'
         yield find.error(library.at, _LIBRARY, "htp-file", text, cure)
     elif "lpai" not in library.value.lower():
@@ -461,11 +461,11 @@ class _Run:
             yield from self._library(document, find)
             yield from self._pointer(document, find)
         elif kind is FileKind.HTP:
-            text = "this is a file of the HTP backend; only LPAI's files are checked"
-            yield find.error(None, "", "htp-file", text, "name the tool file or the LPAI file")
+            text = "this is an HTP backend file; only LPAI files are checked"
+            yield find.error(None, "", "htp-file", text, "pass the tool file or the LPAI file")
         else:
             text = "this is neither a tool file nor an LPAI file"
-            cure = "a tool file has backend_extensions, an LPAI file lpai_backend or lpai_graph"
+            cure = "a tool file has backend_extensions; an LPAI file has lpai_backend or lpai_graph"
             yield find.error(None, "", "unknown-file", text, cure)
 
     def _library(self, document: Document, find: Finder) -> Iterator[ConfigFinding]:
@@ -474,7 +474,7 @@ class _Run:
             return  # a bare name is resolved by the loader of the machine that runs it
         if not any(is_there(folder / node.value) for folder in (document.path.parent, Path())):
             text = f"{quote(node.value)} is not on this machine"
-            cure = "nothing to do if it is on the device"
+            cure = "no change is needed if the file is on the device"
             yield find.note(node.at, _LIBRARY, "missing-library", text, cure)
 
     def _pointer(self, document: Document, find: Finder) -> Iterator[ConfigFinding]:
@@ -486,17 +486,17 @@ class _Run:
         try:
             found = locate(node.value, document.path)
         except Damaged as exc:
-            cure = "put the file beside this one, or below its folder"
+            cure = "put the file in the folder of this one, or below it"
             yield find.error(node.at, _POINTER, "outside-folder", str(exc), cure)
             return
         if found is None:
-            text = f"{quote(node.value)} is neither beside this file nor in the current folder"
-            cure = "correct the path, or write the pair anew with qnnmem config"
+            text = f"{quote(node.value)} is neither next to this file nor in the current folder"
+            cure = "correct the path, or write both files again with qnnmem config"
             yield find.error(node.at, _POINTER, "missing-file", text, cure)
             return
         if found.in_place_of:
             text = f"{quote(node.value)} is not on this machine"
-            cure = "the file of the same name beside this one is checked instead"
+            cure = "the file of the same name next to this one is checked instead"
             yield find.note(node.at, _POINTER, "other-place", text, cure)
         yield from self._pointed(document, found, find)
 
@@ -507,9 +507,9 @@ class _Run:
             yield from check_pair(document, pointed[0].root, find)
         elif node is not None and (pointed is not None or _same(found.path, document.path)):
             kind = FileKind.TOOL if pointed is None else pointed[1]
-            what = "of unknown kind" if kind is FileKind.UNKNOWN else f"a {kind.value}"
-            text = f"{quote(str(node.value))} is {what}, and an LPAI file is wanted"
-            cure = "name the file that holds lpai_backend and lpai_graph"
+            what = "of an unknown type" if kind is FileKind.UNKNOWN else f"a {kind.value}"
+            text = f"{quote(str(node.value))} is {what}, but an LPAI file is needed"
+            cure = "set the path to the file with lpai_backend and lpai_graph"
             yield find.error(node.at, _POINTER, "wrong-file", text, cure)
 
 

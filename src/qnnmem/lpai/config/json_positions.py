@@ -106,7 +106,7 @@ def read_document(path: Path) -> Document:
     """Return the content of a config file; raise LoadError if it is not one JSON object."""
     content = read_bytes(path, MAX_FILE)
     if b"\0" in content:
-        raise LoadError(path, "is not a config file: it holds NUL bytes, JSON is plain UTF-8 text")
+        raise LoadError(path, "is not a config file: it contains NUL bytes, but JSON is UTF-8 text")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -162,8 +162,8 @@ class _Reader:
                 return self.text[self.spot : self.spot + 1]
             self.issue(
                 self.spot,
-                "a comment, which JSON does not have",
-                "remove it, the tools refuse the file",
+                "comments are not allowed in JSON",
+                "remove the comment; the tools reject the file",
             )
             self.spot = comment.end()
 
@@ -173,13 +173,13 @@ class _Reader:
 
     def document(self) -> JsonNode:
         if not self.peek():
-            self.fail("there is nothing but white space")
+            self.fail("the file contains only white space")
         if self.peek() != "{":
             what = self._anything() if self.peek() in '["' else "this"
-            self.fail(f"a config file is one JSON object in braces, and {what} is not", 0)
+            self.fail(f"a config file is one JSON object in braces, not {what}", 0)
         root = self.value(1)
         if self.peek():
-            self.fail("there is text after the end of the object; a brace may be closed too early")
+            self.fail("text follows the end of the object; a brace may be closed too early")
         return root
 
     def _anything(self) -> str:
@@ -187,7 +187,7 @@ class _Reader:
 
     def value(self, depth: int) -> JsonNode:
         if depth > MAX_DEPTH:
-            self.fail(f"nested deeper than {MAX_DEPTH} levels")
+            self.fail(f"the nesting is deeper than {MAX_DEPTH} levels")
         first = self.peek()
         at = self.place(self.spot)
         if first == "{":
@@ -229,8 +229,8 @@ class _Reader:
             if following == closing:
                 self.issue(
                     comma,
-                    f"a comma before the closing {closing}, which JSON does not allow",
-                    "remove the comma, the tools refuse the file",
+                    f"a comma before the closing {closing} is not allowed in JSON",
+                    "remove the comma; the tools reject the file",
                 )
             started = False
         if following == closing:
@@ -244,20 +244,22 @@ class _Reader:
         """Return an error if the text ends while a bracket is open; else empty."""
         if self.spot < len(self.text):
             return ""
-        return f"the file ends inside the part that began on line {self.place(opened).line}"
+        return (
+            f"the file ends inside the object or list that began on line {self.place(opened).line}"
+        )
 
     def name(self) -> str:
         if self.peek() == '"':
             return self.string()
         word = _WORD.match(self.text, self.spot)
         if word is not None:
-            self.fail(f"the key {quote(word[0])} stands without double quotes")
+            self.fail(f"the key {quote(word[0])} needs double quotes")
         return self.fail(self.odd("a key in double quotes"))
 
     def string(self) -> str:
         match = _STRING.match(self.text, self.spot)
         if match is None:
-            self.fail("a text that is not closed on its line or holds a bad escape")
+            self.fail("a text is not closed on its line or has an invalid escape")
         self.spot = match.end()
         return str(json.loads(match[0]))
 
@@ -273,7 +275,7 @@ class _Reader:
         if number is None:
             self.fail(_no_value(text) if text else self.odd("a value"))
         if len(text) > _MAX_NUMBER:
-            self.fail(f"a number of {len(text)} characters")
+            self.fail(f"a number with {len(text)} characters is too long")
         self.spot += len(text)
         if number[1] or number[2]:
             return JsonNode(JsonKind.NUMBER, at, float(text))
@@ -282,12 +284,12 @@ class _Reader:
     def odd(self, wanted: str) -> str:
         found = self.text[self.spot : self.spot + 1]
         if found == "":
-            return f"the file ends where {wanted} should stand"
+            return f"the file ends where {wanted} is expected"
         if found == "'":
-            return "text in single quotes; JSON uses double quotes"
+            return "text is in single quotes; JSON uses double quotes"
         if self.text.startswith("/*", self.spot):
-            return "a comment that is never closed"
-        return f"{quote(found)} where {wanted} should stand"
+            return "a comment is never closed"
+        return f"{quote(found)} is here where {wanted} is expected"
 
 
 def _no_value(word: str) -> str:
@@ -296,5 +298,5 @@ def _no_value(word: str) -> str:
     if word.lstrip("+-").lower() in ("nan", "inf", "infinity"):
         return f"{quote(word)} is not a JSON number"
     if word[0] in "+-." or word[0].isdigit():
-        return f"{quote(word)} is not a number as JSON writes it"
-    return f"{quote(word)} stands without double quotes"
+        return f"{quote(word)} is not a valid JSON number"
+    return f"{quote(word)} needs double quotes"

@@ -89,7 +89,7 @@ def read_run_config(path: Path) -> RunConfig:
     if kind is FileKind.LPAI:
         raise LoadError(
             path,
-            "is an LPAI file; name the tool file whose backend_extensions.config_file_path "
+            "is an LPAI file; pass the tool file whose backend_extensions.config_file_path "
             "points to it",
         )
     if kind is not FileKind.TOOL and document.root.members:
@@ -121,7 +121,7 @@ def read_lpai_config(path: Path) -> LpaiConfig:
 
 def _what(kind: FileKind) -> str:
     if kind is FileKind.HTP:
-        return "its sections are those of the HTP backend"
+        return "it has the sections of the HTP backend"
     return "it has none of the known sections, such as backend_extensions or lpai_graph"
 
 
@@ -138,14 +138,14 @@ def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
     if found is None:
         raise LoadError(
             tool.path,
-            f"its backend_extensions.config_file_path {quote(named)} is neither beside it nor "
-            "in the current folder",
+            f"its backend_extensions.config_file_path {quote(named)} is neither next to it "
+            "nor in the current folder",
         )
     document = read_strictly(found.path)
     kind = classify(document.root)
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(found.path, "is not an LPAI file, though the tool file names it as one")
-    place = f"{plain_or_quoted(str(found.path))} is read in its place"
+        raise LoadError(found.path, "is not an LPAI file, but the tool file names it as one")
+    place = f"{plain_or_quoted(str(found.path))} is read instead"
     note = f"{quote(named)} is not on this machine: {place}" if found.in_place_of else ""
     return _lpai(document), note
 
@@ -245,7 +245,7 @@ def refuse_contradictions(config: LpaiConfig) -> None:
     ddr = Setting("mem_type", "ddr")
     if execute.mem_type == "tcm" and config.target_env != "adsp":
         raise UsageError(
-            f"TCM works in direct mode on the aDSP only, not with target {config.target_env}",
+            f"TCM works only in direct mode on the aDSP, not with target {config.target_env}",
             cure=("use ", Setting("target_env", "adsp"), " or ", ddr),
         )
     if execute.mem_type == "tcm" and not tcm_works_on(config.hw_version):
@@ -261,8 +261,8 @@ def refuse_contradictions(config: LpaiConfig) -> None:
         )
     if several_cores(execute.core_selection):
         raise UsageError(
-            f"core selection {execute.core_selection} names several cores, which LPAI does not "
-            "support yet; use 0 for any core, 1 for core 0, 2 for core 1"
+            f"core selection {execute.core_selection} has several cores, which LPAI does "
+            "not support yet; use 0 for any core, 1 for core 0, 2 for core 1"
         )
 
 

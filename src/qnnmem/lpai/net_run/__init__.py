@@ -138,16 +138,16 @@ def _warn_of_float(graph: CompiledGraph, warn: Line) -> None:
     if graph.float_ops:
         warn(
             f"results of graph {quote(graph.name)} come from floating point (float ops: "
-            f"{graph.float_ops}); LPAI itself runs 8- and 16-bit models only"
+            f"{graph.float_ops}), but LPAI runs 8- and 16-bit models only"
         )
 
 
 def _wrong_count(graphs: Sequence[CompiledGraph], lists: int) -> str:
     names = ", ".join(quote(graph.name) for graph in graphs[:8])
     return (
-        f"--input_list names {lists} list{'' if lists == 1 else 's'} for {len(graphs)} "
-        f"graph{'' if len(graphs) == 1 else 's'} ({names}); name one for each, separated by "
-        f"commas, {SKIP} for one that should not run"
+        f"--input_list has {lists} list{'' if lists == 1 else 's'} for {len(graphs)} "
+        f"graph{'' if len(graphs) == 1 else 's'} ({names}); pass one for each, separated "
+        f"by commas, {SKIP} for a graph to skip"
     )
 
 
@@ -301,24 +301,27 @@ class _Run:
         self._mem_type = "ddr" if self._config is None else self._config.lpai.execute.mem_type
         if options.shared is not None and self._mem_type == "tcm":
             raise UsageError(
-                "shared buffers are DDR, but with mem_type tcm inputs and outputs are in TCM; "
-                "leave out --shared_buffer or use mem_type ddr"
+                "shared buffers are DDR, but with mem_type tcm inputs and outputs are in "
+                "TCM; remove --shared_buffer or use mem_type ddr"
             )
         self._lists: Sequence[InputList | None] = [
             None if text == SKIP else InputList.read(Path(text)) for text in options.input_lists
         ]
         if options.made_inputs is None and not any(self._lists):
-            raise UsageError("--input_list skips every graph; name a list for at least one")
+            raise UsageError("--input_list skips all graphs; pass a list for at least one")
         self._size = regular_size(options.retrieve_context)
         if self._size > LARGEST_BINARY:
-            reason = f"{self._size:,} bytes are more than the {format_size(LARGEST_BINARY)} handled"
+            reason = (
+                f"the binary has {self._size:,} bytes, over the limit of "
+                f"{format_size(LARGEST_BINARY)}"
+            )
             raise LoadError(options.retrieve_context, reason)
         form = OutputForm(options.float_outputs, options.native_outputs)
         self._tree = OutputTree(options.output_dir, form)
         if self._tree.has_results:
             console.warn(
-                f"{options.output_dir} holds results of an earlier run; those that this run does "
-                "not write again stay"
+                f"{options.output_dir} contains results of an earlier run; results that "
+                "this run does not replace stay there"
             )
         self._times = ApiTimes(options.profiling)
         self._jobs: list[Job] = []
@@ -364,7 +367,7 @@ class _Run:
             for line in inputs.lines if inputs is not None else ():
                 self._console.say(line.rstrip("\r"))
             if inputs is not None and not inputs.lines:
-                self._console.warn(f"{inputs.file} has no lines, so nothing is executed")
+                self._console.warn(f"{inputs.file} has no lines, so no inference runs")
 
     # Setup
 

@@ -227,7 +227,7 @@ class Device:
         context, extensions = self._made()
         compiled = context.compiled.graph(graph)
         if compiled is None:
-            raise AssertionError("a graph that the binary does not have")
+            raise AssertionError("a graph that is not in the binary")
         buffers = self._buffers[graph] = []
         for _ in range(sets):
             buffers.append(self._io(context, extensions, compiled))
@@ -313,7 +313,7 @@ class Device:
 
     def _made(self) -> tuple[Context, Extensions]:
         if self._context is None or self._extensions is None:
-            raise AssertionError("the context comes first")
+            raise AssertionError("create the context first")
         return self._context, self._extensions
 
     def _check_file(self) -> None:
@@ -354,7 +354,7 @@ def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
     if read != size:
-        raise LoadError(path, "was truncated while it was read")
+        raise LoadError(path, "was truncated during the read")
     return view
 
 

@@ -206,10 +206,10 @@ class DeviceChild(ChildProcess):
         self._lost = True
         if self.expired:
             what = f"the program did not finish within {self._limits.time_s:g} s"
-            self.cure = (Setting("time_limit_s"), " gives it more time")
+            self.cure = (Setting("time_limit_s"), " allows more time")
         else:
             what = "the program crashed or ran out of memory"
-            self.cure = (Setting("memory_limit"), " gives it more memory")
+            self.cure = (Setting("memory_limit"), " allows more memory")
         code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
             code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"

@@ -79,7 +79,7 @@ class InputList:
         text = os.fsdecode(read_head(file, MAX_LIST_BYTES + 1))
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > MAX_LINES:
-            raise LoadError(file, f"has {len(lines):,} lines; {MAX_LINES:,} is the limit")
+            raise LoadError(file, f"has {len(lines):,} lines, over the limit of {MAX_LINES:,}")
         for mark in "#%":
             if lines and lines[0].startswith(mark):
                 del lines[0]
@@ -90,8 +90,8 @@ class InputList:
         order = self._order(inputs) if self.lines else []
         if self.lines and self.lines[0].endswith("\r"):
             warn(
-                f"{self.file}: lines end in carriage return and line feed; qnn-net-run takes the "
-                "carriage return as part of the file name"
+                f"{self.file}: lines end with carriage return and line feed; qnn-net-run "
+                "reads the carriage return as part of the file name"
             )
         warned = False
         for number in range(len(self.lines)):
@@ -107,7 +107,7 @@ class InputList:
         if not all(entry.path for entry in entries):
             self._refuse(number, "has an entry without a file; write single spaces between entries")
         if count is not None and len(entries) != count:
-            self._refuse(number, f"names {len(entries)} files for {_counted(count)}")
+            self._refuse(number, f"has {len(entries)} files for {_counted(count)}")
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
@@ -121,7 +121,7 @@ class InputList:
             if name is None:
                 known = ", ".join(quote(known) for known in inputs[:8])
                 self._refuse(
-                    0, f"names {quote(entry.name)}, which is not an input; inputs are {known}"
+                    0, f"names {quote(entry.name)}, which is not an input; the inputs are {known}"
                 )
             if name in order:
                 self._refuse(0, f"names input {quote(name)} twice")
@@ -138,8 +138,9 @@ class InputList:
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
-                    f"{self.file}: line {number + 1} gives a file for {quote(entry.name)}, but it "
-                    f"is read as {quote(name)}: order and names come from the first line alone"
+                    f"{self.file}: line {number + 1} names {quote(entry.name)}, but the "
+                    f"file is used for {quote(name)}: only the first line sets order and "
+                    "names"
                 )
                 return True
         return False
@@ -229,7 +230,7 @@ def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, fro
             if not hits:
                 known = ", ".join(quote(n) for g in meant for n in graphs[g])[:200]
                 raise UsageError(
-                    f"--native_input_tensor_names: there is no input {quote(written)}; "
+                    f"--native_input_tensor_names: {quote(written)} is not an input; the "
                     f"inputs are {known}"
                 )
             for graph, name in hits:
@@ -254,8 +255,8 @@ def _input(written: str, graph: str, graphs: dict[str, Sequence[str]]) -> str | 
 def _check_convertible(path: Path, tensor: Tensor) -> None:
     if not is_convertible(tensor):
         reason = (
-            f"input {quote(tensor.name)} is {tensor.dtype.value}, which cannot be made from "
-            "float32; give it in that type and add --use_native_input_files"
+            f"input {quote(tensor.name)} has type {tensor.dtype.value}, which cannot be "
+            "made from float32; pass it in that type and add --use_native_input_files"
         )
         raise LoadError(path, reason)
 
@@ -279,11 +280,11 @@ def _check_readable(path: Path, limit: int | None = None) -> int:
         reason = getattr(exc, "strerror", None) or str(exc)
         raise LoadError(_shown(path), f"cannot be read ({reason.lower()})") from exc
     if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not an ordinary file"
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise LoadError(_shown(path), f"is {what}")
     if limit is not None and status.st_size > limit:
         raise LoadError(
-            path, f"{status.st_size:,} bytes are more than the {format_size(limit)} of a list"
+            path, f"{status.st_size:,} bytes are over the limit of {format_size(limit)} for a list"
         )
     return status.st_size
 
@@ -368,8 +369,8 @@ class ResultWriter:
             tensor = self._graph.model.tensors[name]
             if not is_convertible(tensor):
                 raise UsageError(
-                    f"output {quote(name)} is {tensor.dtype.value}, which cannot be written as "
-                    "float32; add --use_native_output_files"
+                    f"output {quote(name)} has type {tensor.dtype.value}, which cannot be "
+                    "written as float32; add --use_native_output_files"
                 )
 
 
@@ -401,7 +402,7 @@ def _make(folder: Path) -> None:
         raise OutputError(f"{folder} exists and is not a folder") from exc
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "strerror", None) or exc
-        raise OutputError(f"folder {folder} cannot be made: {reason}") from exc
+        raise OutputError(f"folder {folder} cannot be created: {reason}") from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,8 +481,8 @@ class _GraphInputs:
         floats = values.astype("<f4")
         if values.dtype.kind in "iu" and (floats.astype(values.dtype) != values).any():
             raise UsageError(
-                f"input {quote(name)} holds numbers that float32 cannot; "
-                "--use_native_input_files writes them as they are"
+                f"input {quote(name)} contains numbers that float32 cannot hold; "
+                "--use_native_input_files writes them unchanged"
             )
         return bytes(floats.tobytes())
 
@@ -496,11 +497,11 @@ def _by_graph(
         names = ", ".join(quote(graph.name) for graph in graphs[:8])
         raise UsageError(
             f"--inputs is given {_times(len(source.places))} for {len(graphs)} "
-            f"graph{'' if len(graphs) == 1 else 's'} ({names}); give it once for each, "
-            f"{SKIP} for one that should not run"
+            f"graph{'' if len(graphs) == 1 else 's'} ({names}); pass it once for each, "
+            f"{SKIP} for a graph to skip"
         )
     if all(place == SKIP for place in source.places):
-        raise UsageError("--inputs skips every graph; name a place for at least one")
+        raise UsageError("--inputs skips all graphs; pass a place for at least one")
     for graph, place in zip(graphs, source.places, strict=True):
         yield graph, None if place == SKIP else Path(place)
 
@@ -529,8 +530,8 @@ def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(
-            f"input {quote(name)} is {tensor.dtype.value}, for which qnnmem makes no files; "
-            f"write them and an input list yourself"
+            f"input {quote(name)} has type {tensor.dtype.value}, for which qnnmem cannot "
+            "create files; write them and an input list yourself"
         )
     real = name in graph.quants and name not in native
     return Input(name, "float32" if real else tensor.dtype.value, tensor.shape, integers=not real)
@@ -572,8 +573,8 @@ def _check_size(graphs: Iterator[_GraphInputs]) -> None:
     if size > LARGEST:
         inferences = sum(graph.count for graph in chosen)
         raise UsageError(
-            f"{inferences:,} inferences need {format_size(size)} of input files, over the limit "
-            f"of {format_size(LARGEST)}; ask for fewer"
+            f"{inferences:,} inferences need {format_size(size)} of input files, over the "
+            f"limit of {format_size(LARGEST)}; use fewer"
         )
 
 
@@ -581,8 +582,8 @@ def _check_listable(folder: Path, *, named: bool) -> None:
     text = str(folder)
     if _SEPARATORS.search(text) or (":=" in text and not named):
         raise UsageError(
-            f"an input list cannot name files in {quote(text)}: spaces, line ends and := separate "
-            "its entries; choose another --output_dir"
+            f"an input list cannot have file names in {quote(text)}: spaces, line ends and "
+            ":= separate its entries; choose another --output_dir"
         )
 
 

@@ -100,7 +100,7 @@ class ApiTimes:
 
     def report(self, producer: str) -> str:
         """Return all times in microseconds as text."""
-        lines = [f"# {producer}: time per API call in microseconds; this format is its own"]
+        lines = [f"# {producer}: time per API call in microseconds; the format is qnnmem's own"]
         lines.append(
             f"{'api':<32} {'calls':>8} {'total':>12} {'average':>10} {'min':>10} {'max':>10}"
         )
@@ -109,10 +109,10 @@ class ApiTimes:
             shown = " ".join(f"{ns / 1000:>10.1f}" for ns in numbers)
             lines.append(f"{name:<32} {calls:>8} {total / 1000:>12.1f} {shown}")
         if self._level == "detailed":
-            lines += ["", "# every call in order"]
+            lines += ["", "# all calls in order"]
             lines += [f"{name:<32} {ns / 1000:.1f}" for name, ns in self._single]
             if len(self._single) == _MAX_LISTED:
-                lines.append(f"# later calls than these {_MAX_LISTED} are not listed")
+                lines.append(f"# calls after the first {_MAX_LISTED} are not listed")
         return "\n".join(lines) + "\n"
 
     def add(self, name: str, duration: int) -> None:

@@ -84,7 +84,7 @@ def check_backend(library: str) -> None:
     if _LPAI.match(name):
         return
     other = _OTHERS.match(name)
-    what = f"is the {other[1].upper()} backend" if other else "is not an LPAI backend library"
+    what = f"is the backend for {other[1].upper()}" if other else "is not an LPAI backend library"
     raise UsageError(f"--backend {quote(name)} {what}; pass {LIBRARY} or libQnnHtp.so")
 
 
@@ -111,8 +111,9 @@ def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
     if stated is not Mode.ADSP:
         return stated or Mode.X86
     warn(
-        "the config's target_env is adsp but --direct_mode is not given: the process that calls "
-        "QNN is not on the DSP, so this runs as the traditional way over FastRPC (arm) does"
+        "the config's target_env is adsp but --direct_mode is not set: the process that "
+        "calls QNN is not on the DSP, so this runs like the traditional path over FastRPC "
+        "(arm)"
     )
     return Mode.ARM
 

@@ -153,7 +153,7 @@ class ProgramSource:
 
         attributes = self.literals[name].attribute
         if len(attributes) != 1 or attributes[0].name not in _LITERALS:
-            raise UsageError(f"constant {quote(name)} has no value, or one that is not handled")
+            raise UsageError(f"constant {quote(name)} has no supported value")
         value = helper.get_attribute_value(attributes[0])
         if attributes[0].name == "value":
             tensor: onnx.TensorProto = value
@@ -179,7 +179,7 @@ class ProgramSource:
         """Return the nodes that an op stands for."""
         count = len(self.proto.graph.node)
         if not op.sources or not all(0 <= at < count for at in op.sources):
-            raise UsageError(f"op {op.name[:80]!r} does not say which nodes it stands for")
+            raise UsageError(f"op {op.name[:80]!r} does not list the nodes it was made from")
         return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
 
     def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
@@ -247,7 +247,9 @@ class ProgramSource:
             raise UsageError(f"constants cannot be computed: {sentence(exc)}") from exc
         for name, value in zip(names, values, strict=True):
             if value.data_type == STRING:
-                raise UsageError(f"constant {quote(name)} holds strings, which are not handled")
+                raise UsageError(
+                    f"constant {quote(name)} contains strings, which are not supported"
+                )
         return {n: numpy_helper.to_array(v) for n, v in zip(names, values, strict=True)}
 
     def _stated(self, name: str) -> Form:
@@ -419,7 +421,7 @@ class _Arrangement:
             self._node_bytes += node.ByteSize()
             if self._node_bytes > MAX_STRUCTURE_BYTES:
                 size = format_size(MAX_STRUCTURE_BYTES)
-                raise UsageError(f"the nodes of the program take more than {size}")
+                raise UsageError(f"the nodes of the program take more than {size}, the limit")
 
     def _keep(self, name: str) -> None:
         """Store one constant that nodes read."""
@@ -448,7 +450,7 @@ class _Arrangement:
         need = self._source.stored_size(name)
         if self._end + need > self._most:
             size = format_size(MAX_CONSTANTS)
-            raise UsageError(f"constants up to {quote(name)} take more than {size}, too much")
+            raise UsageError(f"constants up to {quote(name)} take more than {size}, the limit")
 
 
 def find_quants(

@@ -78,7 +78,7 @@ _NOTES = _words(
 )
 _NOTHING: frozenset[str] = frozenset()
 _SINGLE = (int, float, str, bytes)
-_NOT_TEXT = "the program holds names that are not text"
+_NOT_TEXT = "the program contains names that are not text"
 # Operators that onnxruntime adds to ONNX, as far as models that were optimised or quantized with it
 # use them on a CPU. None of them reads a file or holds a graph; EPContext and Snpe do the former.
 _RUNTIME_DOMAIN = "com.microsoft"
@@ -105,7 +105,7 @@ def check_contents(program: onnx.ModelProto) -> None:
     size = program.ByteSize()
     program.DiscardUnknownFields()
     if program.ByteSize() != size:
-        raise ProgramError("the program holds fields that ONNX does not define")
+        raise ProgramError("the program contains fields that ONNX does not define")
     try:
         _check(program)
     except UnicodeDecodeError as exc:
@@ -133,10 +133,10 @@ def _check(message: Any) -> None:
 
 def _refusal(message: Any, field: str) -> ProgramError:
     if field in ("external_data", "data_location"):
-        return ProgramError(f"constant {quote(message.name)} lies in another file")
+        return ProgramError(f"constant {quote(message.name)} is stored in another file")
     return ProgramError(
-        f"the program holds {field} of {message.DESCRIPTOR.name}, which may name another file or "
-        "change what runs; no binary may hold that"
+        f"the program contains {field} of {message.DESCRIPTOR.name}, which may refer to "
+        "another file or change what runs; this is not allowed in a binary"
     )
 
 
@@ -161,8 +161,8 @@ def _check_operator(node: onnx.NodeProto) -> None:
     if not may_hold(node):
         domain = f" of domain {quote(node.domain)}" if node.domain else ""
         raise ProgramError(
-            f"the program uses operator {quote(node.op_type)}{domain}, which is not among those "
-            "that a binary may hold"
+            f"the program uses operator {quote(node.op_type)}{domain}, which is not "
+            "allowed in a binary"
         )
 
 

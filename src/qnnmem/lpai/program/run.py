@@ -72,7 +72,7 @@ class Parts:
             wrong += [name for name in op.outputs if name not in made]
             if wrong:
                 raise ProgramError(
-                    f"op {op.name[:80]!r} and its nodes disagree on {wrong[0][:80]!r}"
+                    f"op {op.name[:80]!r} and its nodes disagree about {wrong[0][:80]!r}"
                 )
 
     @cached_property
@@ -99,9 +99,7 @@ class Parts:
         for window in self.graph.windows:
             reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
             if window.new not in made or (reset is not None and not reset.nbytes):
-                raise ProgramError(
-                    f"window {window.name[:80]!r} has no op that fills or empties it"
-                )
+                raise ProgramError(f"no op fills or empties window {window.name[:80]!r}")
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
         """Return a model of the ops from `first` up to `last`; `whole` embeds all constants."""
@@ -144,7 +142,7 @@ class Parts:
         nodes = self.proto.graph.node
         wanted = [at for op in self.graph.model.ops[first:last] for at in op.sources]
         if any(not 0 <= at < len(nodes) for at in wanted):
-            raise ProgramError("an op stands for nodes that the program does not have")
+            raise ProgramError("an op refers to nodes that the program does not have")
         return [nodes[at] for at in wanted]
 
     def _value(self, constant: Constant) -> NDArray[Any]:
@@ -154,7 +152,7 @@ class Parts:
         dtype = helper.tensor_dtype_to_np_dtype(constant.element)
         raw = self.constants[constant.offset : constant.offset + constant.size]
         if dtype.itemsize * _elements(constant.shape) != constant.size or dtype.hasobject:
-            raise ProgramError(f"constant {constant.name[:80]!r} has a size that is not its own")
+            raise ProgramError(f"constant {constant.name[:80]!r} has the wrong size")
         return numpy.frombuffer(raw, dtype).reshape(constant.shape)
 
     def _initializer(self, constant: Constant, whole: bool) -> onnx.TensorProto:
@@ -296,7 +294,9 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     for name, shape in tried.shapes.items():
         if shape != parts.form(name)[1]:
             planned = list(parts.form(name)[1])
-            raise ProgramError(f"{name[:80]!r} has shape {list(shape)}, planned was {planned}")
+            raise ProgramError(
+                f"{name[:80]!r} has shape {list(shape)} instead of the planned {planned}"
+            )
     wanted = [f"{NODE_PREFIX}{at}" for at in range(len(parts.proto.graph.node))]
     ran = [name for name in tried.names if name.startswith(NODE_PREFIX)]
     return ran[-len(wanted) :] == wanted  # a try that failed before may have run some nodes

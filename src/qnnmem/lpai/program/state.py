@@ -72,8 +72,10 @@ def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
     found = attribute(node, "direction")
     way = found.s if found is not None else b"forward"
     if way != b"forward":
-        words = "runs backwards through its sequence, so its state cannot be carried forward from "
-        raise refusal(draft.path, node, words + "one execute to the next; keep no RNN state for it")
+        words = "runs backwards through its sequence, so its state cannot be kept from "
+        raise refusal(
+            draft.path, node, words + ("one execution to the next; keep no RNN state for it")
+        )
 
 
 def find_kept(draft: Draft) -> frozenset[str]:
@@ -88,8 +90,8 @@ def find_kept(draft: Draft) -> frozenset[str]:
             kept.add(key(node))
             continue
         draft.notes.append(
-            f"{node.op_type} {quote(title(node))} starts from tensor {quote(other[0])}, which is "
-            "not a constant zero; its state is left as it is"
+            f"{node.op_type} {quote(title(node))} starts from tensor {quote(other[0])}, "
+            "which is not a constant zero; its state is not kept"
         )
     return frozenset(kept)
 
@@ -132,13 +134,11 @@ def _state_type(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> OnnxType:
     if len(shape) != 3 or kind.elem not in _FLOATS:
         raise refusal(draft.path, node, "has an input that is not a sequence of float vectors")
     if hidden <= 0:
-        raise refusal(draft.path, node, "does not say its hidden_size")
+        raise refusal(draft.path, node, "has no hidden_size")
     by_batch = integer(node, "layout", 0) == 1
     batch = shape[0] if by_batch else shape[1]
     if not 0 < batch * hidden <= _MAX_STATE:
-        words = (
-            f"has a state of {quote(batch)} times {quote(hidden)} numbers, which is out of range"
-        )
+        words = f"has a state of {quote(batch)} times {quote(hidden)} values, which is out of range"
         raise refusal(draft.path, node, words)
     return OnnxType(kind.elem, (batch, 1, hidden) if by_batch else (1, batch, hidden))
 
@@ -238,7 +238,7 @@ def _check_buffers(draft: Draft) -> bool:
     for node in buffers:
         read_settings(path, node)
     if len(buffers) > MAX_STATEFUL:
-        raise LoadError(path, f"has {len(buffers):,} Buffer ops, more than {MAX_STATEFUL}")
+        raise LoadError(path, f"has {len(buffers):,} Buffer ops, over the limit of {MAX_STATEFUL}")
     return bool(buffers)
 
 
@@ -248,10 +248,14 @@ def _check_rnns(draft: Draft) -> bool:
     inner = sum(is_rnn(node) for body in _bodies(graph) for node in body.node)
     inner += sum(is_rnn(node) for function in draft.model.functions for node in function.node)
     if inner:
-        draft.notes.append(f"RNN nodes in branches, loops or functions: {inner}; not kept")
+        draft.notes.append(
+            f"the state of {inner} RNN nodes in branches, loops or functions is not kept"
+        )
     nodes = [node for node in graph.node if is_rnn(node)]
     if len(nodes) > MAX_STATEFUL:
-        raise LoadError(draft.path, f"has {len(nodes):,} RNN nodes, more than {MAX_STATEFUL}")
+        raise LoadError(
+            draft.path, (f"has {len(nodes):,} RNN nodes, over the limit of {MAX_STATEFUL}")
+        )
     for node in nodes:
         check_direction(draft, node)
     return bool(nodes)
@@ -277,7 +281,7 @@ def _rewrite(
     path = draft.path
     if draft.model.functions:
         words = "inline them first with onnx.inliner.inline_local_functions"
-        raise LoadError(path, f"has functions of its own beside ops with state; {words}")
+        raise LoadError(path, f"has both functions and ops with state; {words}")
     with TrialChild(path, time_limit_s) as child:
         declared = Declared(draft.model.graph)
         opened = open_model(GuardedModel(path, draft.model), child)
@@ -343,7 +347,7 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
 
     found = find_type(trials, draft.model.graph, name)
     if not found.is_static:
-        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; state it by hand")
+        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; set it by hand")
     return found
 
 

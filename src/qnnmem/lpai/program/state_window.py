@@ -142,9 +142,9 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
     if total > MAX_MODEL_BYTES:
         raise LoadError(
             path,
-            f"holds {format_size(total)} with its weights, above the limit of "
-            f"{format_size(MAX_MODEL_BYTES)} for state inside ops; give the model inputs and "
-            f"outputs for its state instead",
+            f"is {format_size(total)} with its weights, over the limit of "
+            f"{format_size(MAX_MODEL_BYTES)} for state inside ops; use inputs and outputs "
+            "for the state instead",
         )
     for tensor in outside:
         embed(path, tensor)
@@ -195,7 +195,9 @@ def _copy(item: Any) -> Any:
 def write_model(model: onnx.ModelProto, target: Path) -> None:
     """Write a model that appears whole or not at all; nothing is ever replaced."""
     if os.path.lexists(target):
-        raise OutputError(f"{target} exists already; give an empty folder for the rewritten model")
+        raise OutputError(
+            f"{target} already exists; choose an empty folder for the rewritten model"
+        )
     write_whole(target, model.SerializeToString())
 
 
@@ -246,13 +248,13 @@ def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
     if size is None or axis is None:
         raise refusal(path, node, f"lacks {'buffer_size' if size is None else 'buffer_dim'}")
     if not 0 < size <= MAX_FRAMES:
-        words = f"has buffer_size {quote(size)}, which is not within 1 to {MAX_FRAMES:,}"
+        words = f"has buffer_size {quote(size)}; allowed: 1 to {MAX_FRAMES:,}"
         raise refusal(path, node, words)
     if mode not in (None, BLOCKING, LEFT, RIGHT):
         words = "0 (blocking), 1 (fills from the left) or 2 (fills from the right)"
-        raise refusal(path, node, f"has mode {quote(mode)}, which is not {words}")
+        raise refusal(path, node, f"has mode {quote(mode)}; allowed: {words}")
     if not 0 <= (padding or 0) <= size:
-        words = f"has buffer_padding {quote(padding)}, which is not within 0 to its {size:,} frames"
+        words = f"has buffer_padding {quote(padding)}; allowed: 0 to its {size:,} frames"
         raise refusal(path, node, words)
     return BufferSettings(size, axis, stride, mode or BLOCKING, padding or 0)
 
@@ -298,28 +300,31 @@ def read_window(
 def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: OnnxType) -> int:
     shape = kind.shape or ()
     if kind.elem not in DTYPES or DTYPES[kind.elem].bits < 8:
-        raise refusal(path, node, "has an input of a type that a window cannot hold")
+        raise refusal(path, node, "has an input of a type that a window does not support")
     if not -len(shape) <= axis < len(shape):
-        words = f"has buffer_dim {quote(axis)}, but its input has {len(shape)} dimensions"
+        words = f"has buffer_dim {quote(axis)}, but its input has only {len(shape)} dimensions"
         raise refusal(path, node, words)
     if 0 in shape:
-        raise refusal(path, node, "has an empty input, which brings no frames")
+        raise refusal(path, node, "has an empty input, which adds no frames")
     return axis % len(shape)
 
 
 def _stride(path: Path, node: onnx.NodeProto, given: BufferSettings, frames: int) -> int:
     stride = frames if given.stride is None else given.stride
     if not frames <= stride <= given.size or stride % frames:
-        words = f"has stride {quote(stride)}, which is not within {frames:,} to {given.size:,} or "
+        words = f"has stride {quote(stride)}; allowed: {frames:,} to {given.size:,}, or "
         raise refusal(path, node, words + _not_multiple(frames))
     if given.mode != BLOCKING and stride != frames:
-        words = f"answers every execute (mode {given.mode}), so its stride must be {frames:,}"
+        words = (
+            f"returns a result in each execution (mode {given.mode}), so its stride must be "
+            f"{frames:,}"
+        )
         raise refusal(path, node, f"{words}, not {stride:,}")
     return stride
 
 
 def _not_multiple(frames: int) -> str:
-    return f"not a multiple of the {frames:,} frames that one execute brings"
+    return f"not a multiple of the {frames:,} frames of one execution"
 
 
 def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow | None:
@@ -332,8 +337,8 @@ def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow |
         return None
     window = _name(draft, window, full)
     if draft.kept_bytes > MAX_KEPT_BYTES:
-        words = f"brings the windows to {format_size(draft.kept_bytes)}; more than"
-        raise refusal(draft.path, node, f"{words} {format_size(MAX_KEPT_BYTES)} is not handled")
+        words = f"increases the windows to {format_size(draft.kept_bytes)}; more than"
+        raise refusal(draft.path, node, f"{words} {format_size(MAX_KEPT_BYTES)} is not supported")
     nodes = _shift(draft, window, node.input[0], full)
     if window.counter is not None:
         nodes += _to_the_left(draft, window, window.counter, full)
@@ -350,7 +355,7 @@ def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
     item = next((item for item in draft.model.graph.input if item.name == name), None)
     kind = type_of(item) if item is not None else None
     if kind is None or kind.elem != _BOOL or kind.shape not in ((), (1,)):
-        words = f"has reset {quote(name)}, which is not an input of the model that holds one bool"
+        words = f"has reset {quote(name)}, which must be an input of the model with one bool"
         raise refusal(draft.path, node, words)
     return str(name)
 
@@ -359,26 +364,28 @@ def _check_opset(draft: Draft, node: onnx.NodeProto, window: BufferWindow) -> No
     need = _INTEGER_MIN if window.mode == LEFT else _WHERE if window.kept.reset else 0
     if draft.opset < need:
         what = "mode 1" if window.mode == LEFT else "reset"
-        words = f"uses {what}, which needs ONNX operator set {need}; the model has {draft.opset}"
-        raise refusal(draft.path, node, f"{words}, convert it first")
+        words = (
+            f"uses {what}, which needs ONNX operator set {need}, but the model has {draft.opset}"
+        )
+        raise refusal(draft.path, node, f"{words}; convert the model first")
 
 
 def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list[str]:
     who = f"Buffer {quote(title(node))}"
     given = {found.name for found in node.attribute}
-    found = [f"{who}: attribute {quote(n)} is unknown, ignored" for n in given - {*ATTRIBUTES}]
+    found = [f"{who}: unknown attribute {quote(n)} was ignored" for n in given - {*ATTRIBUTES}]
     if "stride" not in given and window.kept.frames > 1:
         frames = f"{window.kept.frames:,}"
         found.append(
-            f"{who} gives no stride; the default of 1 is below the {frames} frames that "
-            f"one execute brings, so {frames} is used"
+            f"{who} has no stride; the default of 1 is below the {frames} frames of one "
+            f"execution, so {frames} is used"
         )
     if window.kept.size == window.kept.frames:
-        found.append(f"{who} holds no more than one execute brings, so it has no state")
+        found.append(f"{who} is not larger than the frames of one execution, so it has no state")
     elif kind.elem in _QUANTIZED:
         found.append(
-            f"{who} holds quantized numbers; its empty frames are code 0, which is the value zero "
-            "only if the zero point is 0"
+            f"{who} contains quantized numbers; its empty frames have code 0, which means "
+            "zero only if the zero point is 0"
         )
     return sorted(found)
 

@@ -100,7 +100,7 @@ def quantize_model(
 
     for width in (bits, weight_bits):
         if width not in (8, 16):
-            raise UsageError(f"{width} bits are not possible; LPAI computes with 8 or 16")
+            raise UsageError(f"{width} bits are not supported; LPAI computes with 8 or 16")
     limit = min(60.0, time_limit_s)
     model = executable(path, dims=dims, shapes=shapes, values=values, time_limit_s=limit)
     inputs = _inputs(path, model)
@@ -171,9 +171,9 @@ def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]
     for old, new in states:
         if old not in inputs or new not in outputs:
             raise UsageError(
-                f"state {quote(old)}={quote(new)} is not an input and an output of {path}; "
-                f"inputs are {', '.join(map(quote, sorted(inputs)[:5]))}, "
-                f"outputs {', '.join(map(quote, sorted(outputs)[:5]))}"
+                f"state {quote(old)}={quote(new)} must be an input and an output of "
+                f"{path}; inputs: {', '.join(map(quote, sorted(inputs)[:5]))}, outputs: "
+                f"{', '.join(map(quote, sorted(outputs)[:5]))}"
             )
 
 

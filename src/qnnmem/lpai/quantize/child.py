@@ -129,7 +129,7 @@ def quantize(
     open_session(result)  # onnxruntime must accept the finished model
     poor = worst is not None and worst > LARGE_ERROR
     if result.ByteSize() > request.most:
-        raise ValueError(f"constants that it computes make it more than {request.most:,} bytes")
+        raise ValueError(f"its computed constants take more than {request.most:,} bytes")
     blob = bytes(result.SerializeToString(deterministic=True))
     pace = (seconds, request.advice_s)
     tries = _tries(model, measured, widths, states, pace) if poor else iter(())
@@ -199,15 +199,18 @@ def _measure(model: onnx.ModelProto, request: Quantize, say: Say) -> Measured:
             for sample in request.samples:
                 yield read_sample(sample, request.inputs, state_inputs)
 
-    return measure(model, feeds(), states, lambda: say(f"calibrating {next(done)} of {count}"))
+    return measure(
+        model, feeds(), states, lambda: say(f"calibrating sample {next(done)} of {count}")
+    )
 
 
 def _range_notes(ranges: Mapping[str, ValueRange]) -> Iterator[str]:
     wide = [name for name, r in ranges.items() if max(-r.lowest, r.highest) > _WIDE_RANGE]
     if wide:
         yield (
-            f"tensors that reach beyond {_WIDE_RANGE:,.0f}: {len(wide)}, e.g. {quote(wide[0])}; "
-            "small values in them are lost; look for masks made of large constants"
+            f"tensors with values beyond {_WIDE_RANGE:,.0f}: {len(wide)}, e.g. "
+            f"{quote(wide[0])}; small values in them are lost; look for masks made of "
+            "large constants"
         )
 
 
@@ -216,12 +219,13 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
     recurrent = sum(kind in RECURRENT for kind in kinds)
     if recurrent:
         yield (
-            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; between their "
-            "own time steps the desk kernel keeps full precision, a device does not"
+            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; "
+            "between their time steps the desk kernel keeps full precision, a device does "
+            "not"
         )
     control = sum(kind in CONTROL for kind in kinds)
     if control:
-        yield f"branches and loops that stay floating point inside: {control}"
+        yield f"branches and loops whose bodies stay floating point: {control}"
 
 
 def _worst_error(
@@ -260,7 +264,9 @@ def _changed_integers(
             total[at] += exact.size
             changed[at] += int((exact != rough).sum()) if exact.shape == rough.shape else exact.size
     for name, differ, of in zip(names, changed, total, strict=True):
-        yield f"output {quote(name)}, integers: {differ:,} of {of:,} values differ on these samples"
+        yield (
+            f"output {quote(name)} (integers): {differ:,} of {of:,} values differ on these samples"
+        )
 
 
 def main() -> int:

@@ -69,8 +69,8 @@ class ModelPrecision:
     def sentence(self) -> str:
         """The verdict, with counts and the first ops that compute in floating point."""
         if self.is_quantized:
-            border = f"; float at the border: {_some(self.float_io)}" if self.float_io else ""
-            return f"quantized: none of {self.ops} ops computes in floating point{border}"
+            border = f"; float inputs or outputs: {_some(self.float_io)}" if self.float_io else ""
+            return f"quantized: 0 of {self.ops} ops compute in floating point{border}"
         named = ", ".join(str(op) for op in self.float_ops[:_MAX_NAMED])
         more = len(self.float_ops) - _MAX_NAMED
         rest = f" and {more} more" if more > 0 else ""
@@ -203,7 +203,9 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
     if words := _quantized_already(nodes):
-        return Obstacle(words, unquantized=", or do not quantize if no op computes in floats")
+        return Obstacle(
+            words, unquantized=(", or do not quantize if no op computes in floating point")
+        )
     found = _nothing_known(nodes) or _other_float(nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
@@ -230,8 +232,8 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
         kind = node.op_type
         if kind in _QUANTIZED or kind.startswith("QLinear") or kind.endswith("Integer"):
             return (
-                f"is quantized in part already, by {_who(node)}; quantize the float model that it "
-                "was made from"
+                f"is already partly quantized, by {_who(node)}; quantize the float model "
+                "that it was made from"
             )
     return ""
 
@@ -241,7 +243,7 @@ def _nothing_known(nodes: Iterable[onnx.NodeProto]) -> str:
     domains = dict.fromkeys(node.domain for node in nodes)
     if not domains or any(domain in QUANT_DOMAINS for domain in domains):
         return ""
-    return f"all operators are of domain {quote(next(iter(domains)))}, none can be quantized"
+    return f"all operators are of domain {quote(next(iter(domains)))}, so none can be quantized"
 
 
 def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:
@@ -259,8 +261,8 @@ def _other_float(nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]) -> s
             if kinds.get(name) in _FLOATS and not is_op(node, "Cast"):
                 kind = _FLOATS[kinds[name]]
                 return (
-                    f"{_who(node)} computes in {kind}, and only float32 can be quantized; convert "
-                    "the model to float32 first"
+                    f"{_who(node)} computes in {kind}, but only float32 can be quantized; "
+                    "convert the model to float32 first"
                 )
     return ""
 

@@ -203,7 +203,7 @@ def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> li
             for name in (name for name in node.output if name in ranges):
                 ranges[name] = ranges[name].union(_reach(values, seen))
         replaced += 1
-    what = "each is now one range beyond its neighbours"
+    what = "each was replaced by a value one range beyond its neighbours"
     return [f"constants that stand for infinity: {replaced}; {what}"] if replaced else []
 
 

@@ -28,7 +28,7 @@ class Backend:
         if not isinstance(profile, Profile | None):
             raise UsageError(f"{shown(profile)} is not a profile; use qnnmem.lpai.profiles.profile")
         if log is not None and not callable(log):
-            raise UsageError(f"{shown(log)} cannot be called with a log level and a line")
+            raise UsageError(f"{shown(log)} must be a function of a log level and a line")
         self.profile = profile or make_profile()
         self.log: Log = _silent if log is None else log
         self.findings = FindingLog()
@@ -102,9 +102,9 @@ class Backend:
         made, queried = buffer.allocation, self.alignment_queried_at
         pair = (self.profile.start_alignment, self.profile.size_alignment)
         if queried is None:
-            sentence = f"{what} was allocated without asking for the alignment"
+            sentence = f"{what} was allocated without a query of the alignment"
         elif made is not None and made.serial < queried and pair not in made.known_alignments:
-            sentence = f"{what} was allocated before the alignment was asked for"
+            sentence = f"{what} was allocated before the alignment was queried"
         else:
             if made is not None:
                 made.known_alignments.add(pair)
@@ -141,12 +141,14 @@ class Backend:
         info = inner.value
         numbers = isinstance(info, HwInfo) and isinstance(info.target, int)
         if not numbers or info.target not in _MODES:
-            sentence = "the hardware info names a target that this backend cannot be"
+            sentence = "the hardware info has a target that this backend does not support"
             self.refuse(4012, "R14", sentence, "QnnBackend_create")
         number = info.hw_version if isinstance(info.hw_version, int) else None
         versions = [v for v in HwVersion if v >= HwVersion.V4 and v == number]
         if not versions:
-            sentence = f"the hardware info names version {shown(info.hw_version)}, not v4 or later"
+            sentence = (
+                f"the hardware info has version {shown(info.hw_version)}; it must be v4 or later"
+            )
             self.refuse(4012, "R14", sentence, "QnnBackend_create")
         self.profile = _moved(self.profile, _MODES[info.target], versions[0])
 
@@ -196,7 +198,7 @@ def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
     if items is None:
         return
     if not isinstance(items, Iterable) or isinstance(items, _NOT_LISTS) or _is_array(items):
-        raise UsageError(f"{shown(items)} is not a list of {kind.__name__} that ends with None")
+        raise UsageError(f"{shown(items)} is not a list of {kind.__name__} with None at its end")
     for item in items:
         if item is None:
             return

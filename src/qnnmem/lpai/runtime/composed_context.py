@@ -99,7 +99,7 @@ class ComposedLpaiGraph(GraphDraft):
         from qnnmem.loader.dlc.operators import OPERATORS
 
         if package != PACKAGE or type not in OPERATORS:
-            what = f"operator {quote(type)} of package {quote(package)} is not executed here"
+            what = f"operator {quote(type)} of package {quote(package)} cannot be executed here"
             self.context.refuse(_BAD_OP, what, _ADD)
 
     def finalize(self) -> None:

@@ -33,7 +33,7 @@ INVALID_CONFIG = 5010
 _CALL = "QnnGraph_setConfig"
 _INVALID = 6000
 _UINT32 = (1 << 32) - 1
-_WRITE = "give memory that can be written"
+_WRITE = "pass writable memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Reader:
             else:
                 self._plain(config)
         if None in self._island and len(set(self._island)) > 1:
-            sentence = "island is asked for the whole context and for single graphs"
+            sentence = "island is set for the whole context and for single graphs"
             self._fail(INVALID_CONFIG, "R15", sentence)
         if self._island and not self._backend.profile.island_allowed:
             mode = self._backend.profile.mode.value
@@ -107,7 +107,9 @@ class _Reader:
             self._found["model_mem_type"] = kind
         elif config.option == ContextCustomOption.ENABLE_ISLAND:
             if not isinstance(config.value, str | None):
-                self._fail(INVALID_CONFIG, "R14", "island is for a graph by name, or NULL for all")
+                self._fail(
+                    INVALID_CONFIG, "R14", ("island is set by graph name, or NULL for all graphs")
+                )
             self._island.append(config.value)
         else:
             self._fail(5000, "R14", f"LPAI context option {config.option} is unknown")
@@ -182,8 +184,8 @@ def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
         return
     budget = 1_000_000 // perf.fps
     if takes > budget:
-        sentence = f"an inference takes {takes:,} us, {perf.fps} fps leave {budget:,} us"
-        cure = "ask for fewer frames, or set the client type to non-real-time"
+        sentence = f"an inference takes {takes:,} us, but {perf.fps} fps leave only {budget:,} us"
+        cure = "use fewer frames per second, or set the client type to non-real-time"
         call = "QnnGraph_finalize"
         backend.refuse(6022, "P1", sentence, call, need=takes, given=budget, cure=cure)
 
@@ -206,13 +208,13 @@ class _Check:
         option, value = config.option, config.value
         if option == GraphOption.SET_CFG_SCRATCH_MEM:
             if self._state.is_busy:
-                sentence = "scratch cannot be replaced while the graph executes"
+                sentence = "scratch cannot be replaced during an execution"
                 self._fail(1005, "R7", sentence, "scratch")
             return "scratch", self._memory(value, "scratch", self._state.scratch_bytes)
         if option in (GraphOption.SET_CFG_PERSISTENT_MEM, GraphOption.SET_CFG_PREPARE):
             what = "prepare options" if option == GraphOption.SET_CFG_PREPARE else "persistent"
             if self._state.is_finalized:
-                self._fail(6024, "R6", f"{what} cannot be set: the graph is finalized", what)
+                self._fail(6024, "R6", f"{what} cannot be set after finalize", what)
             if option == GraphOption.SET_CFG_PREPARE:
                 self._fail(
                     1000,
@@ -234,7 +236,7 @@ class _Check:
             return None  # a model without state: a NULL descriptor is what shipping clients pass
         self._memory_type(mem.mem_type, what)
         if mem.addr is None or mem.size == 0:
-            sentence = f"{what} needs {need:,} bytes, but was given as NULL or with size 0"
+            sentence = f"{what} needs {need:,} bytes, but is NULL or has size 0"
             rule = "R7" if what == "scratch" else "R4"
             self._fail(_INVALID, rule, sentence, what, need=need, given=mem.size)
         buffer = self._client_buffer(mem.addr, what)
@@ -250,7 +252,7 @@ class _Check:
             self._fail(_INVALID, "R4", f"{what} is not usable memory: {exc}", what)
         if buffer.is_freed:
             rule = "R7" if what == "scratch" else "R8"
-            sentence = f"{what} was {buffer.loss} before it was handed over"
+            sentence = f"{what} was {buffer.loss} before it was passed to QNN"
             self._fail(_INVALID, rule, sentence, what, buffer.address)
         return buffer
 
@@ -262,25 +264,26 @@ class _Check:
         profile = self._backend.profile
         if mem_type not in profile.mem_types:
             name = MemType(mem_type).name
-            sentence = f"{what} is in {name}, which {profile.mode.value} mode does not have"
+            sentence = f"{what} is in {name}, which does not exist in {profile.mode.value} mode"
             self._fail(1000, "R14", sentence, what)
 
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
         """Report T5 if a descriptor names another heap than the memory came from."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
             said, given = MemType(mem_type).name, buffer.mem_type.name
-            sentence = f"{what} is said to be in {said}, but its memory came from the {given} heap"
+            sentence = f"{what} is declared as {said}, but its memory came from the {given} heap"
             self._fail(_INVALID, "T5", sentence, what, buffer.address)
 
     def _size(self, mem: Mem, buffer: ClientBuffer, what: str, need: int) -> None:
         if mem.size < need:
             sentence = (
-                f"{what} needs {need:,} bytes, {mem.size:,} were given, {need - mem.size:,} missing"
+                f"{what} needs {need:,} bytes but has {mem.size:,}, {need - mem.size:,} missing"
             )
             self._fail(_INVALID, "R4", sentence, what, buffer.address, need=need, given=mem.size)
         if mem.size > buffer.size or mem.size > _UINT32:
             sentence = (
-                f"the descriptor of {what} says {mem.size:,} bytes, the buffer has {buffer.size:,}"
+                f"the descriptor of {what} states {mem.size:,} bytes, but the buffer has "
+                f"{buffer.size:,}"
             )
             self._fail(
                 _INVALID, "R4", sentence, what, buffer.address, need=mem.size, given=buffer.size
@@ -337,7 +340,7 @@ class _Check:
         cores = self._backend.profile.core_count
         mask, every = value.core_selection, (1 << cores) - 1
         if mask not in (0, every, _UINT32) and (mask & (mask - 1) or mask > every):
-            sentence = f"core selection {mask:#x} is not one of {cores} cores, none or all"
+            sentence = f"core selection {mask:#x} must be one of {cores} cores, none or all"
             self._fail(_INVALID, "R14", sentence)
         return value
 

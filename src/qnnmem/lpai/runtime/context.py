@@ -94,7 +94,7 @@ class Context:
         mem_type = check_binary_memory(backend, buffer, config)
         if not config.persistent_binary:
             if backend.profile.require_persistent_binary:
-                sentence = "this device reads the binary in place, PERSISTENT_BINARY must be set"
+                sentence = "this device reads the binary in place, so PERSISTENT_BINARY must be set"
                 backend.refuse(INVALID_CONFIG, "R10", sentence, CREATE)
             content = _aligned_copy(buffer).data
         else:
@@ -134,7 +134,12 @@ class Context:
 
     def get_binary(self) -> NoReturn:
         """`QnnContext_getBinary`: not from a context that came from one."""
-        self._fail(1005, "R11", "a context from a binary gives no binary", "QnnContext_getBinary")
+        self._fail(
+            1005,
+            "R11",
+            ("a context created from a binary cannot return a binary"),
+            "QnnContext_getBinary",
+        )
 
     def graph_create(self, name: str) -> NoReturn:
         """`QnnGraph_create`: not in a context that came from a binary."""
@@ -236,7 +241,7 @@ class Context:
             self._made.freed()
 
     def _binary_finding(self, what: str, call: str) -> Finding:
-        sentence = f"the persistent binary was {what} while the context lives"
+        sentence = f"the persistent binary was {what} before its context was freed"
         address = None if self._binary is None else self._binary.address
         return finding("R10", sentence, call=call, buffer="binary", address=address)
 

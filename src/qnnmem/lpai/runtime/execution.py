@@ -335,7 +335,7 @@ class Execution:
         strays = self._strays[which]
         if strays:
             if stage.last - stage.first > 1:
-                raise ProgramError(f"onnxruntime moved {strays[0][:80]!r} away from its address")
+                raise ProgramError(f"onnxruntime did not keep {strays[0][:80]!r} at its address")
             stage.collect(strays, self._views)
 
     def _empty_unreached(self, emptied: set[str], done: int) -> None:

@@ -383,7 +383,7 @@ class Graph:
             taken = buffer
             if buffer is None and need:
                 if self._backend.profile.client_brings_pools:
-                    sentence = f"{pool.value} needs {need:,} bytes and was never handed over"
+                    sentence = f"{pool.value} needs {need:,} bytes, but none were passed to QNN"
                     name = pool.value
                     self._fail(
                         6022, "R2", sentence, "QnnGraph_finalize", buffer=name, need=need, given=0
@@ -420,7 +420,7 @@ class Graph:
         self._io.check_apart(given_in, given_out, self.persistent)
         if not self.compiled.program:
             sentence = f"graph {self.name[:80]!r} is a layout without a program and cannot execute"
-            cure = "prepare an ONNX model to execute it"
+            cure = "prepare an ONNX model to get an executable graph"
             self._fail(1000, "R14", sentence, "QnnGraph_execute", cure=cure)
         try:
             outcome = self._execution.run(given_in, given_out)
@@ -428,7 +428,7 @@ class Graph:
             self._seal_state()  # ops that ran before the failure may have written new state
             self._fail(1100, "B1", str(exc), "QnnGraph_execute")
         except MemoryError:
-            self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
+            self._fail(1002, "H1", "this machine is out of memory", "QnnGraph_execute")
         try:
             self._check_kept(
                 "QnnGraph_execute"

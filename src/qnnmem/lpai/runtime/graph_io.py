@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
-_SIZE = "give the size that the tensor's dimensions and data type make, or that rounded up"
+_SIZE = "pass the size of the tensor's dimensions and data type, exact or rounded up"
 _Places = Sequence[tuple[str, Extent]]  # of tensors, by label
 
 
@@ -64,7 +64,7 @@ class IoCheck:
             what = (
                 f"{kind} {missing[:80]!r} is missing"
                 if missing is not None
-                else f"the graph has {len(names)} {kind}s, {len(tensors)} tensors were given"
+                else f"the graph has {len(names)} {kind}s, but {len(tensors)} tensors were given"
             )
             self._fail("R9", what, kind)
         found = {name: self._one(by_name[name], kind) for name in names}
@@ -89,7 +89,7 @@ class IoCheck:
             others = [(other, taken) for other, taken, _ in made[:at]]
             for other, taken in (*state, *(read if in_place else ()), *others):
                 if extent.overlap(taken):
-                    cure = "give the output memory of its own"
+                    cure = "use separate memory for the output"
                     sentence = f"{what} shares bytes with {other}"
                     self._fail("R9", sentence, what, extent.start, cure=cure)
         self._note_partly(read, [(what, extent) for what, extent, _ in made])
@@ -104,7 +104,7 @@ class IoCheck:
         """
         for (one, a), (other, b) in product(read, written):
             if a.overlap(b) and a.start != b.start:
-                sentence = f"{other} shares bytes with {one}, but does not start at the same byte"
+                sentence = f"{other} shares bytes with {one}, but starts at a different byte"
                 found = finding("X8", sentence, call=_CALL, buffer=other, address=b.start)
                 self._backend.note(found)
 
@@ -121,7 +121,7 @@ class IoCheck:
                     continue  # the place of an input or output there, as the runtime reported it
                 own = held.holder is self._graph
                 label = held.what if own else held.label
-                cure = "give it memory of its own, or no buffer to use the place in scratch"
+                cure = "use separate memory, or no buffer to use the place in scratch"
                 sentence = f"{what} shares bytes with {label}"
                 self._fail("X8", sentence, what, extent.start, cure=cure)
 
@@ -129,7 +129,7 @@ class IoCheck:
         """Fail if a buffer was freed while the graph executed."""
         for name, user in given:
             if user.owner is not None and user.owner.is_freed:
-                sentence = f"{name[:80]!r} was {user.owner.loss} while the graph executed"
+                sentence = f"{name[:80]!r} was {user.owner.loss} during the execution"
                 self._fail("R9", sentence, name[:80], user.owner.address)
 
     def _one(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
@@ -150,7 +150,7 @@ class IoCheck:
             sentence = f"{what} was {buffer.loss} before the execution"
             self._fail("R9", sentence, what, buffer.address)
         if kind == "output" and buffer.readonly:
-            cure = "give memory that can be written"
+            cure = "pass writable memory"
             self._fail("R9", f"{what} is read-only memory", what, buffer.address, cure=cure)
         given = buffer.size if tensor.data_size is None else tensor.data_size
         if not isinstance(given, int):
@@ -168,8 +168,8 @@ class IoCheck:
 
     def _size(self, buffer: ClientBuffer, given: int, exact: int, what: str) -> None:
         if given < exact or given > buffer.size:
-            real = f", the buffer has {buffer.size:,}" if given > buffer.size else ""
-            sentence = f"{what} has {exact:,} bytes, its buffer is given with {given:,}{real}"
+            real = f", but the buffer has {buffer.size:,}" if given > buffer.size else ""
+            sentence = f"{what} has {exact:,} bytes, but its buffer is given with {given:,}{real}"
             self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
@@ -195,7 +195,7 @@ class IoCheck:
         if handle.is_shortened:
             self._fail("R9", f"the shared memory of {what} was made shorter", what)
         if handle.size < exact:
-            sentence = f"{what} has {exact:,} bytes, its shared buffer {handle.size:,}"
+            sentence = f"{what} has {exact:,} bytes, but its shared buffer has {handle.size:,}"
             self._fail("R4", sentence, what, need=exact, given=handle.size, cure=_SIZE)
         self._memory_type(MemType.DDR, what)  # memory that the CPU can share is never TCM
         return UserBuffer(handle.array[:exact], shared=True)

@@ -287,11 +287,13 @@ class Heap:
         if buffer is not None and found is not None and address != found.address:
             raise UsageError(
                 f"{address:#x} is {address - found.address:,} bytes into the block of "
-                f"{found.size:,} bytes at {found.address:#x}; only its start can be freed"
+                f"{found.size:,} bytes at {found.address:#x}; pass the start of the block"
             )
         if buffer is None:
             why = (
-                "was freed already" if found is not None and found.freed else "is not of this heap"
+                "was already freed"
+                if found is not None and found.freed
+                else ("is not from this heap")
             )
             raise UsageError(f"the memory at {address:#x} {why}")
         buffer.free()
@@ -300,7 +302,7 @@ class Heap:
         """Take a buffer back; called by `HeapBuffer.free`."""
         with self._lock:
             if self._live.get(buffer.heap_address) is not buffer:
-                raise UsageError(f"buffer {quote(buffer.name)} was freed already")
+                raise UsageError(f"buffer {quote(buffer.name)} was already freed")
             del self._live[buffer.heap_address]
             self._held.discard(buffer.heap_address)
             self._room.give(buffer.heap_address)
@@ -329,7 +331,7 @@ class Heap:
         of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         sentence = (
             f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}, "
-            f"{self.used:,} are taken"
+            f"{self.used:,} are in use"
         )
         free = None if self.capacity is None else self.capacity - self.used
         return qnn_error(_MEM_ALLOC, finding("H1", sentence, buffer=name, need=size, given=free))
@@ -357,7 +359,7 @@ def _start_of(memory: Any) -> int:
         return _address(numpy.frombuffer(memoryview(memory).cast("B"), numpy.uint8))
     except (TypeError, ValueError, BufferError):
         raise UsageError(
-            f"a {type(memory).__name__} cannot be freed; give a buffer, a view of it or its address"
+            f"a {type(memory).__name__} cannot be freed; pass a buffer, a view of it or its address"
         ) from None
 
 
@@ -367,7 +369,7 @@ def _silent(_level: LogLevel, _text: str) -> None:
 
 def _check(size: int, align: int, name: str) -> None:
     if not (isinstance(size, int) and isinstance(align, int) and isinstance(name, str)):
-        raise UsageError("allocate takes a whole number of bytes, an alignment and a name")
+        raise UsageError("allocate needs a whole number of bytes, an alignment and a name")
     if not 0 <= size <= MAX_BYTES:
         raise UsageError(f"a buffer cannot have {size:,} bytes")
     if not 1 <= align <= _MAX_ALIGN or align & (align - 1):
@@ -449,8 +451,8 @@ class Extensions:
         need = round_up(size, self._backend.profile.size_alignment)
         left = self._tcm.size - self._tcm.used
         sentence = (
-            f"{label} needs {need:,} bytes of TCM, {left:,} of {self._tcm.size:,} are left, "
-            f"{need - left:,} missing"
+            f"{label} needs {need:,} bytes of TCM, but only {left:,} of {self._tcm.size:,} "
+            f"are left, {need - left:,} missing"
         )
         self._backend.refuse(_MEM_ALLOC, "T1", sentence, "", buffer=label, need=need, given=left)
 

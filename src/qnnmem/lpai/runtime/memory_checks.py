@@ -51,7 +51,7 @@ class SharedMemory:
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
         """Register all descriptors or none."""
         if not isinstance(descriptors, list | tuple):
-            self._fail(8000, "M2", "a list of memory descriptors is expected")
+            self._fail(8000, "M2", "the memory descriptors must be a list")
         try:
             return self._memory.register(descriptors, self._check)
         except Fault as exc:
@@ -60,21 +60,19 @@ class SharedMemory:
     def deregister(self, handles: Iterable[MemHandle]) -> None:
         """Deregister every valid handle, even if another is invalid."""
         if not isinstance(handles, list | tuple):
-            self._fail(8000, "M2", "a list of handles is expected", "QnnMem_deRegister")
+            self._fail(8000, "M2", "the handles must be a list", "QnnMem_deRegister")
         unknown = self._memory.deregister(handles)
         if unknown:
-            self._fail(
-                8001, "M2", f"{unknown} handles are not registered here", "QnnMem_deRegister"
-            )
+            self._fail(8001, "M2", f"{unknown} handles are not registered", "QnnMem_deRegister")
 
     def _check(self, descriptor: MemDescriptor) -> SharedRange:
         if not isinstance(descriptor, MemDescriptor):
-            self._fail(8000, "M2", "a memory descriptor is expected")
+            self._fail(8000, "M2", "the value must be a memory descriptor")
         self._check_type(descriptor.mem_type)
         info, size = descriptor.custom_info, self._size(descriptor)
         is_place = isinstance(info, MemInfoCustom) and isinstance(info.fd, int)
         if not (is_place and _whole(info.offset)):
-            self._fail(8000, "M2", "the descriptor names no fd and offset")
+            self._fail(8000, "M2", "the descriptor has no fd and offset")
         try:
             file = shared_file(info.fd)
         except Fault as exc:
@@ -84,7 +82,7 @@ class SharedMemory:
 
     def _check_type(self, kind: int) -> None:
         if not isinstance(kind, int):
-            self._fail(8000, "M2", f"{shown(kind)} is not a kind of memory")
+            self._fail(8000, "M2", f"{shown(kind)} is not a memory type")
         if kind not in self._backend.profile.register_types:
             name = MemRegisterType(kind).name if kind in set(MemRegisterType) else f"{kind:#x}"
             mode = self._backend.profile.mode.value
@@ -93,7 +91,7 @@ class SharedMemory:
     def _size(self, descriptor: MemDescriptor) -> int:
         dimensions = descriptor.dimensions
         if not (isinstance(dimensions, list | tuple) and _whole(*dimensions)):
-            self._fail(8000, "M2", "the dimensions of the descriptor are not sizes")
+            self._fail(8000, "M2", "the dimensions of the descriptor are not valid sizes")
         if not isinstance(descriptor.data_type, int):
             self._fail(8000, "M2", f"data type {shown(descriptor.data_type)} is not a number")
         size = tensor_bytes(dimensions, descriptor.data_type)
@@ -105,7 +103,8 @@ class SharedMemory:
         end, room = info.offset + size, file.size
         if end > room:
             sentence = (
-                f"bytes {info.offset:,} to {end:,} of fd {info.fd} are {end - room:,} past its end"
+                f"bytes {info.offset:,} to {end:,} of fd {info.fd} end {end - room:,} "
+                "bytes past the end of the file"
             )
             self._fail(8003, "M2", sentence, need=end, given=room)
         align = self._backend.profile.start_alignment
@@ -116,7 +115,7 @@ class SharedMemory:
         for other in self._memory.in_file(file):
             if other.offset == info.offset and other.size == size:
                 sentence = (
-                    f"bytes {info.offset:,} to {end:,} of fd {info.fd} are registered already"
+                    f"bytes {info.offset:,} to {end:,} of fd {info.fd} are already registered"
                 )
                 self._fail(8002, "M1", sentence)
 
@@ -149,7 +148,7 @@ def check_pools(backend: Backend, graph: str, own: Holder, new: Pools, now: Pool
     scratch = new["scratch"] or now["scratch"]
     persistent = new["persistent"] or now["persistent"]
     if scratch is not None and persistent is not None and scratch.overlaps(persistent):
-        sentence = "scratch and persistent share bytes, state would not survive an execution"
+        sentence = "scratch and persistent share bytes, so state would not survive an execution"
         backend.refuse(6000, "X6", sentence, _SET, buffer="persistent")
     for what, buffer in new.items():
         if buffer is not None:
@@ -189,7 +188,7 @@ def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffe
         if held.holder is not own and held.what == "scratch" and held.holder.is_executing:
             names = f"{graph[:80]!r} and {held.owner[:80]!r}"
             sentence = f"graphs {names} execute at the same time and share bytes of scratch"
-            cure = "execute one after the other, or give each graph its own"
+            cure = "execute the graphs one after the other, or use separate scratch for each"
             call = "QnnGraph_execute"
             backend.note(finding("X8", sentence, call=call, buffer="scratch", cure=cure))
 
@@ -199,14 +198,14 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
     for what, rule in _RULES.items():
         buffer = pools[what]
         if buffer is not None and buffer.is_released:
-            sentence = f"{what} was {buffer.loss} while the context lives"
+            sentence = f"{what} was {buffer.loss} before its context was freed"
             yield finding(rule, sentence, call=call, buffer=what, address=buffer.address)
 
 
 def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
     """Report scratch that was freed before its replacement was handed over."""
     if old is not None and old.is_released:
-        sentence = f"scratch was {old.loss} before another one was handed over"
+        sentence = f"scratch was {old.loss} before other scratch was set"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
@@ -238,22 +237,21 @@ def lies_in(start: int, end: int, view: NDArray[Any]) -> bool:
 def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextConfig) -> MemType:
     """Return the type of memory that the model is in; DDR if nothing names one."""
     if buffer.is_freed:
-        sentence = f"the buffer of the binary was {buffer.loss} before the context was made"
+        sentence = f"the buffer of the binary was {buffer.loss} before the context was created"
         backend.fail(5005, _binary_finding("B1", sentence, buffer))
     given, said = buffer.mem_type, config.model_mem_type
     if given is not None and given not in backend.profile.mem_types:
         mode = backend.profile.mode.value
-        sentence = f"the binary is in {given.name}, which {mode} mode does not have"
+        sentence = f"the binary is in {given.name}, which does not exist in {mode} mode"
         rule = "T3" if given is MemType.TCM else "R14"
         backend.fail(1000, _binary_finding(rule, sentence, buffer))
     if given is not None and said is not None and given != said:
         sentence = (
-            f"the binary is said to be in {said.name}, but its memory came from the "
-            f"{given.name} heap"
+            f"the binary is declared as {said.name}, but its memory came from the {given.name} heap"
         )
         backend.fail(INVALID_CONFIG, _binary_finding("T5", sentence, buffer))
     if given not in (None, MemType.DDR) and said is None:
-        sentence = f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE does not say so"
+        sentence = f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE states another type"
         backend.note(_binary_finding("T5", sentence, buffer))
     if config.persistent_binary:
         _note_alignment(backend, buffer)

@@ -24,7 +24,7 @@ class Signal:
 
     def __init__(self, backend: Backend | None = None) -> None:
         if not isinstance(backend, Backend | None):
-            raise UsageError("a signal is made with a backend, or without one")
+            raise UsageError("pass a backend, or nothing, to create a signal")
         self._lock = Lock()
         self._backend = backend
         make = of_process().part if backend is None else backend.makes
@@ -49,7 +49,7 @@ class Signal:
         """`QnnSignal_free`: once, and not while an execution uses it."""
         with self._lock:
             if self.is_freed:
-                self._fail(9003, "the signal was freed already", "QnnSignal_free")
+                self._fail(9003, "the signal was already freed", "QnnSignal_free")
             if self.in_use:
                 self._fail(9000, "the signal still watches an execution", "QnnSignal_free")
             self.is_freed = True
@@ -106,7 +106,7 @@ class ExecutionQueue:
 
     def _put(self, work: Work, *, block: bool) -> None:
         if self.is_closed:
-            sentence = "the context is being freed and takes no more executions"
+            sentence = "the context is being freed and accepts no executions"
             self._backend.refuse(6039, "R16", sentence, "QnnGraph_executeAsync")
         if self._worker is None:
             self._worker = Thread(target=self._serve, name="lpai queue", daemon=True)
@@ -120,7 +120,7 @@ class ExecutionQueue:
             (self._holder == get_ident(), "an execution"),
         ):
             if asks:
-                sentence = f"{who} cannot free the context whose queue it comes from"
+                sentence = f"{who} cannot free the context of its own queue"
                 cure = "free it from another thread"
                 self._backend.refuse(1005, "R16", sentence, "QnnContext_free", cure=cure)
         self.is_closed = True
@@ -151,5 +151,5 @@ class ExecutionQueue:
                 self._waiting.task_done()
 
     def _full(self) -> NoReturn:
-        sentence = f"the queue holds {self.depth} executions and takes no more"
+        sentence = f"the queue already has {self.depth} executions, its limit"
         self._backend.refuse(6025, "R17", sentence, "QnnGraph_executeAsync")

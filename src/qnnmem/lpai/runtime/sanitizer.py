@@ -133,9 +133,9 @@ class _ByteOwners:
 def describe(collision: Collision) -> Finding:
     """Return the finding for a collision in the plan."""
     sentence = (
-        f"op {collision.op[:80]!r} writes {collision.writer[:80]!r} over {collision.size:,} bytes "
-        f"of {collision.victim[:80]!r}, which is still needed, at offset {collision.offset:,} of "
-        f"{collision.pool.value}"
+        f"op {collision.op[:80]!r} writes {collision.writer[:80]!r} over "
+        f"{collision.size:,} bytes of {collision.victim[:80]!r}, which is still in use, at "
+        f"offset {collision.offset:,} of {collision.pool.value}"
     )
     return finding("X1", sentence, buffer=collision.pool.value)
 
@@ -212,7 +212,7 @@ class Sanitizer:
             dies = self._last.get(other, -1) <= step
             fits = op.effect is Effect.VIEW or (op.effect is Effect.ELEMENTWISE and dies)
             if not fits or where.start != taken.start:
-                victim = f"{size:,} bytes of {other[:80]!r}, which is still needed"
+                victim = f"{size:,} bytes of {other[:80]!r}, which is still in use"
                 self._note("X1", f"op {op.name[:80]!r} writes {name[:80]!r} over {victim}", name)
 
     def _gaps(self, where: slice) -> Iterator[slice]:
@@ -242,8 +242,8 @@ class Sanitizer:
         if written and len(self.findings) < MAX_FINDINGS:
             offset, size = written[0][0], sum(count for _, count in written)
             sentence = (
-                f"{size:,} bytes of scratch that no tensor owns were written {when}, "
-                f"the first at offset {offset:,}"
+                f"{size:,} bytes of scratch outside all tensors were written {when}, the "
+                f"first at offset {offset:,}"
             )
             at = self._base + offset
             self.findings.append(finding("X3", sentence, buffer="scratch", address=at))

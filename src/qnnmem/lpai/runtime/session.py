@@ -91,7 +91,7 @@ class Session:
     def context(self) -> Context:
         """The context of the binary."""
         if self._context is None:
-            raise AssertionError("a session keeps the context that it was made with")
+            raise AssertionError("a session cannot change its context")
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
@@ -106,7 +106,7 @@ class Session:
         names = [compiled.name for compiled in self._context.compiled.graphs]
         if graph is None and len(names) > 1:
             shown = ", ".join(map(quote, names[:8]))
-            raise UsageError(f"the binary has several graphs, choose one of {shown}")
+            raise UsageError(f"the binary has several graphs; choose one of {shown}")
         return self._context.graph_retrieve(graph or names[0])
 
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
@@ -116,12 +116,12 @@ class Session:
         """
         if hasattr(feeds, "__array__"):
             known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
-            raise UsageError(f"give arrays by the names of the inputs, here {known}")
+            raise UsageError(f"pass arrays by input name: {known}")
         found = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
         if found is not None:
             return found
         sentence = "the windows of the model are not full yet"
-        cure = "feed further frames, or give all of them to one call as a list"
+        cure = "pass further frames, or pass all of them in one call as a list"
         raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
 
     def _fill(self, frames: Iterable[Mapping[str, Any]]) -> Arrays | None:
@@ -147,7 +147,7 @@ class Session:
         unknown = [name for name in feeds if name not in self.compiled.inputs]
         if unknown:
             known = ", ".join(quote(name) for name in self.compiled.inputs[:8])
-            raise UsageError(f"there is no input {quote(str(unknown[0]))}; inputs are {known}")
+            raise UsageError(f"{quote(str(unknown[0]))} is not an input; the inputs are {known}")
         given = {}
         for name in self.compiled.inputs:
             if name not in feeds:
@@ -273,8 +273,8 @@ class Session:
             given = numpy.asarray(value)
         except (ValueError, TypeError, OverflowError) as exc:
             raise UsageError(
-                f"the value of input {quote(name)} cannot be an array; rows of a list are equally "
-                "long and hold numbers"
+                f"the value of input {quote(name)} is not a valid array; all rows of a "
+                "list must have equal length and contain numbers"
             ) from exc
         quant = self.compiled.quants.get(name)
         is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
@@ -283,8 +283,8 @@ class Session:
             real = quant is not None and not tensor.dtype.is_float
             kind = f"{target.dtype.name}{' or real numbers' if real else ''}"
             raise UsageError(
-                f"input {quote(name)} is {kind} {list(target.shape)}, "
-                f"but was given as {given.dtype.name} {list(given.shape)}"
+                f"input {quote(name)} must be {kind} {list(target.shape)}, not "
+                f"{given.dtype.name} {list(given.shape)}"
             )
         target[...] = to_native(given, tensor, quant) if is_real else given
 
@@ -325,7 +325,7 @@ def _check_words(path: object, graph: object, mem_type: object) -> None:
 def _frames(frames: object) -> Iterable[Mapping[str, Any]]:
     """Return an iterable of frames; refuse an array, which is not a list of frames."""
     if not isinstance(frames, Iterable) or hasattr(frames, "__array__") or _is_bytes(frames):
-        raise UsageError("frames must be a list of mappings from names of inputs to arrays")
+        raise UsageError("frames must be a list of mappings from input names to arrays")
     return frames
 
 

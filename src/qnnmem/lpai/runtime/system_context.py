@@ -35,7 +35,7 @@ _ANSWERS: dict[BinaryInfoVersion, tuple[type[BinaryInfo], type[GraphInfo]]] = {
     BinaryInfoVersion.VERSION_3: (BinaryInfoV3, GraphInfoV3),
 }
 _INVALID_HANDLE = 30000
-_FREE = "call QnnSystemContext_free after the last use of its answers"
+_FREE = "call QnnSystemContext_free after the last use of its tensors and names"
 
 
 class SystemContext:
@@ -91,7 +91,7 @@ class SystemContext:
         """Fail if an answer is read after `free`."""
         if self.is_freed:
             sentence = f"{what} was read after its system context was freed"
-            cure = "copy what you need, or free the system context after the last use"
+            cure = "copy the values that you need, or free the system context after their last use"
             found = finding("R16", sentence, call="QnnSystemContext_free", cure=cure)
             raise qnn_error(_INVALID_HANDLE, found)
 

@@ -437,7 +437,7 @@ CALLS = (
     keeps("R10", "persistent binary declared and kept in aDSP mode",
           lambda t: t.client(profile=_ADSP).ready().gives(2).freed("context", "binary")
           .no_findings()),
-    keeps("R10", "binary freed at once without the config",
+    keeps("R10", "binary freed after the call without the config",
           lambda t: t.client(configs=[None]).ready().freed("binary").gives(2)),
     breaks("R10", "no persistent binary in aDSP mode", 5010,
            lambda t: t.refused(Client, profile=_ADSP, configs=[None])),
@@ -487,11 +487,11 @@ CALLS = (
     keeps("B1", "a whole binary", _names_read),
     breaks("B1", "a binary cut short, changed in one bit, or of another kind", (5005, 30010),
            _damaged),
-    keeps("P1", "a frame rate that can be kept, or a client that does not insist",
+    keeps("P1", "a frame rate that can be met, or a client that is not real-time",
           lambda t: [t.client(profile=_SLOW).set(custom(_PERF, perf)).ready().holds(*_FINALIZED)
                      for perf in (PerfCfg(fps=100),
                                   PerfCfg(1000, 10, ClientPerfType.NON_REAL_TIME))]),
-    breaks("P1", "a real-time client with too high a frame rate", 6022,
+    breaks("P1", "a real-time client with a frame rate that is too high", 6022,
            lambda t: t.client(profile=_SLOW).set(custom(_PERF, PerfCfg(fps=101)))
            .refused(Client.ready)),
     keeps("R3", "inputs and outputs on aligned addresses",
@@ -505,12 +505,14 @@ CALLS = (
            lambda t: t.client("outside").ready().refused(lambda c: c.graph.execute())),
     breaks("R9", "an output freed before the execution, also in the queue", 6004, _freed_output),
     keeps("R17", "a full queue makes the next call wait", _waits),
-    keeps("R17", "executions end in the order they were asked for", _in_order),
+    keeps("R17", "executions end in the order of their calls", _in_order),
     breaks("R17", "a full queue in a profile that does not wait", 6025, _full),
     keeps("R18", "one signal for one call after the other", _signal_again),
-    breaks("R18", "one signal for two calls at once", 6030, _signal_twice),
+    breaks("R18", "one signal for two calls at the same time", 6030, _signal_twice),
     keeps("M1", "two ranges of one fd, registered once each", _two_ranges),
-    breaks("M1", "the same range twice; nothing of that call stays", 8002, _registered_twice),
+    breaks("M1", (
+        "the same range twice; nothing of that call is registered"
+    ), 8002, _registered_twice),
     keeps("M2", "a range that ends with its fd", _registers(_ROOM - 128, elements=32)),
     breaks("M2", "a range past the end, an fd that is not open, a handle that is gone",
            (8003, 8001, 6004), _outside_the_fd),

@@ -312,7 +312,7 @@ class Trial:
             got = (exc.code, exc.finding.rule)
             self.check(got == (wanted, self.rule), f"{expected}, got {got[0]} and {got[1]}")
             clear = bool(exc.finding.sentence and exc.finding.cure)
-            self.check(clear, "the finding does not explain itself")
+            self.check(clear, "the finding has no explanation")
         else:
             self.problems.append(f"{expected}, but the call succeeded")
         return self

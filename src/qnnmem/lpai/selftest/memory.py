@@ -409,10 +409,10 @@ def _by_address(t: Trial) -> None:
 
 # fmt: off
 MEMORY = (
-    keeps("R1", "alignment asked first", lambda t: t.client().ready().no_findings()),
-    breaks("R1", "memory handed over without ever asking", FINDING,
+    keeps("R1", "alignment queried first", lambda t: t.client().ready().no_findings()),
+    breaks("R1", "memory passed without a query of the alignment", FINDING,
            lambda t: t.client(ask=False).noted(Client.give_scratch)),
-    keeps("R2", "both pools handed over, then finalize", lambda t: t.client().ready().gives(2)),
+    keeps("R2", "both pools passed, then finalize", lambda t: t.client().ready().gives(2)),
     keeps("R2", "NULL descriptors where the need is 0",
           lambda t: t.client("bare").set(*_NULL).finalize().gives(6, 3)),
     keeps("R2", "no pools at all in a lenient ARM profile",
@@ -424,7 +424,7 @@ MEMORY = (
            lambda t: t.client().give_persistent().refused(Client.finalize).ready()),
     breaks("R2", "finalize without persistent", 6022,
            lambda t: t.client().give_scratch().refused(Client.finalize).holds(*_NOT_FINALIZED)),
-    keeps("R3", "start and size as asked, in each alignment profile",
+    keeps("R3", "start and size as required, in each alignment profile",
           lambda t: [t.client(profile=profile(alignment=name)).ready().gives(2)
                      for name in ("default", "conservative", "v4-era")]),
     keeps("R3", "lenient profile takes plain malloc, with a finding",
@@ -432,7 +432,7 @@ MEMORY = (
               lambda c: c.set(_scratch(c, start=16)))),
     breaks("R3", "start address 16 bytes off", 6000, _wrong_scratch(start=16)),
     breaks("R3", "size that is not a multiple of the size alignment", 6000, _wrong_scratch(63)),
-    keeps("R4", "exactly the size asked for",
+    keeps("R4", "exactly the required size",
           lambda t: t.client().give_scratch().holds(
               lambda c: c.graph.scratch is not None, "the buffer was not taken")),
     breaks("R4", "64 bytes too few", 6000, _wrong_scratch(-64)),
@@ -453,11 +453,11 @@ MEMORY = (
            lambda t: t.client().ready().refused(lambda c: c.set(_fps(7), _NO_SCRATCH))
            .holds(lambda c: c.graph.perf.fps == 1, "half of a refused call took effect")),
     keeps("R7", "of equal options the last counts, behind NULL nothing does", _last_wins),
-    breaks("R7", "scratch replaced while an execution is under way", 1005,
+    breaks("R7", "scratch replaced during an execution", 1005,
            _replaced_during_execution),
     breaks("R7", "scratch freed and not replaced", 6039,
            lambda t: t.client("plain").ready().refused(lambda c: c.freed("scratch").run())),
-    keeps("R8", "persistent kept until the context is freed",
+    keeps("R8", "persistent in use until the context is freed",
           lambda t: t.client().ready().gives(2).gives(4).gives(6)
           .freed("context", "persistent").no_findings()),
     breaks("R8", "heap buffer of persistent freed too early", 6039,
@@ -468,8 +468,8 @@ MEMORY = (
           lambda t: [t.client(name).ready().executed().no_findings()
                      for name in ("counter", "plain", "outside", "window")]),
     breaks("X1", "a tensor moved onto another that is still needed", 6022, _moved_tensor),
-    keeps("X2", "every byte of a pool written, none beside it", _within),
-    breaks("X2", "one byte behind scratch", FINDING, _overrun),
+    keeps("X2", "every byte of a pool written, none outside it", _within),
+    breaks("X2", "one byte after scratch", FINDING, _overrun),
     keeps("X3", "only living tensors written", _poison),
     breaks("X3", "a write into scratch that no tensor owns", FINDING,
            lambda t: _poison(t, touch=True)),
@@ -480,7 +480,7 @@ MEMORY = (
            lambda t: t.client().ready().on("double").noted(
                lambda c: c.give(PERSISTENT, c.persistent))),
     keeps("X6", "state changed by its graph, reset and restored through it", _restored),
-    breaks("X6", "state changed by somebody else", FINDING, _state_touched),
+    breaks("X6", "state changed by another writer", FINDING, _state_touched),
     keeps("H1", "every byte of a heap, and again after it was freed", _whole_heap),
     breaks("H1", "one byte more than a heap has", 1002, _heap_full),
     keeps("T1", "an exact fit of the pool",
@@ -503,10 +503,10 @@ MEMORY = (
     breaks("T4", "any other word: two messages, no memory", 1002,
            lambda t: _tcm(t, [64], ["Invalid memory type", "Memory type only supports DDR & TCM"],
                           "TCM")),
-    keeps("R1", "one block for two backends that ask for the same", _two_backends),
-    breaks("R1", "alignment asked after the buffer was made", FINDING, _asked_late),
-    breaks("R1", "inputs and outputs allocated without asking", FINDING, _io_unasked),
-    keeps("R3", "exactly the size asked for, planned for another alignment", _planned_for_16),
+    keeps("R1", "one block for two backends with the same requirements", _two_backends),
+    breaks("R1", "alignment queried after the buffer was made", FINDING, _asked_late),
+    breaks("R1", "inputs and outputs allocated without a query", FINDING, _io_unasked),
+    keeps("R3", "exactly the required size, planned for another alignment", _planned_for_16),
     keeps("R4", "pointers as addresses, with an offset", _by_address),
     breaks("R7", "scratch given as a slice, its block freed", 6039,
            _pool_freed(SCRATCH, lambda b: b.view[:])),
@@ -522,10 +522,12 @@ MEMORY = (
     keeps("T1", "Heap(MemType.TCM) is the pool, to its last byte", _whole_pool),
     breaks("T1", "two heaps of TCM have one pool", 1002, _two_heaps),
     breaks("T2", "two heaps of TCM have one limit", FINDING, _two_heaps_too_many),
-    keeps("T5", "memory of the type that is said",
+    keeps("T5", "memory of the declared type",
           lambda t: [_said(kind, kind)(t.client("plain", profile=profile("adsp")))
                      for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM)]),
-    breaks("T5", "TCM said and DDR given, the reverse, and a binary", (6000, 5010), _wrong_type),
+    breaks("T5", (
+        "TCM declared and DDR given, the reverse, and a binary"
+    ), (6000, 5010), _wrong_type),
     keeps("T6", "model and IO in TCM",
           lambda t: _io_in_tcm(_in_tcm(t)).gives(6, 2).no_findings()),
     breaks("T6", "model in TCM with IO in DDR, and the reverse", 6004, _mixed),

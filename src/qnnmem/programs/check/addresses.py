@@ -33,7 +33,7 @@ def name_of(session: ClientSession, process: ClientProcess, buffer: ForeignMemor
             for name, held in _held(value):
                 if held is buffer:
                     return f"{name} of graph {value.graph.name[:80]!r}"
-    return "a buffer that was handed to QNN"
+    return "a buffer that was passed to QNN"
 
 
 def _held(graph: CheckedGraph) -> Iterator[tuple[str, object]]:
@@ -58,7 +58,7 @@ def describe(
     known = process.buffers.nearest(address)
     if known is not None and address < known.end + _NEAR:
         past = address - known.end
-        where = f"byte {address - known.address:,} of" if past < 0 else f"{past:,} bytes behind"
+        where = f"byte {address - known.address:,} of" if past < 0 else f"{past:,} bytes after"
         return f"{address:#x}, {where} {name_of(session, process, known)}", "", ()
     block = process.memory.block_at(address)
     if block is not None:
@@ -103,8 +103,8 @@ def crash_report(
         said, label, freed = describe(session, process, address)
         sentence += f": it {_WRITES.get(is_write, 'accessed')} {said}"
         second = (label, freed)
-    after = f"; the last call was {session.last}" if session.last else "; it had not called QNN yet"
-    cure = "correct the line; check the buffers that QNN got around it"
+    after = f"; the last call was {session.last}" if session.last else "; it had not called QNN"
+    cure = "correct the line; check the buffers passed to QNN around it"
     found = finding("C7", sentence + after, session.last, address=address, cure=cure, line="")
 
     def tell() -> None:
@@ -148,11 +148,11 @@ def note_overrun(
     """Report X2: bytes after a block were overwritten since the previous call."""
     name = name_of(session, process, buffer)
     whole = name if end == buffer.end else f"the block that {name} is in"
-    sentence = f"bytes behind {whole} were overwritten, from {end:#x} on"
+    sentence = f"bytes after {whole} were overwritten, from {end:#x} on"
     before = session.symbols.trace(process.memory, [previous] if previous else [])
     found = finding("X2", sentence, call, buffer=name, address=end, line="")
     label = CALLED if call.startswith("Qnn") else "noticed at"
-    report(session, process, found, trace, ("still whole at", before), label)
+    report(session, process, found, trace, ("still intact at", before), label)
 
 
 def note_overruns(call: ClientCall) -> None:

@@ -133,7 +133,7 @@ class ClientBuffers:
         try:
             array = numpy.zeros(room, numpy.uint8)
         except MemoryError as exc:
-            raise TooMuchMemory(f"there is no room here for {room:,} bytes") from exc
+            raise TooMuchMemory(f"no address range is free for {room:,} bytes") from exc
         self._bytes += room
         made = ForeignMemory(
             address,

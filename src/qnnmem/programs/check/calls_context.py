@@ -71,7 +71,7 @@ class CheckedContext:
 def create(call: ClientCall) -> int:
     """Answer `QnnContext_create` with an error, because LPAI graphs are prepared offline."""
     call.handle(0, "backend", 4011)
-    sentence = "LPAI composes no graph at run time: prepare a context binary offline"
+    sentence = "LPAI does not compose graphs at run time: prepare a context binary offline"
     cure = "run `qnnmem prepare` on the model, then call QnnContext_createFromBinary"
     call.fail(NOT_SUPPORTED, finding("R14", sentence, call=call.name, cure=cure))
 
@@ -106,7 +106,7 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
     if binary.freed:
         raise Unreadable(address, size)
     if binary.size < size:
-        sentence = f"the binary is given with {size:,} bytes, its buffer has {binary.size:,}"
+        sentence = f"the binary is given with {size:,} bytes, but its buffer has {binary.size:,}"
         call.fail(code, _at(finding("R4", sentence, call=call.name), binary))
     return binary
 
@@ -147,7 +147,7 @@ def free(call: ClientCall) -> int:
     if flight is not None:
         name = flight.graph.graph.name[:80]
         found = finding("R16", f"the context is freed while graph {name!r} executes", call.name)
-        cure = "wait for the end of every execution before the context is freed"
+        cure = "wait for all executions to end before the context is freed"
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     if one.binary is not None:
         call.process.buffers.refresh(one.binary)
@@ -187,7 +187,7 @@ def no_additions(call: ClientCall) -> int:
     """Fail a call that adds nodes or tensors to a context from a binary."""
     is_graph = call.name in ("QnnGraph_addNode", "QnnTensor_createGraphTensor")
     call.handle(0, *(("graph", 6001) if is_graph else ("context", 5002)))
-    sentence = "a context from a binary takes no new nodes or tensors"
+    sentence = "a context created from a binary accepts no new nodes or tensors"
     call.fail(1005, finding("R11", sentence, call=call.name))
 
 

@@ -130,7 +130,7 @@ def set_config(call: ClientCall) -> int:
     if flight is not None:
         sentence = f"scratch is replaced while graph {one.graph.name[:80]!r} executes"
         found = finding("R7", sentence, call.name, buffer="scratch", line="")
-        cure = "wait for the end of the execution before the new buffer is handed over"
+        cure = "wait for the end of the execution before a new buffer is set"
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     with _kept(call, one, *pools):
         if one.owner.binary is not None and one.owner.binary.freed:
@@ -284,7 +284,7 @@ def _check_null(
         return
     one.has_marks = False  # do not report the consequences again
     for kind, name in missing:
-        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
+        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), but others have one"
         end = "it is read from scratch" if kind == "input" else "its result stays there"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
@@ -311,8 +311,10 @@ def _check_places(call: ClientCall, one: CheckedGraph) -> None:
     places = one.graph.input_places()
     name = one.graph.name[:80]
     if places and all((place == _pattern(place.size)).all() for place in places):
-        sentence = f"the inputs of graph {name!r} have no buffer (NULL), and nothing was written"
-        where = "to their places in scratch: it runs on stale bytes"
+        sentence = (
+            f"the inputs of graph {name!r} have no buffer (NULL), and their places in scratch"
+        )
+        where = "were not written: the graph runs on old bytes"
         found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
         call.note(replace(found, cure="set clientBuf of every input and output"))
     else:
@@ -408,7 +410,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
     """Report memory that vanished during an execution although no call freed it."""
     if call.process.is_there():
-        sentence = f"memory of an asynchronous execution, {address:#x}, is gone at its end"
+        sentence = f"memory of an asynchronous execution, {address:#x}, was unmapped before its end"
         found = finding("C4", sentence, call.name, address=address)
         one.graph.context.backend.note(replace(found, trace=call.trace))
 
@@ -420,7 +422,7 @@ def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
             address, sentence = buffer.address, f"{what} is read-only memory"
             found = finding("R4", sentence, call=call.name, buffer=what, address=address)
             with _kept(call, one):
-                call.fail(_ARGUMENT, replace(found, cure="give memory that can be written"))
+                call.fail(_ARGUMENT, replace(found, cure="pass writable memory"))
 
 
 # Memory before and after
@@ -470,7 +472,7 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
         name = call.memory.text(item.name) if item.name else ""
         match = next((one for one in known if one.name == name), None)
         if match is None:
-            sentence = f"tensor {name[:80]!r} with id {item.id} is not one of the graph's"
+            sentence = f"tensor {name[:80]!r} with id {item.id} is not a tensor of the graph"
             call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name))
     made = QnnTensor(match.id, match.name, match.type, match.data_type, match.dimensions)
     made.mem_type = item.mem_type  # type: ignore[assignment]  # the client may pass any value
@@ -478,7 +480,7 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
         found = call.session.handles.get(item.data)
         made.mem_handle = found.value[1] if found is not None and found.kind == "memory" else None
     elif not item.data and item.size:
-        sentence = f"{match.name[:80]!r} is given as NULL with a size of {item.size:,} bytes"
+        sentence = f"{match.name[:80]!r} is NULL but has a size of {item.size:,} bytes"
         call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name, buffer=match.name[:80]))
     elif item.data:
         made.data_size = item.size

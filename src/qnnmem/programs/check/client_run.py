@@ -129,10 +129,10 @@ def _verdict(result: ClientResult) -> str:
         said = f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {end})"
         return f"{said}; not checked: {missed}" if missed else said
     if missed:
-        return f"not checked: {missed}; {calls} of {program} kept every rule ({end})"
+        return f"not checked: {missed}; the checked {calls} of {program} break no rule ({end})"
     known = counted(result.suppressed, "known finding")
-    silent = f", {known} left out" if result.suppressed else ""
-    return f"clean: {program} kept every rule in {calls} of QNN{silent} ({end})"
+    silent = f", {known} ignored" if result.suppressed else ""
+    return f"clean: {program} breaks no rule in {calls} of QNN{silent} ({end})"
 
 
 def _chosen(
@@ -200,7 +200,7 @@ def _crashed(session: ClientSession) -> Iterator[int]:
     """Yield processes that a signal ended; report processes that a debugger ended."""
     for process in session.processes.now():
         if process.is_debugged and not process.has_ended and not process.crashed:
-            sentence = f"process {process.pid} never ended under its debugger"
+            sentence = f"process {process.pid} did not end under its debugger"
             after = f"; the last call was {session.last}" if session.last else ""
             found = finding("C7", sentence + after, session.last, line="")
             session.findings.add(client_finding(found, process=process.pid))
@@ -263,7 +263,7 @@ def _note_early(session: ClientSession, pid: int) -> None:
     """Report C10: the program failed because an execution asked for more input."""
     early = session.early.get(pid)
     if early is not None:
-        sentence = f"the last {early.call} answered 6038 (more input), and the program gave up"
+        sentence = f"the last {early.call} returned 6038 (more input), and the program gave up"
         found = finding("C10", sentence, "exit", line="")
         _note_at_end(session, replace(found, trace=early.trace), "answered at")
 
@@ -273,7 +273,7 @@ def _note_codes(session: ClientSession, pid: int) -> None:
     failure = session.unheeded.get(pid)
     if failure is not None and not session.lenient:
         sentence = (
-            f"the last {failure.call} failed with {failure.code}, and the program ended with 0"
+            f"the last {failure.call} failed with {failure.code}, but the program ended with 0"
         )
         found = finding("C3", sentence, "exit", line="")
         _note_at_end(session, replace(found, trace=failure.trace), "failed at")

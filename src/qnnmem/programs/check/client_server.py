@@ -136,7 +136,7 @@ class ClientServer:
         hello = connection.receive()
         known = hello.kind == Kind.HELLO and len(hello.words) == _HELLO_WORDS
         if not known or hello.words[0] != _VERSION:
-            raise Hangup("the client does not greet")
+            raise Hangup("the client sent no greeting")
         process = self.session.process(connection.peer(), hello)
         connection.confirm()
         if hello.words[1] == _CRASH:
@@ -181,7 +181,7 @@ class _ClientThread:
     def serve(self, message: Message) -> None:
         """Answer a message, and the messages that its callbacks send."""
         if self._depth >= _DEEPEST:
-            raise Hangup("callbacks are nested too deep")
+            raise Hangup("callbacks are nested too deeply")
         self._depth += 1
         try:
             call = ClientCall(self._session, self._process, self._connection, message, self.serve)
@@ -222,7 +222,7 @@ class _ClientThread:
         if message.kind == Kind.CLOSED and message.words:
             self._close_library(message)
             return 0
-        raise Hangup("the client sends an unexpected message")
+        raise Hangup("the client sent an unexpected message")
 
     def _close_library(self, message: Message) -> None:
         kinds = ("system context",) if message.words[0] else ("backend", "context")
@@ -282,7 +282,7 @@ def _translated(handler: Handler, call: ClientCall) -> int:
     except TooMuchMemory as exc:
         raise qnn_error(1002, finding("H1", str(exc), call=call.name)) from exc
     except MemoryError as exc:
-        found = finding("H1", "this machine has no memory left", call=call.name)
+        found = finding("H1", "this machine is out of memory", call=call.name)
         raise qnn_error(1002, found) from exc
     except (TooLong, QnnMemError) as exc:
         if isinstance(exc.__cause__, OSError) and exc.__cause__.errno in _SHORTAGES:

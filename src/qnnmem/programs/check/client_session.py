@@ -183,7 +183,7 @@ class ClientProcess:
         """Run a callback of the client on its notification thread."""
         with self.notifying:
             if self.notifier is None:
-                raise Hangup("the client waits for no notification")
+                raise Hangup("the client is not waiting for a notification")
             self.is_calling_back = False
             self.notifier.send(Action.NOTIFY, function, argument, code)
             self.is_calling_back = True
@@ -299,7 +299,7 @@ class ClientSession:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
         if any(process.memory.is_crowded for process in self.processes.now()):
-            yield NotChecked(f"limit: {MOST_WATCHED:,} buffers whose release is watched")
+            yield NotChecked(f"the limit of {MOST_WATCHED:,} buffers whose release is watched")
 
     def close(self) -> None:
         """Close the memory of all processes."""
@@ -416,7 +416,7 @@ class ClientCall:
             return found.value
         if gone is not None and gone[0] == kind:
             self._second = ("freed at", gone[1])
-            self.fail(code, finding("R16", f"the {kind} was freed already", call=self.name))
+            self.fail(code, finding("R16", f"the {kind} was already freed", call=self.name))
         failure = self.session.failures.get((kind, 0))
         if failure is not None and not self.session.lenient:
             self._second = ("failed at", failure.trace)
@@ -436,8 +436,8 @@ class ClientCall:
 
     def _ignored(self, failure: Failure) -> Finding:
         sentence = (
-            f"{failure.call} at {self.session.place(failure.trace)} failed with {failure.code}, "
-            f"and the program went on to {self.name}"
+            f"{failure.call} at {self.session.place(failure.trace)} failed with "
+            f"{failure.code}, but the program went on to {self.name}"
         )
         return finding("C3", sentence, self.name)
 
@@ -521,8 +521,8 @@ def can_be_freed(found: Finding) -> bool:
 
 def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
     if maker.pid == user.pid:
-        return f"process {user.pid} uses a {kind} that it made before exec"
-    return f"process {user.pid} uses a {kind} that the process it was forked from has made"
+        return f"process {user.pid} uses a {kind} that it created before exec"
+    return f"process {user.pid} uses a {kind} that its parent created before fork"
 
 
 def library_of(function: int) -> str:

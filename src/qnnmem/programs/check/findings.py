@@ -171,8 +171,8 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
             limits = f"{_LONGEST} characters or {_MOST_STARS} stars"
             raise LoadError(path, f"line {number} has a pattern of more than {limits}")
         if len(found) == _MOST_LINES:
-            raise LoadError(path, f"it has more than {_MOST_LINES:,} lines")
+            raise LoadError(path, f"the file has more than {_MOST_LINES:,} lines")
         if not any(fnmatchcase(one, words[0]) for one in known):
-            raise LoadError(path, f"line {number}: there is no rule {quote(words[0])}")
+            raise LoadError(path, f"line {number}: {quote(words[0])} is not a rule")
         found.append(Suppression(*words))
     return tuple(found)

@@ -75,7 +75,7 @@ class Flight:
                 continue
             seen.add(id(buffer))
             if self.graph.process.buffers.peek(buffer) not in (before, b""):  # b"": freed
-                sentence = f"{name} was written by the program while the graph executed"
+                sentence = f"the program wrote {name} during the execution of the graph"
                 cure = "touch inputs and outputs only after the execution"
                 place = buffer.address
                 yield finding("R9", sentence, call, buffer=name, address=place, cure=cure, line="")
@@ -84,7 +84,7 @@ class Flight:
         """Yield findings for buffers that the program freed meanwhile."""
         for name, buffer in (*self.reads, *self.writes):
             if buffer.freed:
-                sentence = f"{name} was {buffer.loss} while the graph executed"
+                sentence = f"{name} was {buffer.loss} during the execution of the graph"
                 place = buffer.address
                 yield finding("R9", sentence, call, buffer=name, address=place, line="")
 
@@ -211,14 +211,14 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
         return _shared_buffer(call, ((new.writes, old.writes, "writes"),))
     if new.graph is old.graph:
         name = new.graph.graph.name[:80]
-        sentence = f"two threads execute graph {name!r} at the same time, with one scratch"
-        cure = "let one thread execute at a time, or give each its own context"
+        sentence = f"two threads execute graph {name!r} at the same time with one scratch"
+        cure = "let one thread execute at a time, or use one context per thread"
         return finding("X8", sentence, call, buffer="scratch", cure=cure, line="")
     for what, pool in new.graph.pools.items():
         if any(pool.extent.overlap(other.extent) for other in old.graph.pools.values()):
             names = f"{new.graph.graph.name[:80]!r} and {old.graph.graph.name[:80]!r}"
             sentence = f"graphs {names} execute at the same time and share bytes of {what}"
-            cure = "execute one after the other, or give each graph its own"
+            cure = "execute the graphs one after the other, or use separate memory for each"
             return finding("X8", sentence, call, buffer=what, cure=cure, line="")
     pairs = (
         (new.writes, old.writes, "writes"),
@@ -239,7 +239,7 @@ def _shared_buffer(
                     sentence = (
                         f"{name} shares bytes with {other_name} that another execution still {done}"
                     )
-                    cure = "wait for that execution, or give other memory"
+                    cure = "wait for that execution, or use other memory"
                     place = buffer.address
                     return finding(
                         "R9", sentence, call, buffer=name, address=place, cure=cure, line=""

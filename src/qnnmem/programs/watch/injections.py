@@ -41,19 +41,17 @@ def read_injection(text: str) -> Injection:
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            f"{quote(text)} names no calls to fail",
+            f"{quote(text)} does not specify calls to fail",
             cure="write it like contextCreateFromBinary#2=1002 or memRegister>64M=1002",
         )
     function = number_of(found["function"])
     above = None if found["above"] is None else parse_size(found["above"])
     if above is not None and function not in (REGISTER, *SIZES):
         with_sizes = ", ".join(in_table(NAMES[one]) for one in (REGISTER, *SIZES))
-        raise UsageError(
-            f"{in_table(NAMES[function])} has no number of bytes", cure=f"{with_sizes} are"
-        )
+        raise UsageError(f"{in_table(NAMES[function])} has no byte count", cure=f"{with_sizes} are")
     nth = None if found["nth"] is None else int(found["nth"])
     if nth == 0:
-        raise UsageError(f"the calls in {quote(text)} are counted from 1")
+        raise UsageError(f"the call number in {quote(text)} must be at least 1")
     return Injection(function, read_code(found["code"]), nth, above)
 
 
@@ -65,8 +63,8 @@ def read_code(text: str) -> int:
         code = code_named(text)
     if code is None or not 0 < code <= _LARGEST_CODE:
         raise UsageError(
-            f"{quote(text)} is not an error code of QNN",
-            cure="write a number such as 1002, or a name such as QNN_COMMON_ERROR_MEM_ALLOC",
+            f"{quote(text)} is not a QNN error code",
+            cure="use a number such as 1002, or a name such as QNN_COMMON_ERROR_MEM_ALLOC",
         )
     return code
 

@@ -120,7 +120,7 @@ class WatchServer:
         hello = line.receive()
         known = hello.kind == _HELLO and len(hello.words) == _HELLO_WORDS
         if not known or hello.words[0] != _VERSION:
-            raise Hangup("it does not greet")
+            raise Hangup("the program sent no greeting")
         thread = _WatchedThread(self, line, self.memory(line.peer()), hello.words[4])
         line.confirm()
         ledger = self.sockets.ledger
@@ -153,15 +153,15 @@ class _WatchedThread:
     def hear(self, said: Message) -> None:
         """Handle one message, and answer it if the program waits."""
         if said.kind not in self._answers:
-            raise Hangup("it sends an unknown message")
+            raise Hangup("the program sent an unknown message")
         self._answers[said.kind](said)
 
     def _library(self, said: Message) -> None:
         if len(said.words) != 3:
-            raise Hangup("it names no library")
+            raise Hangup("the program sent no library name")
         slot, is_system, address = said.words
         if slot > _MOST_SLOTS:
-            raise Hangup("it names no library")
+            raise Hangup("the program sent no library name")
         memory, recorder = self._memory, self._server.recorder
         with contextlib.suppress(Unreadable):
             number, name, *version = memory.unpack("<IxxxxQ6I", address)
@@ -181,7 +181,7 @@ class _WatchedThread:
     def _ask(self, said: Message) -> None:
         function, words = said.function, said.words[2:]
         if function not in NAMES:
-            raise Hangup("it asks about an unknown function")
+            raise Hangup("the program asked about an unknown function")
         try:
             before = self._look(function, words, said.words[0])
         except (Unreadable, TooLong):
@@ -224,7 +224,7 @@ class _WatchedThread:
         function, words = said.function, said.words
         count = words[6] if len(words) >= 7 else 0
         if function not in NAMES or not 0 < count <= len(words) - 7 or words[0] > _MOST_SLOTS:
-            raise Hangup("it reports an unknown call")
+            raise Hangup("the program reported an unknown call")
         slot, begin, end, code, flags, handle = words[:6]
         arguments, frames = words[7 : 7 + count], words[7 + count :]
         before = self._before(function)
@@ -238,9 +238,7 @@ class _WatchedThread:
         elif NAMES[function] in MAKES and code == 0:
             handles = (handle,)
         if is_unread and code == 0:
-            self._server.sockets.ledger.miss(
-                f"arguments of {NAMES[function]} that could not be read"
-            )
+            self._server.sockets.ledger.miss(f"unreadable arguments of {NAMES[function]}")
         if code == 0:
             self._prepared(function, slot, arguments, handles, before.name)
         recorder = self._server.recorder
@@ -290,17 +288,17 @@ class _WatchedThread:
 
     def _python(self, said: Message) -> None:
         if not said.words:
-            raise Hangup("it sends no lines of Python")
+            raise Hangup("the program sent no Python lines")
         self._lines = self._lines.with_text(said.data[8:][: said.words[0]], self._memory)
 
     def _waited(self, said: Message) -> None:
         if len(said.words) != 3:
-            raise Hangup("it reports a wait without a call")
+            raise Hangup("the program reported a wait without a call")
         self._server.turns.add(said.words[2], had_turn=bool(said.words[0]))
 
     def _logged(self, said: Message) -> None:
         if len(said.words) < 3:
-            raise Hangup("it sends an empty log line")
+            raise Hangup("the program sent an empty log line")
         clock, level, length = said.words[:3]
         text = said.data[24:][:length].decode("utf-8", "replace")
         recorder = self._server.recorder

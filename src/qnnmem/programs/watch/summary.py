@@ -71,7 +71,7 @@ def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> Watc
         else:
             reading.take(line)
     if head is None or reading.end is None:
-        raise LoadError(path, "the trace stops before its program ended")
+        raise LoadError(path, "the trace ends before its program ended")
     life = _Life(reading.stacks)
     for call in sorted(reading.lives, key=_settled):
         life.take(call)
@@ -146,7 +146,7 @@ def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
 def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
     yield from end.not_checked
     if end.left_out:
-        limit = f"{format_size(MOST_BYTES)} or {MOST_PARTS:,} parts of a trace"
+        limit = f"the trace is over {format_size(MOST_BYTES)} or {MOST_PARTS:,} parts"
         yield NotChecked(f"{counted(end.left_out, 'event')} (limit: {limit})")
 
 
@@ -165,17 +165,21 @@ def failure_of(result: WatchResult) -> str:
 def _with_turns(turns: SerialisedRun) -> str:
     """Return a sentence that compares the run with a run in which calls took turns."""
     before, after = turns.failure_before, turns.failure
-    waited = f"{counted(turns.waited, 'call')} waited for another one"
+    waited = f"{counted(turns.waited, 'call')} waited for another call"
     if turns.gave_up:
         waited += f", {turns.gave_up:,} of them gave up after 60 s"
-    seen = f"as it is: {before or 'none'}; one call at a time: {after or 'none'}; {waited}"
+    seen = f"unchanged run: {before or 'none'}; one call at a time: {after or 'none'}; {waited}"
     if not before:
-        came = "a failure came with one call at a time" if after else "no failure as the program is"
+        came = (
+            "a failure occurs only with one call at a time"
+            if after
+            else ("no failure in the unchanged run")
+        )
         return f"{came} ({seen})"
     if after:
         return f"the failure stays with one call at a time ({seen})"
     if not turns.waited:
-        return f"cannot tell: the failure went away, but no calls came together ({seen})"
+        return f"cannot tell: the failure went away, but no calls overlapped ({seen})"
     return f"the failure goes away with one call at a time ({seen})"
 
 
@@ -200,7 +204,7 @@ def _verdict_of_run(result: WatchResult) -> str:
         return f"no problems found in {program}{failed if made else ''} {after}"
     if made:
         said.append(f"{counted(made, 'call')} made to fail")
-    said = said or ["nothing else found"]
+    said = said or ["no other problems found"]
     rest = f"; not watched: {missed}" if missed else ""
     return f"{', '.join(said)} in {program} {after}{rest}"
 
@@ -227,9 +231,9 @@ def _findings(result: WatchResult) -> Iterator[str]:
     if len(result.unmatched) > _RULES:
         yield f"nor {len(result.unmatched) - _RULES:,} other rules"
     if result.timed_out:
-        yield "no end in time"
+        yield "the program did not end in time"
     elif result.ended_by:
-        yield f"an end by {result.ended_by}"
+        yield f"the program was ended by {result.ended_by}"
 
 
 def _lost(lost: Sequence[LostSession]) -> Iterator[str]:

@@ -136,7 +136,7 @@ Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd
 def read_trace(path: Path) -> Iterator[TraceHead | Event]:
     """Yield the lines of a trace in order."""
     if regular_size(path) > MOST_BYTES:
-        raise LoadError(path, f"a trace of more than {format_size(MOST_BYTES)} is not read")
+        raise LoadError(path, f"is a trace of more than {format_size(MOST_BYTES)}, the limit")
     heads = msgspec.json.Decoder(TraceHead)
     events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
     with path.open("rb") as file:
@@ -149,16 +149,14 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
                 wrong = shorten(str(exc), 200)
                 if number == 1:
-                    raise LoadError(path, f"it is not a trace of {SCHEMA}: {wrong}") from exc
-                raise LoadError(
-                    path, f"line {number:,} does not belong to a trace: {wrong}"
-                ) from exc
+                    raise LoadError(path, f"is not a trace of {SCHEMA}: {wrong}") from exc
+                raise LoadError(path, f"line {number:,} is not valid in a trace: {wrong}") from exc
             parts += parts_of(found)
             if parts > MOST_PARTS:
-                raise LoadError(path, f"a trace of more than {MOST_PARTS:,} parts is not read")
+                raise LoadError(path, f"is a trace of more than {MOST_PARTS:,} parts, the limit")
             yield found
     if number == 0:
-        raise LoadError(path, f"it is empty, and no trace of {SCHEMA}")
+        raise LoadError(path, f"is empty, so it is not a trace of {SCHEMA}")
 
 
 def parts_of(line: TraceHead | Event) -> int:

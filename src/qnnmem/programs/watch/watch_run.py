@@ -160,7 +160,7 @@ def _check_loader(program: Path) -> None:
         raise UsageError(
             f"{quote(str(program))} runs with the rights of another user or group, so the "
             f"loader ignores LD_PRELOAD",
-            cure="run a copy of it, which has your rights",
+            cure="run a copy of it with your own rights",
         )
 
 
@@ -239,7 +239,7 @@ def _check_usual(usual: WatchResult, options: WatchOptions, name: str, calls: in
         raise UsageError(f"{program} {how} even without a failing call")
     if not calls:
         total = counted(sum(one.count for one in usual.functions.values()), "call")
-        raise UsageError(f"{program} never calls {name} ({total} of QNN in all)")
+        raise UsageError(f"{program} never calls {name} ({total} of QNN in total)")
 
 
 def _once(options: WatchOptions) -> tuple[WatchResult, str]:
