@@ -1,6 +1,6 @@
 """Options of the verbs with the flags of the SDK's tools: net-run, context-binary-generator.
 
-Flags that are only answered stand in tables, with the reason for each.
+Flags that are only refused or ignored are in tables, each with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG_LEVEL = Opt(
 _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
 
 
-# Flags of the real tool that change nothing without a device: accepted, with a warning.
+# Flags of the real tool that have no effect without a device: accepted, with a warning.
 NET_RUN_IGNORED = {
     "op_packages": "operators come from the binary",
     "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config",
@@ -38,7 +38,7 @@ _BINARY_FIRST = (
     "--backend libQnnHtp.so (or libQnnLpai.so) --binary_file model`, and pass "
     "--retrieve_context output/model.bin"
 )
-# Flags that would change results, or cannot go with a context binary: refused.
+# Flags that would change results, or contradict a context binary: refused.
 NET_RUN_REFUSED = {
     "model": _BINARY_FIRST.format("model"),
     "dlc_path": _BINARY_FIRST.format("dlc_path"),
@@ -48,7 +48,7 @@ NET_RUN_REFUSED = {
 
 
 class NetRunOptions(Options, frozen=True, kw_only=True):
-    """The flags of qnn-net-run, and qnnmem's own."""
+    """Flags of qnn-net-run, and qnnmem's own options."""
 
     retrieve_context: Annotated[
         str | None, Opt("--retrieve_context", "The same as BINARY.", metavar="FILE")
@@ -266,12 +266,12 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
 
 
-# Flags of the real tool that change no byte of the binary: accepted, with a warning.
+# Flags of the real tool that do not change the binary: accepted, with a warning.
 GENERATOR_IGNORED = {
     "model_prefix": "an ONNX file has no symbols",
     "platform_options": "there is no platform to set up",
 }
-# Flags that would change the result, or ask for another file: refused.
+# Flags that would change the result, or request another file: refused.
 GENERATOR_REFUSED = {
     "backend_binary": (
         "asks for a separate backend file, which is not written here; name the context binary with "
@@ -289,7 +289,7 @@ GENERATOR_REFUSED = {
 
 
 class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
-    """The flags of qnn-context-binary-generator, and qnnmem's own."""
+    """Flags of qnn-context-binary-generator, and qnnmem's own options."""
 
     backend: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""`validate`: compare a model on the CPU with HTP, or with saved outputs."""
+"""Verb `validate`: compare a model on the CPU with HTP, or with saved outputs."""
 
 from __future__ import annotations
 
