@@ -30,7 +30,8 @@ _K1, _B = 1.5, 0.75  # as bm25s has them
 THRESHOLD = 0.24
 _LEAST_WORDS = 2
 _LEAST_LETTERS = 5  # of words that are also looked for as they are written
-_NOWHERE = 3
+_LEAST_IN_SENTENCE = 3  # words that are together in one cause or remedy
+_NOWHERE = 4
 _NEAR_BEST = 0.5  # of the best score, how much another entry needs to be found beside it
 _REMEMBERED = 1024
 
@@ -74,7 +75,7 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 
 
 def _place(asked: str, entry: Entry) -> int:
-    """Return a rank for the exact words: 0 in the id, 1 in the title, 2 in the root cause."""
+    """Return a rank: 0 for the id, 1 the title, 2 a cause or line, 3 words of one sentence."""
     if "-".join(asked.split()) == entry.id:
         return 0
     if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
@@ -82,9 +83,16 @@ def _place(asked: str, entry: Entry) -> int:
     cause = section(entry, "Root Cause")
     if asked in entry.title.lower():
         return 1
-    if asked in cause.lower() or (fold(asked) or asked) in fold(f"{entry.title}\n{cause}"):
+    if any(asked in one.lower() for one in (cause, *typical_lines(entry))):
         return 2
-    return _NOWHERE
+    if (fold(asked) or asked) in fold(f"{entry.title}\n{cause}"):
+        return 2
+    every = set(words(asked))
+    if len(every) < _LEAST_IN_SENTENCE:
+        return _NOWHERE
+    advice = (one.partition("`")[0] for one in entry.remedies)  # without the commands
+    sentences = (*cause.splitlines(), *advice)
+    return 3 if any(every.issubset(words(one.lower())) for one in sentences) else _NOWHERE
 
 
 def rank(
