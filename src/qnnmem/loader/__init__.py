@@ -43,10 +43,10 @@ def load(
     branches never taken are left out: a number, several numbers, an array, or the path of a .npy or
     .raw file.
     """
-    expect(path, (str, Path), "a model must be the path of its file")
+    expect(path, (str, Path), "the model must be given as the path of its file")
     dims = as_dims(dims)
     shapes = as_shapes(shapes)
-    values = expect_mapping(values, "values must be a mapping from inputs to their values")
+    values = expect_mapping(values, "values must be a mapping from input names to values")
     path = Path(path)
     kind = kind_of(path)
     if kind == "onnx":
@@ -130,7 +130,7 @@ def kind_of(path: Path) -> str:
         return "onnx"
     code = found.name == "elf"
     raise wrong_kind(
-        path, found, f"which cannot be {'read as a model here' if code else 'planned'}"
+        path, found, f"which qnnmem cannot {'read as a model here' if code else 'plan'}"
     )
 
 

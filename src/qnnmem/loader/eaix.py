@@ -80,13 +80,13 @@ def read(path: Path) -> Model:
 def _parse(path: Path) -> dict[str, Any]:
     content = read_bytes(path, _MAX_FILE)
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise LoadError(path, f"has more than the {_MAX_VALUES:,} values an eAI report may hold")
+        raise LoadError(path, f"has more than {_MAX_VALUES:,} values, the limit for an eAI report")
     try:
         report = json.loads(content.decode("utf-8-sig"), parse_int=_integer, parse_constant=_refuse)
     except RecursionError as exc:
         raise LoadError(path, "is nested too deeply for an eAI report") from exc
     except MemoryError as exc:
-        raise LoadError(path, "needs more memory than this machine has") from exc
+        raise LoadError(path, "needs more memory to read than this machine has") from exc
     except ValueError as exc:  # bad UTF-8, bad JSON, or a number refused below
         raise LoadError(path, f"is not valid JSON: {str(exc)[:120]}") from exc
     if not isinstance(report, dict):
@@ -96,12 +96,12 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def _integer(text: str) -> int:
     if len(text) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"a number with {len(text)} digits is too long")
     return int(text)
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
+    raise ValueError(f"{text} is not a valid number")
 
 
 class _ReportReader:
@@ -144,10 +144,10 @@ class _ReportReader:
 
     def _notes(self, graphs: int) -> Iterator[str]:
         if graphs > 1:
-            yield f"the report holds {graphs} graphs; only the first was read"
+            yield f"only the first of {graphs} graphs in the report was read"
         if self.odd:
             bits = ", ".join(hex(bit) for bit in sorted(self.odd))
-            yield f"tensor flags {bits} are not understood and were ignored"
+            yield f"unknown tensor flags {bits} were ignored"
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
         """Return nodes by `actual_order`; in the list they are in the order of the source model."""
@@ -155,7 +155,7 @@ class _ReportReader:
         found.sort(key=lambda node: node.order)
         for before, after in pairwise(found):
             if before.order == after.order:
-                self.fail(f"two nodes have the same 'actual_order' {before.order}")
+                self.fail(f"two nodes have the same actual_order, {before.order}")
         return found
 
     def _node(self, position: int, node: object) -> _ReportNode:
@@ -189,7 +189,7 @@ class _ReportReader:
             chosen = self._unique(name if isinstance(name, str) and name else "tensor", key)
             known = self.items[key] = _Item(key, chosen, flag, dtype, shape)
         elif (known.dtype, known.shape, known.flag & ~_IO) != (dtype, shape, flag & ~_IO):
-            self.fail(f"{where} is described in two different ways")
+            self.fail(f"{where} is described twice, with differences")
         elif flag & ~known.flag:
             known = self.items[key] = replace(known, flag=known.flag | flag)
         return known
@@ -249,7 +249,7 @@ class _ReportReader:
 
     def _size(self, size: object, where: str) -> int:
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_BYTES:
-            self.fail(f"{where} has the impossible size {quote(size)}")
+            self.fail(f"{where} has an impossible size: {quote(size)}")
         return size
 
     def _marked(self, listed: tuple[_Item, ...], bit: int) -> tuple[_Item, ...]:
@@ -276,7 +276,7 @@ class _ReportReader:
         reads = tuple(item for item in node.inputs if item.key not in own)
         for item in reads:
             if item.key not in ready:
-                self.fail(f"{where} reads {quote(item.name)} before anything has produced it")
+                self.fail(f"{where} reads {quote(item.name)} before any node produces it")
         for item in node.outputs:
             if item.key in ready:
                 self.fail(f"{where} writes {quote(item.name)}, which already has a value")

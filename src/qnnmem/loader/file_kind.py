@@ -21,13 +21,13 @@ HEAD = 1 << 16  # bytes that are examined
 _CHUNK = 1 << 20
 _COMMAS = 3  # in the header of a buffer list: id, lower, upper and size
 
-_EXPORT = "export the model with torch.onnx.export and give the .onnx file"
+_EXPORT = "export the model with torch.onnx.export and pass the .onnx file"
 _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverter"
-_SOURCE = "give the ONNX or TFLite model it was made from"
-_NO_LOG = "unpack what is not a log"
-_NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
+_SOURCE = "pass the ONNX or TFLite model that it was converted from"
+_NO_LOG = "unpack it and pass a log"
+_NO_LIBRARY = f"for a compiled QNN model, {_SOURCE}"
 _TRUSTED = "only model libraries of QNN can be read"
-_BINARY = "this is output of qnnmem inspect or of the vendor's tool; name the binary itself"
+_BINARY = "the file is output of qnnmem inspect or of the vendor's tool; pass the binary itself"
 _COMPILED = ("fit", "footprint", "qmem", "sweep")
 _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
@@ -45,7 +45,7 @@ class KindOfFile:
     def readers(self) -> str:
         """A clause that names the verbs that read this kind, or the advice."""
         if not self.verbs:
-            return f"no verb reads it: {self.cure}"
+            return f"no command reads it: {self.cure}"
         *others, last = (f"qnnmem {verb}" for verb in self.verbs)
         listed = f"{', '.join(others)} and {last} read it" if others else f"{last} reads it"
         return f"{listed}; {self.cure}" if self.cure else listed
@@ -53,7 +53,7 @@ class KindOfFile:
 
 _TABLE = (
     KindOfFile("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
-    KindOfFile("epcontext", "an ONNX model that holds a compiled context (EPContext)", _HTP_VERBS),
+    KindOfFile("epcontext", "an ONNX model with a compiled context (EPContext)", _HTP_VERBS),
     KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
     KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
     KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
@@ -69,8 +69,8 @@ _TABLE = (
     KindOfFile("json", "JSON", ("lint", "doctor")),
     KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
     KindOfFile("text", "text", ("doctor",)),
-    KindOfFile("npy", "a NumPy array", (), "these are inputs of a model; name the model itself"),
-    KindOfFile("npz", "NumPy arrays", (), "these are inputs of a model; name the model itself"),
+    KindOfFile("npy", "a NumPy array", (), "the file contains inputs of a model; pass the model"),
+    KindOfFile("npz", "NumPy arrays", (), "the file contains inputs of a model; pass the model"),
     KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
     KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
     KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
@@ -86,19 +86,19 @@ _TABLE = (
     KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
     KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
     KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
-    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "give the .onnx file instead"),
-    KindOfFile("openvino", "an OpenVINO model", (), "give the model it was made from"),
-    KindOfFile("coreml", "a Core ML model", (), "give the model it was made from"),
-    KindOfFile("xml", "XML", (), "give a model, a context binary or a log"),
+    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "pass the .onnx file instead"),
+    KindOfFile("openvino", "an OpenVINO model", (), "pass the model that it was converted from"),
+    KindOfFile("coreml", "a Core ML model", (), "pass the model that it was converted from"),
+    KindOfFile("xml", "XML", (), "pass a model, a context binary or a log"),
     KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
-    KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
-    KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", _HTP_VERBS),
+    KindOfFile("html", "a web page", (), "download the file itself, not the page"),
+    KindOfFile("task", "a MediaPipe archive of TFLite models", _HTP_VERBS),
     KindOfFile("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
     KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
-    KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
-    KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
-    KindOfFile("binary", "binary data of no known kind", (), "give its source file"),
-    KindOfFile("empty", "empty", (), "write or fetch it again"),
+    KindOfFile("image", "an image", (), "pass a model, a context binary or a log"),
+    KindOfFile("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
+    KindOfFile("binary", "binary data of no known kind", (), "pass the file that it was made from"),
+    KindOfFile("empty", "empty", (), "save or download the file again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 # Files and folders that hold context binaries; archives only if they are named explicitly.

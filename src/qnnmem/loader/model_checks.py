@@ -30,10 +30,10 @@ def unknown_inside(names: Iterable[str]) -> str:
         return ""
     shown = ", ".join(map(quote, found[:_SHOWN]))
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    many, need = ("s", "need") if len(found) > 1 else ("", "needs")
+    many = "s" if len(found) > 1 else ""
     return (
-        f"without what custom operator{many} {shown}{more} {need} inside: that is not known, "
-        "weights included"
+        f"the memory inside the custom operator{many} {shown}{more} is unknown and not "
+        "counted, weights included"
     )
 
 

@@ -41,7 +41,7 @@ def compose(
     if folder is None:
         cure = f"{command_for('htp')} installs it on Linux"
         raise CannotTell(
-            f"a DLC is read with libQnnSystem of {PACKAGE}, which is not here",
+            f"reading a DLC needs libQnnSystem of {PACKAGE}, which is not installed here",
             where=path,
             cure=cure,
         )
@@ -73,7 +73,7 @@ def _asked(
         raise LoadError(path, _refusal(reply))
     graphs = as_graphs(path, reply.graphs, reply.shared, data, reply.origins)
     if not graphs:
-        raise LoadError(path, "holds no graph")
+        raise LoadError(path, "contains no graph")
     return graphs
 
 
@@ -84,14 +84,14 @@ def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> Compo
             return graph
     known = ", ".join(f"'{shorten(graph.name, MAX_NAME)}'" for graph in graphs[:_NAMED])
     more = ", …" if len(graphs) > _NAMED else ""
-    raise LoadError(path, f"has no graph {quote(name)}; graphs are {known}{more}")
+    raise LoadError(path, f"has no graph {quote(name)}; its graphs are {known}{more}")
 
 
 def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed: BinaryIO) -> str:
     if child.expired:
         return f"{request.doing} took longer than {child.deadline.limit_s:g} s"
     if isinstance(request, ComposeLibrary):
-        return "its code crashed"
+        return "the code of the model library crashed"
     printed.seek(max(0, printed.seek(0, os.SEEK_END) - _TAIL_BYTES))
     return abort_reason(printed.read().decode("utf-8", "replace"))
 
@@ -101,8 +101,8 @@ def abort_reason(printed: str) -> str:
     found = _THROWN.findall(printed)
     if found:
         thrown = "".join(found[-1]).strip()
-        return f"the vendor's reader refused it: {shorten(printable(thrown), 300)}"
-    return "the vendor's reader crashed on it, as it does on damaged files"
+        return f"the vendor's reader rejected the file: {shorten(printable(thrown), 300)}"
+    return "the vendor's reader crashed on the file, which usually means that the file is damaged"
 
 
 def as_graphs(

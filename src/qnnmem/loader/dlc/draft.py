@@ -73,7 +73,7 @@ class Step(NodeWriter):
             return numpy.asarray(default)
         values = numpy.frombuffer(found.data, found.data_type.numpy_name)
         if values.size != _elements(found.dimensions):
-            raise NotTranslated(f"parameter {quote(name)} has another size than its bytes")
+            raise NotTranslated(f"parameter {quote(name)} has a size that differs from its data")
         return values.reshape(found.dimensions)
 
     def numbers(self, name: str, default: Sequence[int]) -> list[int]:
@@ -89,7 +89,7 @@ class Step(NodeWriter):
             given = self.op.scalars.get(name, values[0])
             if given not in values:
                 what = f"{quote(self.op.type)} with {name} {given}"
-                raise NotTranslated(f"{what} is not in the table")
+                raise NotTranslated(f"{what} is not supported")
 
     def refuse_unknown(self, silent: Collection[str]) -> None:
         """Raise NotTranslated for unused parameters, except those without effect."""
@@ -97,7 +97,7 @@ class Step(NodeWriter):
         for name in given:
             if name not in self._asked and name not in silent:
                 what = f"parameter {quote(name)} of {quote(self.op.type)}"
-                raise NotTranslated(f"{what} is not in the table")
+                raise NotTranslated(f"{what} is not supported")
 
     def read(self, place: int) -> str:
         """Return the name of an input as real numbers; integers and booleans stay unchanged."""
@@ -145,9 +145,14 @@ class Step(NodeWriter):
         quant = tensor.quantization
         if quant is None or quant.encoding not in _SCALED or not quant.scales:
             kind = "none" if quant is None else str(quant.encoding)
-            raise NotTranslated(f"tensor {quote(tensor.name)} has quantization {kind}")
+            raise NotTranslated(
+                f"tensor {quote(tensor.name)} has quantization {kind}, which is not supported"
+            )
         if tensor.data_type.bits < 8:
-            raise NotTranslated(f"tensor {quote(tensor.name)} has {tensor.data_type.bits} bits")
+            raise NotTranslated(
+                f"tensor {quote(tensor.name)} has {tensor.data_type.bits}-bit elements, which "
+                "are not supported"
+            )
         kind = tensor.data_type.numpy_name
         zeros = [-offset for offset in quant.offsets]
         if quant.axis is None:

@@ -80,7 +80,7 @@ def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
     if others:
         listed = ", ".join(map(quote, others[:5])) + (", …" if len(others) > 5 else "")
         named = counted(len(others), "more graph")
-        yield f"graph {quote(graph.name)} was read; the file holds {named}: {listed}"
+        yield f"only graph {quote(graph.name)} was read; the file contains {named}: {listed}"
 
 
 def names_of(graph: ComposedGraph) -> dict[int, str]:
@@ -110,7 +110,10 @@ def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
     if op.effect is Effect.VIEW and op.inputs and op.outputs:
         before, after = tensors[op.inputs[0]].elements, tensors[op.outputs[0]].elements
         if before != after:
-            what = f"operator {quote(op.name)} turns {before:,} elements into {after:,}"
+            what = (
+                f"operator {quote(op.name)} has {before:,} input elements but {after:,} output "
+                "elements"
+            )
             raise LoadError(path, what)
 
 
@@ -132,5 +135,7 @@ def _dtype(path: Path, tensor: ComposedTensor) -> DType:
     if kind in _DTYPES:
         return _DTYPES[kind]
     if kind.bits == 0:
-        raise LoadError(path, f"tensor {quote(tensor.name)} is of {kind.c_name}, without a size")
+        raise LoadError(
+            path, (f"tensor {quote(tensor.name)} has type {kind.c_name}, which has no known size")
+        )
     return DType(kind.numpy_name)

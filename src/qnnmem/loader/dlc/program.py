@@ -37,7 +37,7 @@ class ComposeDlc(WireMessage, frozen=True):
 class ComposeLibrary(WireMessage, frozen=True):
     """A request to run a model library of the vendor's tools, which is native code."""
 
-    doing: ClassVar[str] = "its code"
+    doing: ClassVar[str] = "the model library's code"
     path: Path
 
 
@@ -95,7 +95,7 @@ def compose_trusted(
         return ChildFailure(str(exc))
     seen = recorder.seen
     if (code or not seen.graphs) and _is_out_of_memory():
-        return ChildFailure("its code ran out of memory")
+        return ChildFailure("the model library's code ran out of memory")
     if code or seen.failure:
         return Composed(call="QnnModel_composeGraphs", code=code, why=seen.failure)
     return Composed(seen.graphs, seen.shared), bytes(seen.data)

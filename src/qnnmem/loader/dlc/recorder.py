@@ -185,7 +185,10 @@ class Recorder:
     def _unknown(self, place: int) -> Callable[..., int]:
         def refuse() -> int:
             seen = self.seen
-            seen.failure = seen.failure or f"function {place} of the table was called"
+            seen.failure = seen.failure or (
+                f"the model library called function {place} of the interface, which is not "
+                "supported"
+            )
             return NOT_SUPPORTED
 
         return refuse
@@ -309,7 +312,7 @@ def compose_library(
     try:
         compose = library[_COMPOSE]
     except AttributeError:
-        raise Refused("read", f"has no {_COMPOSE}, so it is not a model library") from None
+        raise Refused("read", f"is not a model library: it has no {_COMPOSE}") from None
     compose.restype = c_uint32
     compose.argtypes = (
         *(c_void_p, _BareTable, c_void_p, c_void_p, c_uint32),

@@ -150,7 +150,7 @@ def weight_files(path: Path, folder: Path) -> dict[str, Path]:
                 try:
                     found[entry.value] = file_below(folder, str(entry.value))
                 except Damaged as exc:
-                    raise LoadError(path, f"a file of weights {exc}") from None
+                    raise LoadError(path, f"a weight file {exc}") from None
     return found
 
 
@@ -181,6 +181,6 @@ def other_backend_note(path: Path, backend: str) -> str:
         return ""
     own, other = _BACKENDS[found], _BACKENDS[backend]
     return (
-        f"{quote(path.name)} was fixed by qnnmem fix for {own}; the fix does not hold for {other} "
-        f"and may need more memory there: compare it with the model it was made from"
+        f"{quote(path.name)} was made by qnnmem fix for {own}; it may need more memory on "
+        f"{other}: compare it with the original model"
     )

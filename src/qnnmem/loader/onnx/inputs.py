@@ -75,7 +75,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
     elem = item.type.tensor_type.elem_type
     if elem == STRING or elem not in DTYPES:
         what = "strings" if elem == STRING else f"element type {quote(elem)}"
-        raise UsageError(f"input {quote(item.name)} holds {what}; it cannot be given a value")
+        raise UsageError(f"input {quote(item.name)} has {what}; no value can be set for it")
     dtype = helper.tensor_dtype_to_np_dtype(elem)
     sizes = _sizes(item)
     given = _array(item.name, value, dtype)
@@ -112,8 +112,8 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
         blob = read_bytes(value, MAX_VALUE_BYTES)
         if not blob or len(blob) % dtype.itemsize:
             raise UsageError(
-                f"{value}: {len(blob):,} bytes are no whole number of {dtype.name} values "
-                f"for input {quote(name)}"
+                f"{value}: {len(blob):,} bytes is not a multiple of the {dtype.name} "
+                f"element size of input {quote(name)}"
             )
         return numpy.frombuffer(blob, dtype)
     try:
@@ -122,7 +122,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
         found = numpy.asarray(None)
     if found.dtype.kind not in "biuf" and found.dtype != dtype:
         raise UsageError(
-            f"the value of {quote(name)} is {quote(value)}, not numbers of a known type"
+            f"the value of {quote(name)} is {quote(value)}, which is not a number of a known type"
         )
     if found.nbytes > MAX_VALUE_BYTES:
         raise UsageError(f"the value of {quote(name)} takes more than {MAX_VALUE_BYTES:,} bytes")
@@ -170,7 +170,9 @@ def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArr
 
     kind, wanted = given.dtype.kind, _kind(dtype)
     if kind == "b" and wanted != "bool":
-        raise UsageError(f"input {quote(name)} holds {dtype.name}, its value is true or false")
+        raise UsageError(
+            f"input {quote(name)} has type {dtype.name}, but its value is true or false"
+        )
     if wanted == "float":
         with numpy.errstate(over="ignore"):
             narrow = numpy.ascontiguousarray(given.astype(dtype))
@@ -184,7 +186,7 @@ def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArr
         what = "true or false" if wanted == "bool" else f"whole numbers ({dtype.name})"
         odd = given.reshape(-1)[~(made == given).reshape(-1)][:1]
         shown = f", not {odd[0]!s}" if odd.size else ""
-        raise UsageError(f"input {quote(name)} holds {what}{shown}")
+        raise UsageError(f"input {quote(name)} needs {what}{shown}")
     return numpy.ascontiguousarray(made)
 
 
@@ -249,7 +251,7 @@ def _implied(
             if dim.dim_param and given.get(dim.dim_param, size) != size:
                 told = f"{quote(dim.dim_param)} is {given[dim.dim_param]}"
                 raise UsageError(
-                    f"dimension {told}, but {size} in the shape given for {quote(item.name)}"
+                    f"dimension {told}, but the shape of {quote(item.name)} gives {size}"
                 )
             if dim.dim_param:
                 found.setdefault(dim.dim_param, size)
@@ -266,7 +268,7 @@ def _fixed(
     if not item.type.HasField("tensor_type"):
         kind = item.type.WhichOneof("value") or "no"
         what = f"{kind.removesuffix('_type')} type"
-        raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are handled")
+        raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are supported")
     _check_elem(path, item)
     copy = type(item)()
     copy.CopyFrom(item)
@@ -281,10 +283,12 @@ def _fixed(
 def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
     elem = item.type.tensor_type.elem_type
     if elem == STRING:
-        raise LoadError(path, f"input {quote(item.name)} holds strings; only numbers are handled")
+        raise LoadError(path, f"input {quote(item.name)} holds strings; only numbers are supported")
     if elem not in DTYPES:
         kind = quote(elem)
-        raise LoadError(path, f"input {quote(item.name)} has element type {kind}, not handled")
+        raise LoadError(
+            path, (f"input {quote(item.name)} has element type {kind}, which is not supported")
+        )
 
 
 def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
@@ -304,7 +308,7 @@ def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
         if name not in tensors:
             raise _unknown("tensor", name, inputs, "the inputs are")
         if any(size < 0 for size in shape):
-            raise UsageError(f"the shape given for {quote(name)} has a negative size")
+            raise UsageError(f"the shape given for {quote(name)} contains a negative size")
 
 
 def _unknown(what: str, name: str, known: Collection[str], have: str) -> UsageError:
@@ -334,7 +338,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     rank = len(tensor.shape.dim)
     if tensor.HasField("shape") and rank != len(shape):
         raise UsageError(
-            f"input {quote(item.name)} has {rank} dimensions, the shape given has {len(shape)}"
+            f"input {quote(item.name)} has {rank} dimensions, but its given shape has {len(shape)}"
         )
     tensor.shape.ClearField("dim")
     tensor.shape.SetInParent()  # a scalar has a shape too, an empty one

@@ -78,16 +78,18 @@ class _Scan:
                 continue
             self.messages += 1
             if self.messages > MAX_MESSAGES:
-                raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to read")
+                raise Damaged(
+                    f"contains more than {MAX_MESSAGES:,} protobuf messages, the limit for reading"
+                )
             if found[0] == "Leaf":
                 continue
             if len(stack) > MAX_DEPTH:
-                raise Damaged("graphs are nested too deeply to be read")
+                raise Damaged("contains graphs that are nested too deeply")
             stack.append(self._children(*found))
         if len(self.blob) - self.plain_bytes > MAX_STRUCTURE_BYTES:
             size = MAX_STRUCTURE_BYTES >> 20
             raise Damaged(
-                f"holds more than {size} MiB besides raw weights; store weights as raw_data"
+                f"contains more than {size} MiB without raw weights; store weights as raw_data"
             )
 
     def _children(self, kind: str, at: int, end: int) -> Iterator[tuple[str, int, int]]:

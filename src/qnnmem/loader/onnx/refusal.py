@@ -33,7 +33,9 @@ def check_scope(trials: Trials, scope: Scope) -> None:
             who = quote(node.name or node.output[0])
             raise LoadError(trials.path, f"the body of {node.op_type} {who} cannot be examined")
         if not is_op(node, *CONTROL) and any(bodies(node)):
-            raise LoadError(trials.path, f"op {quote(node.op_type)} carries a graph, not handled")
+            raise LoadError(
+                trials.path, (f"op {quote(node.op_type)} contains a graph, which is not supported")
+            )
         for name in filter(None, node.output):
             if name in scope.types and name not in scope.flow.const:
                 _check_type(trials, node, name, scope.types[name])
@@ -46,7 +48,7 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
         what = "strings" if kind.elem == STRING else f"element type {kind.elem}"
         who = quote(node.op_type)
         raise LoadError(
-            trials.path, f"tensor {quote(name)} of op {who} holds {what}, which is not handled"
+            trials.path, f"tensor {quote(name)} of op {who} has {what}, which is not supported"
         )
     check_shape(trials.path, name, kind.shape or (), DTYPES[kind.elem])
 
@@ -63,7 +65,7 @@ def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
     who = f"{node.op_type} {quote(node.name or node.output[0])}"
     raise LoadError(
         trials.path,
-        f"{who} turns {math.prod(before):,} elements into {math.prod(after):,}",
+        f"{who} has {math.prod(before):,} input elements but {math.prod(after):,} output elements",
     )
 
 
@@ -95,12 +97,12 @@ class DependentShapes(LoadError):
         self.shapes = tuple(shapes)
         self.seen = seen  # placeholder shapes, so that later ops can be examined
         first, is_one = self.shapes[0], len(self.shapes) == 1
-        what = f"the shape of {quote(first.name)}, made by {quote(first.operator)}, {first.why}"
+        what = f"the shape of {quote(first.name)}, output of {quote(first.operator)}, {first.why}"
         if not is_one:
             more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
             listed = ", ".join(map(str, self.shapes[:_LISTED]))
             what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
-        state = f"give {'its largest shape' if is_one else 'their largest shapes'} with "
+        state = f"set {'its largest shape' if is_one else 'their largest shapes'} with "
         # The branches of an If have known sizes, which the reason lists; a trial run took one
         # branch.
         tried = {
@@ -112,7 +114,7 @@ class DependentShapes(LoadError):
         cure = chain_words(first.by_value, state, spaced(settings))
         if tried:
             which = "" if is_one else f"{len(tried)} of them "
-            cure = chain_words(cure, f" ({which}as seen in a trial run; real data may need more)")
+            cure = chain_words(cure, f" ({which}measured in a trial run; real data may need more)")
         super().__init__(path, what, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
@@ -123,7 +125,7 @@ class DependentShapes(LoadError):
 
     def blocked(self, error: QnnMemError) -> DependentShapes:
         """Return the error extended by the error that remains once these shapes are stated."""
-        end = chain_words("; with these it ends in: ", error.what)
+        end = chain_words("; with these settings the next error is: ", error.what)
         return DependentShapes(self.path, self.shapes, self.seen, end)
 
 
@@ -198,7 +200,7 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
     direct = next((s for s in sources if s in trials.inputs and s != node.input[0]), None)
     if direct is None:
         return ""
-    return (f"give {quote(direct)} a value with ", Setting("values", f"{direct}=VALUE"), ", or ")
+    return (f"set {quote(direct)} to a value with ", Setting("values", f"{direct}=VALUE"), ", or ")
 
 
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
@@ -207,7 +209,7 @@ def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadE
     strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
     if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):
         return foreign_op(trials.path, strange)
-    who = f", made by {quote(node.op_type)}," if node is not None else ""
+    who = f", output of {quote(node.op_type)}," if node is not None else ""
     return LoadError(
         trials.path, f"the shape of {quote(name)}{who} is unknown and a trial run failed: {reason}"
     )

@@ -95,7 +95,7 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> 
         raise LoadError(path, f"tensor {quote(name)} has more than {MAX_RANK} dimensions")
     for dim in shape:
         if not 0 <= dim < MAX_DIM:
-            raise LoadError(path, f"tensor {quote(name)} has dimension {quote(dim)}, out of range")
+            raise LoadError(path, f"tensor {quote(name)} has an invalid dimension: {quote(dim)}")
     if Tensor(name, dtype, shape).nbytes > MAX_BYTES:
         raise LoadError(path, f"tensor {quote(name)} takes more than {MAX_BYTES:,} bytes")
 
@@ -170,7 +170,7 @@ def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
         sparse = sparse or found.HasField("sparse_tensor") or bool(found.sparse_tensors)
         sparse = sparse or any(body.sparse_initializer for body in _graphs(found))
     if sparse:
-        raise LoadError(path, "stores weights as sparse tensors, which are not handled")
+        raise LoadError(path, "contains sparse tensors, which are not supported")
 
 
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
@@ -182,9 +182,9 @@ def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
     dtype = DType.UINT8 if tensor.data_type == STRING else DTYPES.get(tensor.data_type)
     if dtype is None:
         kind = quote(tensor.data_type)
-        raise LoadError(path, f"tensor {name} has element type {kind}, not handled")
+        raise LoadError(path, f"tensor {name} has element type {kind}, which is not supported")
     if tensor.HasField("segment"):
-        raise LoadError(path, f"tensor {name} is stored in segments, not handled")
+        raise LoadError(path, f"tensor {name} is stored in segments, which are not supported")
     check_shape(path, tensor.name, tuple(tensor.dims), dtype)
     kept = [field for field in ("raw_data", *_TYPED) if _is_set(tensor, field)]
     kept += ["external_data"] * (tensor.data_location == EXTERNAL)
@@ -202,7 +202,7 @@ def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
         if dtype in _PATTERNS and not all(
             0 <= bits < 1 << dtype.bits for bits in tensor.int32_data
         ):
-            raise LoadError(path, f"tensor {name} stores numbers too large for {dtype.value}")
+            raise LoadError(path, f"tensor {name} contains numbers too large for {dtype.value}")
 
 
 def _is_set(tensor: onnx.TensorProto, field: str) -> bool:
@@ -217,7 +217,7 @@ def stored_bytes(tensor: onnx.TensorProto) -> int:
 def _expect(path: Path, name: str, what: str, have: int, want: int) -> None:
     if have != want:
         raise LoadError(
-            path, f"tensor {quote(name)} stores {have:,} {what}, its shape asks for {want:,}"
+            path, f"tensor {quote(name)} stores {have:,} {what}, but its shape needs {want:,}"
         )
 
 
@@ -241,7 +241,7 @@ def _typed_count(tensor: onnx.TensorProto, elements: int) -> tuple[str, int, int
 def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
     what = _external(tensor)
     if tensor.data_type == STRING:
-        raise LoadError(path, f"{what} would be strings, which no other file can hold")
+        raise LoadError(path, f"{what} would contain strings, which an external file cannot store")
     need, entries = stored_bytes(tensor), _entries(path, tensor)
     file = _file_of(path, tensor, entries)
     offset, length = (_count(path, entries, key, what) for key in ("offset", "length"))
@@ -251,7 +251,7 @@ def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
     end = (offset or 0) + need
     if end > size:
         short = quote(entries["location"])
-        raise LoadError(path, f"{what} ends at byte {end:,}, but {short} holds {size:,}")
+        raise LoadError(path, f"{what} ends at byte {end:,}, but {short} has only {size:,}")
     del tensor.external_data[:]
     for key, value in (
         ("location", entries["location"]),
@@ -266,11 +266,13 @@ def _entries(path: Path, tensor: onnx.TensorProto) -> dict[str, str]:
     for entry in tensor.external_data:
         if not (isinstance(entry.key, str) and isinstance(entry.value, str)):
             # protobuf returns bytes for text that is not valid UTF-8
-            raise LoadError(path, "holds names that are not text; the file is damaged")
+            raise LoadError(path, "contains names that are not text; the file is damaged")
         if entry.key in entries:
-            raise LoadError(path, f"{_external(tensor)} has two entries {quote(entry.key)}")
+            raise LoadError(path, f"{_external(tensor)} has entry {quote(entry.key)} twice")
         if entry.key not in _ENTRIES:
-            raise LoadError(path, f"{_external(tensor)} has entry {quote(entry.key)}, not handled")
+            raise LoadError(
+                path, (f"{_external(tensor)} has entry {quote(entry.key)}, which is not supported")
+            )
         entries[entry.key] = entry.value
     return entries
 
@@ -282,7 +284,7 @@ def _external(tensor: onnx.TensorProto) -> str:
 def _file_of(path: Path, tensor: onnx.TensorProto, entries: dict[str, str]) -> Path:
     location = entries.get("location", "")
     if _ADDRESS in location:
-        raise LoadError(path, f"{_external(tensor)} is an address in memory, which is refused")
+        raise LoadError(path, f"{_external(tensor)} is a memory address, which is not allowed")
     try:
         return file_below(path.parent, location)
     except Damaged as exc:
@@ -295,10 +297,10 @@ def _size_of(path: Path, file: Path, what: str) -> int:
     except (OSError, ValueError) as exc:
         name = quote(file.name)
         raise LoadError(
-            path, f"{what} is missing: no file {name} could be opened next to the model"
+            path, f"{what} is missing: {name} could not be opened next to the model"
         ) from exc
     if not stat.S_ISREG(status.st_mode):
-        raise LoadError(path, f"{what} is in {quote(file.name)}, which is not an ordinary file")
+        raise LoadError(path, f"{what} is in {quote(file.name)}, which is not a regular file")
     return status.st_size
 
 
@@ -307,7 +309,9 @@ def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | No
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise LoadError(path, f"{what} has {key} {quote(text)}, not a whole number of bytes")
+        raise LoadError(
+            path, (f"{what} has {key} {quote(text)}, which is not a whole number of bytes")
+        )
     return int(text)
 
 

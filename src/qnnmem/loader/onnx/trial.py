@@ -162,9 +162,10 @@ class TrialChild(ChildProcess):
             return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
         except ChildLost as lost:
             if self.expired:
-                raise OutOfTime(self._path, str(lost), cure="fix more shapes by hand") from lost
+                raise OutOfTime(self._path, str(lost), cure="set more shapes") from lost
             reason = (
-                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
+                "usual reasons: an operator that onnxruntime does not support, large "
+                "shapes, a damaged file"
             )
             raise LoadError(self._path, f"{lost}; {reason}") from lost
 
@@ -175,7 +176,7 @@ def _parse(message: Any, blob: bytes) -> Any:
     try:
         message.ParseFromString(blob)
     except DecodeError as exc:
-        raise ChildFailed("an unreadable reply") from exc
+        raise ChildFailed("it sent an unreadable reply") from exc
     return message
 
 
@@ -227,7 +228,7 @@ def infer_types(
         node = first_foreign(light.node)
         if node is not None and quote(node.domain)[1:-1] in str(exc):
             raise foreign_op(trials.path, node) from exc
-        raise LoadError(trials.path, f"shape inference refuses the model: {exc}") from exc
+        raise LoadError(trials.path, f"shape inference rejects the model: {exc}") from exc
     found: dict[str, OnnxType] = {}
     for info in (*graph.input, *infos):
         kind = type_of(info)
@@ -271,7 +272,9 @@ def _elem(trials: Trials, name: str, types: Mapping[str, str]) -> int:
     text = types.get(name, "")
     elem = _ELEMS.get(TYPE_NAMES.get(text, ""))
     if elem is None:
-        raise LoadError(trials.path, f"tensor {quote(name)} is of type {quote(text)}, not handled")
+        raise LoadError(
+            trials.path, (f"tensor {quote(name)} has type {quote(text)}, which is not supported")
+        )
     return elem
 
 
@@ -303,14 +306,12 @@ def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
 
     where = quote(tensor.name)
     if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
-        raise LoadError(
-            trials.path, f"tensor {where} steers control flow but is not a stored scalar"
-        )
+        raise LoadError(trials.path, f"tensor {where} controls the flow but is not a stored scalar")
     try:
         return int(numpy_helper.to_array(tensor).reshape(-1)[0])
     except (TypeError, ValueError) as exc:
         raise LoadError(
-            trials.path, f"tensor {where} steers control flow but is not a number"
+            trials.path, f"tensor {where} controls the flow but is not a number"
         ) from exc
 
 

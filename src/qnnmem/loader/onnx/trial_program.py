@@ -247,7 +247,7 @@ def _packed(values: list[Any], most: int) -> bytes:
         raise TypeError(f"a value is {quote(odd)}, not a tensor")
     size = sum(value.nbytes for value in values)
     if size > most:
-        raise ValueError(f"values take {size:,} bytes, more than the {most:,} handled")
+        raise ValueError(f"the values take {size:,} bytes, over the limit of {most:,}")
     graph = onnx.GraphProto()
     graph.initializer.extend(numpy_helper.from_array(value) for value in values)
     return bytes(graph.SerializeToString())

@@ -29,7 +29,7 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
     for one in graphs_in(graph):
         nodes += len(one.node)
         if nodes > MAX_NODES:
-            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to plan")
+            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, the limit for planning")
         _check_names(path, one)
     sort_nodes(path, graph)
 
@@ -60,8 +60,8 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
             else:
                 walk[called] = _calls(functions[called].node)
     if _expanded(model.graph.node, sizes) > MAX_NODES:
-        what = f"has more than {MAX_NODES:,} nodes once its functions are expanded"
-        raise LoadError(path, f"{what}, too many to plan")
+        what = f"has more than {MAX_NODES:,} nodes after its functions are expanded"
+        raise LoadError(path, f"{what}, over the limit for planning")
 
 
 def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
@@ -94,7 +94,7 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 def _check_names(path: Path, graph: onnx.GraphProto) -> None:
     if not all(isinstance(text, str) for text in _texts(graph)):
         # protobuf returns bytes for a name that is not valid UTF-8
-        raise LoadError(path, "holds names that are not text; the file is damaged")
+        raise LoadError(path, "contains names that are not text; the file is damaged")
     stored = {item.name for item in graph.initializer}
     seen: set[str] = set()
     # Files of IR version 3 list initializers among the inputs as well: that is one definition.
@@ -138,7 +138,7 @@ def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) ->
         graph.node.extend(nodes)
     for name in (out.name for out in graph.output):
         if name not in maker and name not in available:
-            raise LoadError(path, f"output {quote(name)} is produced by no node")
+            raise LoadError(path, f"output {quote(name)} is not produced by any node")
     scope = available | maker.keys()
     for node in graph.node:
         for body in bodies(node):
@@ -157,7 +157,7 @@ def _order(
                 needs.add(maker[name])
             elif name not in available:
                 who = quote(node.name or node.op_type)
-                raise LoadError(path, f"node {who} reads {quote(name)}, which nothing produces")
+                raise LoadError(path, f"node {who} reads {quote(name)}, which no node produces")
         waiting.append(len(needs))
         for need in needs:
             followers.setdefault(need, []).append(index)
@@ -173,15 +173,15 @@ def _order(
     if len(order) < len(waiting):
         stuck = next(index for index, count in enumerate(waiting) if count)
         who = quote(graph.node[stuck].name or graph.node[stuck].op_type)
-        raise LoadError(path, f"the graph has a cycle through or before node {who}")
+        raise LoadError(path, f"the graph has a cycle at or before node {who}")
     return order
 
 
 # Domains whose output shapes onnx or onnxruntime infer; LPAI windows are rewritten as ONNX.
 _KNOWN = (*ONNX_DOMAINS, "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "qti_aisw")
 _WAYS_OUT = {
-    "ZipMap": "leave it out when exporting, with the option zipmap=False of skl2onnx",
-    "SequenceMap": "export the model with its loop unrolled",
+    "ZipMap": "remove it at export with the skl2onnx option zipmap=False",
+    "SequenceMap": "export the model with the loop unrolled",
 }
 
 
@@ -200,19 +200,19 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
     who = f"{quote(node.op_type)[1:-1]} {quote(node.name or next(iter(node.output), ''))}"
     return LoadError(
         path,
-        f"{who} of domain {quote(node.domain)} is not an ONNX operator, so its output shapes "
-        f"are unknown",
-        cure="export it as ONNX operators, or as a function of the model",
+        f"operator {who} of domain {quote(node.domain)} is not an ONNX operator, so its "
+        "output shapes are unknown",
+        cure="export it as ONNX operators or as a function of the model",
     )
 
 
 def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadError:
     """Return the error about a value that is a sequence, a map or an optional."""
     node = next((node for node in nodes if name in node.output), None)
-    who = "" if node is None else f", made by {quote(node.op_type)},"
+    who = "" if node is None else f", output of {quote(node.op_type)},"
     return LoadError(
         path,
-        f"tensor {quote(name)}{who} is a sequence, map or optional; only tensors are handled",
+        f"tensor {quote(name)}{who} is a sequence, map or optional; only tensors are supported",
         cure="" if node is None else _WAYS_OUT.get(node.op_type, ""),
     )
 

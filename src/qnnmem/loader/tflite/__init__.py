@@ -60,7 +60,7 @@ def read_with_graph(
     except Damaged as exc:
         raise LoadError(path, str(exc), cure=model.assumed) from exc
     except NotTranslated as exc:
-        note = f"a layout without a program: {exc}, so it cannot be executed here"
+        note = f"layout only, without a program: {exc}; the graph cannot be executed here"
         return replace(model, notes=(*model.notes, note)), None, ()
 
 
@@ -71,19 +71,19 @@ def _read(
     dims: Mapping[str, int] | None,
 ) -> tuple[TfliteFile, Model]:
     if not graphs:
-        raise LoadError(path, "holds no graph")
+        raise LoadError(path, "contains no graph")
     open_inputs = _open_inputs(path, graphs[0])
     if dims:
         raise _no_names(path, open_inputs)
     given = _given(path, graphs[0], shapes)
     if given and (left := [t.name for t in open_inputs if t.name not in shapes]):
-        what = f"input {quote(left[0])} leaves its size open too; give its shape as well"
+        what = f"input {quote(left[0])} has no fixed size either; set its shape too"
         raise UsageError(what, where=path)
     file = TfliteFile(path, graphs, given, open_inputs)
     try:
         model = read_graph(file)
     except RecursionError as exc:
-        raise LoadError(path, "its graphs call each other too deeply") from exc
+        raise LoadError(path, "contains graphs that call each other too deeply") from exc
     check_model(path, model)
     return file, model
 
@@ -113,7 +113,7 @@ def _mapped(descriptor: int) -> mmap.mmap:
 
 def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
     if any(not 0 <= index < len(graph.tensors) for index in graph.inputs):
-        raise LoadError(path, "names an input that is not a tensor of its graph")
+        raise LoadError(path, "has a graph input that is not a tensor of the graph")
     inputs = (graph.tensors[index] for index in graph.inputs)
     return tuple(tensor for tensor in inputs if -1 in tensor.signature)
 
@@ -125,8 +125,8 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
         " is for ONNX models",
     )
     if not open_inputs:
-        return UsageError(what, where=path, cure="this one leaves none open")
-    cure = ("give the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
+        return UsageError(what, where=path, cure="this model has no open sizes")
+    cure = ("set the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
     return UsageError(what, where=path, cure=cure)
 
 
@@ -160,8 +160,8 @@ def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:
 def _refusal(tensor: RawTensor) -> str:
     is_open = -1 in tensor.signature
     sizes = written(tensor.signature)
-    which = f"only what it leaves open ({sizes}) can be changed" if is_open else "all of it fixed"
+    which = f"only its open sizes ({sizes}) can be set" if is_open else ("all its sizes are fixed")
     return (
-        f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file, {which};"
-        " convert the model again for other sizes"
+        f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file; "
+        f"{which}; convert the model again for other sizes"
     )

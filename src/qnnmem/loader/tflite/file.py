@@ -99,14 +99,14 @@ class TfliteFile:
         """Return a tensor with its type and shape; `shape` overrides the stored shape."""
         if raw.type not in DTYPES:
             kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
-            self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
+            self.fail(f"tensor {quote(name)} contains {kind}, which have no fixed size")
         tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw) if shape is None else shape)
         if tensor.nbytes > MAX_BYTES:
             self.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
         if constant and not raw.sparse and 0 < raw.stored < tensor.nbytes:
             self.fail(
-                f"constant {quote(name)} stores {raw.stored:,} bytes where its shape needs"
-                f" {tensor.nbytes:,}"
+                f"constant {quote(name)} stores {raw.stored:,} bytes, but its shape needs "
+                f"{tensor.nbytes:,}"
             )
         return tensor
 
@@ -117,7 +117,7 @@ class TfliteFile:
         if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
             fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
         if -1 in raw.signature and not self.open_inputs:
-            fail(f"tensor {quote(name)} has a size that is only known while running")
+            fail(f"tensor {quote(name)} has a size that is known only at run time")
         return raw.shape
 
 
@@ -129,7 +129,7 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
         if file.given:
             continue
         shape = written(tensor.shape)
-        yield f"input {quote(tensor.name)} leaves its size open; planned for {shape} as stored"
+        yield f"input {quote(tensor.name)} has no fixed size; planned with the stored shape {shape}"
 
 
 def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
@@ -141,10 +141,11 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
         dense = sum(tensor.nbytes for _, tensor in found)
         ops = (op.type for graph in file.graphs for op in graph.ops if not op.custom)
         folded = sum(kind == "DENSIFY" for kind in ops)
-        done = f"; {counted(folded, 'DENSIFY op')} done while loading" if folded else ""
+        done = f"; {counted(folded, 'DENSIFY op')} done at load time" if folded else ""
         yield (
-            f"{counted(len(found), 'sparse constant')} counted dense, {dense:,} bytes, as QNN has "
-            f"no sparse ones; {stored:,} in the file, {indices:,} of them indices{done}"
+            f"{counted(len(found), 'sparse constant')} counted as dense, {dense:,} bytes, "
+            f"because QNN has no sparse constants; the file stores {stored:,} bytes, "
+            f"{indices:,} of them indices{done}"
         )
 
 
@@ -166,10 +167,10 @@ def _placeholders(file: TfliteFile) -> Words:
     if file.given or not (made_up or file.cannot_run):
         return ""
     first = (made_up or list(file.open_inputs))[0]
-    fault = f" and cannot run ({file.cannot_run})" if file.cannot_run else ""
+    fault = f" and the graph cannot run ({file.cannot_run})" if file.cannot_run else ""
     return (
-        f"planned for a placeholder: input {quote(first.name)} is {written(first.shape)} in the "
-        f"file, which stands in for a size left open{fault}; give the true one with ",
+        f"planned with a placeholder: input {quote(first.name)} is {written(first.shape)} "
+        f"in the file because its size is not fixed{fault}; set the real size with ",
         Setting("shapes", shape_pattern(first)),
     )
 

@@ -154,7 +154,7 @@ def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
     if step.dtype(tensor) is DType.UINT8:
         return step.raw(place), zero
     if step.dtype(tensor) is not DType.INT8:
-        raise step.refuse(f"reads {step.dtype(tensor).value}, where 8 bits are needed")
+        raise step.refuse(f"reads {step.dtype(tensor).value} where 8 bits are required")
     if value is not None:
         return step.constant((value.astype("i2") + 128).astype("u1")), zero + 128
     bits = step.one("Cast", step.raw(place), to=2)

@@ -157,7 +157,7 @@ class _Decoder:
                     vector = found.Offset(4)
                     total += _INDEX_BYTES[kind] * (found.VectorLen(vector) if vector else 0)
         if total > self._size:
-            raise ValueError("indices beyond the end of the file")
+            raise ValueError("indices lie beyond the end of the file")
         return total
 
     def _op(self, op: Any, codes: list[tuple[str, bool]]) -> RawOp:
@@ -182,13 +182,13 @@ class _Decoder:
         external = int(buffer.Size()) if buffer.Offset() > 1 else 0
         stored = external or int(buffer.DataLength())
         if stored > self._size:
-            raise ValueError("buffer beyond the end of the file")
+            raise ValueError("a buffer lies beyond the end of the file")
         if self._whole and stored:
             if not external:
                 return stored, memoryview(buffer.DataAsNumpy())
             start = buffer.Offset()
             if start + stored > self._size:
-                raise ValueError("buffer beyond the end of the file")
+                raise ValueError("a buffer lies beyond the end of the file")
             return stored, memoryview(self._content)[start : start + stored]
         if external or not 0 < stored <= _SHORT:
             return stored, b""
@@ -204,7 +204,7 @@ class _Decoder:
 
     def _rows(self, length: int) -> Iterator[int]:
         if length * 4 > self._size:
-            raise ValueError("vector beyond the end of the file")
+            raise ValueError("a vector lies beyond the end of the file")
         for row in range(length):
             self._pay(_TABLE_COST)
             yield row
@@ -221,7 +221,7 @@ class _Decoder:
     def _pay(self, cost: int) -> None:
         self._left -= cost
         if self._left < 0:
-            raise ValueError("more content than the file has room for")
+            raise ValueError("the content is larger than the file")
 
 
 @cache
@@ -235,7 +235,7 @@ def builtin_names() -> dict[int, str]:
 def _options(op: Any, name: str) -> Any:
     options = table(op, name)
     if options is None:
-        raise ValueError("operator without its options")
+        raise ValueError("an operator has no options")
     return options
 
 

@@ -104,7 +104,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     for axis in range(-rank, 0):
         found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
         if len(found) > 1:
-            raise Damaged(f"reads {' and '.join(map(written, shapes))}, which do not go together")
+            raise Damaged(f"reads {' and '.join(map(written, shapes))}, which are inconsistent")
         sizes.append(found.pop() if found else 1)
     return tuple(sizes)
 
@@ -209,7 +209,7 @@ def split_at(call: Call) -> list[Shape]:
     rest = shape[axis] - sum(size for size in sizes if size != -1)
     known = [rest if size == -1 else size for size in sizes]
     if sum(known) != shape[axis] or len(known) != len(call.outputs) or min(known) < 0:
-        raise Damaged(f"splits {shape[axis]:,} into parts of another sum")
+        raise Damaged(f"splits {shape[axis]:,} into parts with a different sum")
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in known]
 
 
@@ -244,7 +244,7 @@ def selection(call: Call) -> tuple[slice | int | None, ...]:
     for at, (first, last, stride) in enumerate(zip(begin, end, step, strict=True)):
         bit = 1 << at
         if stride == 0:
-            raise Damaged("slices in steps of 0")
+            raise Damaged("slices with a step of 0")
         if masks["NewAxisMask"] & bit:
             chosen.append(None)
         elif masks["ShrinkAxisMask"] & bit:
@@ -320,7 +320,7 @@ def broadcast_to(call: Call) -> list[Shape]:
     """Return the output shape of BROADCAST_TO."""
     shape, wanted = call.shape(0), tuple(call.value(1))
     if broadcast((shape, wanted)) != wanted:
-        raise Damaged(f"spreads {written(shape)} to {written(wanted)}")
+        raise Damaged(f"expands {written(shape)} to {written(wanted)}")
     return [wanted]
 
 
@@ -331,7 +331,7 @@ def fill(call: Call) -> list[Shape]:
 
 def _sizes(numbers: list[int]) -> Shape:
     if min(numbers, default=0) < 0:
-        raise Damaged("is told a negative size")
+        raise Damaged("has a negative size")
     return tuple(numbers)
 
 
@@ -339,7 +339,7 @@ def count_up(call: Call) -> list[Shape]:
     """Return the output shape of RANGE for integers."""
     start, stop, step = (call.number(at) for at in range(3))
     if step == 0:
-        raise Damaged("counts in steps of 0")
+        raise Damaged("counts with a step of 0")
     return [(len(range(start, stop, step)),)]
 
 
@@ -370,7 +370,7 @@ def derive(call: Call) -> list[Shape]:
         raise Unknown
     found = rule(call)
     if len(found) != len(call.outputs):
-        raise Damaged(f"has {len(call.outputs)} outputs where {len(found)} are made")
+        raise Damaged(f"has {len(call.outputs)} outputs instead of {len(found)}")
     return found
 
 
@@ -456,7 +456,7 @@ def resize(call: Call) -> list[Shape]:
     batch, _, _, depth = call.of_rank(0, 4)
     size = call.value(1)
     if len(size) != 2 or min(size) < 1:
-        raise Damaged("has no height and width to resize to")
+        raise Damaged("has no height and width to resize")
     return [(batch, *size, depth)]
 
 
@@ -506,23 +506,23 @@ def _positions(call: Call, size: Shape, window: Shape, *, dilated: bool) -> Shap
 def _fits(size: int, window: int, step: int, spread: int, *, same: bool) -> int:
     """Return the number of window positions along an axis."""
     if min(window, step, spread) < 1:
-        raise Damaged("has a window or a step of no size")
+        raise Damaged("has a window or a step of size 0")
     covered = 1 if same else (window - 1) * spread + 1
     if covered > size:
-        raise Damaged(f"needs at least {covered:,} where there are {size:,}")
+        raise Damaged(f"needs a size of at least {covered:,} but has {size:,}")
     return -(-(size - covered + 1) // step)
 
 
 def _block(call: Call) -> int:
     block = int(call.option("BlockSize"))
     if block < 1:
-        raise Damaged("has a block of no size")
+        raise Damaged("has a block of size 0")
     return block
 
 
 def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
     if len(margins) != 2 * len(blocks) or len(shape) < 1 + len(blocks) or min(blocks) < 1:
-        raise Damaged("has blocks that are not those of its input")
+        raise Damaged("has blocks of a different rank than its input")
     return shape[1 : 1 + len(blocks)]
 
 

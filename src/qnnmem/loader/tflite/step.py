@@ -87,7 +87,7 @@ def stored_array(raw: RawTensor) -> NDArray[Any]:
 
     kind = DTYPES.get(raw.type)
     if kind is None or kind.bits < 8 or kind is DType.BFLOAT16 or raw.sparse:
-        what = "a sparse constant" if raw.sparse else "no whole number of bytes"
+        what = "a sparse constant" if raw.sparse else "elements that are not whole bytes"
         raise NotTranslated(f"tensor {quote(raw.name)} holds {what}")
     count = math.prod(raw.shape)
     dtype = numpy.dtype(kind.value).newbyteorder("<")
@@ -168,7 +168,7 @@ class TfliteStep(NodeWriter):
     def encoding(self, raw: RawTensor) -> tuple[float, int]:
         """Return scale and zero point of a tensor with a per-tensor encoding."""
         if len(raw.scales) != 1 or len(raw.zeros) > 1:
-            raise self.refuse(f"reads or writes {quote(raw.name)}, which has no single scale")
+            raise self.refuse(f"reads or writes {quote(raw.name)}, which has several scales")
         if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
             raise self.refuse(f"reads or writes {quote(raw.name)} of scale {raw.scales[0]}")
         return raw.scales[0], raw.zeros[0] if raw.zeros else 0
@@ -191,7 +191,7 @@ class TfliteStep(NodeWriter):
         """Return the elements of an input; raise NotTranslated if it is not a constant."""
         found = self.value(place)
         if found is None:
-            raise self.refuse(f"has an input {place} that is not a constant")
+            raise self.refuse(f"has an input {place} that must be constant but is not")
         return found
 
     def numbers(self, place: int) -> list[int]:
@@ -206,7 +206,7 @@ class TfliteStep(NodeWriter):
         if value is not None:
             return self.constant(value)
         if index not in self._draft.made:
-            raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is not known")
+            raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is unknown")
         return self._draft.names[index]
 
     def read(self, place: int = 0, perm: Sequence[int] = ()) -> str:
@@ -268,14 +268,14 @@ class TfliteStep(NodeWriter):
         elif self.dtype(tensor) is DType.FLOAT32:
             value = self.activated(value)
         elif self.option("FusedActivationFunction"):
-            raise self.refuse("has an activation on whole numbers")
+            raise self.refuse("has an activation for integers, which is not supported")
         self.write_raw(self.one("Transpose", value, perm=perm) if perm else value, place)
 
     def activated(self, value: str) -> str:
         """Return real numbers after the fused activation."""
         kind = self.option("FusedActivationFunction")
         if kind not in _REAL_LIMITS:
-            raise self.refuse(f"has the fused activation {kind}")
+            raise self.refuse(f"has the fused activation {kind}, which is not supported")
         low, high = _REAL_LIMITS[kind]
         if low is None:
             return value
@@ -313,7 +313,7 @@ class TfliteStep(NodeWriter):
         kind = numpy.iinfo(self.dtype(tensor).value)
         activation = self.option("FusedActivationFunction")
         if activation not in _REAL_LIMITS:
-            raise self.refuse(f"has the fused activation {activation}")
+            raise self.refuse(f"has the fused activation {activation}, which is not supported")
         low, high = _REAL_LIMITS[activation]
         least, most = int(kind.min), int(kind.max)
         if low is not None:
@@ -344,7 +344,7 @@ class TfliteStep(NodeWriter):
         for place, shape in enumerate(shapes):
             stated = self.made_shape(place)
             if stated != shape:
-                raise Damaged(f"returns {written(shape)} where the file has {written(stated)}")
+                raise Damaged(f"returns {written(shape)}, but the file states {written(stated)}")
 
 
 def element(dtype: Any) -> int:

@@ -119,7 +119,7 @@ class _GraphReader:
         # A graph is read again for each set of variables that it runs on.
         self.file.work += len(raw.tensors) + len(raw.ops)
         if self.file.work > _MAX_WORK:
-            fail("its nested graphs are run in too many ways")
+            fail("contains too many calls of its nested graphs")
         self._check_range((*raw.inputs, *raw.outputs), f"graph {self.index}")
         produced = {index for op in raw.ops for index in op.outputs}
         inputs = set(raw.inputs)
@@ -148,7 +148,7 @@ class _GraphReader:
         for index in op.outputs:
             self._claim(index)
         if op.type in UNFOLLOWED and not op.custom:
-            self.file.fail(f"{where} runs a nested graph in a way that is not supported")
+            self.file.fail(f"{where} calls a nested graph in a way that is not supported")
         if op.type == "VAR_HANDLE" and not op.custom:
             self.handles.update(dict.fromkeys(op.outputs, op.variable))
         elif op.type == "CALL_ONCE" and not op.custom:
@@ -185,7 +185,9 @@ class _GraphReader:
         self.states.update(dict.fromkeys(s for s in reads if s in self.file.states))
         self.size += 1 + sum(body.size + len(body.states) for body in nested)
         if self.size > _MAX_NESTED_OPS:
-            self.file.fail(f"{where} brings the nested graphs above {_MAX_NESTED_OPS:,} operators")
+            self.file.fail(
+                f"{where} expands the nested graphs to more than {_MAX_NESTED_OPS:,} operators"
+            )
         ir_op = Op(
             name=f"{op.type}_{position}",
             type=op.type,
@@ -202,12 +204,12 @@ class _GraphReader:
         """Accept the stored shapes of data-dependent outputs if the file fixes them; else fail."""
         if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
             self.file.fail(
-                f"{where} returns more or less depending on its data, which cannot be planned"
+                f"{where} returns a size that depends on its data, which cannot be planned"
             )
         for output in map(self._sized, op.outputs):
             shape = by_sizes(output.shape)
             made = f"{quote(output.name)} of {where}"
-            self.file.holds_for[f"holds while {made} is no larger than the stored {shape}"] = None
+            self.file.holds_for[f"valid while {made} is at most the stored {shape}"] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
         if nested:
@@ -226,7 +228,7 @@ class _GraphReader:
             return
         value = op.outputs if op.type == "READ_VARIABLE" else inputs[1:2]
         if len(held) != 1 or held[0] != inputs[0] or len(value) != 1:
-            self.file.fail(f"{where} does not name one variable and one value")
+            self.file.fail(f"{where} must have one variable and one value")
         self._add_state(self.file.state(self.handles[held[0]]), self._sized(value[0]))
 
     def _add_state(self, name: str, like: Tensor) -> None:
@@ -234,8 +236,8 @@ class _GraphReader:
         before = self.file.states.setdefault(name, tensor)
         if before.nbytes != tensor.nbytes:
             self.file.fail(
-                f"variable {quote(name)} has {before.nbytes:,} bytes in one place and"
-                f" {tensor.nbytes:,} in another"
+                f"variable {quote(name)} has {before.nbytes:,} bytes in one place but "
+                f"{tensor.nbytes:,} in another"
             )
         self.states[name] = None
         self.tensors[name] = before
@@ -292,11 +294,11 @@ class _GraphReader:
         if op.type == "WHILE":
             given = [self._shape(index) for index in passed]
             if any(at < len(returned) and returned[at] != given[at] for at in carried):
-                fault = "changes the shape of what it carries from turn to turn"
+                fault = "changes the shape of a loop variable between iterations"
         elif any(body.returned != returned for body in bodies):
-            fault = "returns one shape or another depending on its data"
+            fault = "returns different shapes depending on its data"
         if len(returned) != len(op.outputs):
-            fault = f"has {len(op.outputs)} outputs where {len(returned)} are made"
+            fault = f"has {len(op.outputs)} outputs instead of {len(returned)}"
         try:
             self.shapes.returns(op.outputs, () if fault else returned)
         except Damaged as exc:
@@ -307,16 +309,18 @@ class _GraphReader:
     def _check_subgraphs(self, op: RawOp, where: str) -> None:
         for index in op.subgraphs:
             if not 0 <= index < len(self.file.graphs):
-                self.file.fail(f"{where} runs graph {index}, which does not exist")
+                self.file.fail(f"{where} calls graph {index}, which does not exist")
             if index in self.callers:
-                self.file.fail(f"{where} runs graph {index}, which is already running")
+                self.file.fail(f"{where} calls graph {index}, which is already running")
 
     def _run(
         self, index: int, passed: tuple[int, ...], carried: frozenset[int], where: str
     ) -> NestedGraph:
         inside = self.file.graphs[index].inputs
         if len(inside) != len(passed):
-            self.file.fail(f"{where} passes {len(passed)} values to a graph of {len(inside)}")
+            self.file.fail(
+                f"{where} passes {len(passed)} values to a graph with {len(inside)} inputs"
+            )
         arguments = {
             inner: self._argument(outer, at in carried)
             for at, (inner, outer) in enumerate(zip(inside, passed, strict=True))
@@ -355,8 +359,9 @@ class _GraphReader:
         before = self._sized(source)
         if before.elements != output.elements:
             self.file.fail(
-                f"{where} turns {before.elements:,} elements into {output.elements:,}, so the"
-                " stored shapes are not those of one execution; convert with fixed shapes"
+                f"{where} has {before.elements:,} input elements but {output.elements:,} "
+                "output elements, so the stored shapes are inconsistent; convert the model "
+                "with fixed shapes"
             )
         fixed = source in self.constants or self._source(source) in self.file.states
         return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
@@ -377,7 +382,7 @@ class _GraphReader:
             ops=kept,
             inputs=inputs,
             outputs=outputs,
-            notes=(f"{dropped} operators without a reader are left out",) * (dropped > 0),
+            notes=(f"{dropped} operators with unused outputs were removed",) * (dropped > 0),
         )
         return NestedGraph(
             model,
@@ -400,11 +405,11 @@ class _GraphReader:
     def _check_range(self, indexes: Iterable[int], where: str) -> None:
         for index in indexes:
             if not 0 <= index < len(self.raw.tensors):
-                self.file.fail(f"{where} names tensor {index}, which does not exist")
+                self.file.fail(f"{where} uses tensor {index}, which does not exist")
 
     def _require(self, index: int, who: str) -> None:
         if not (index in self.known or index in self.constants or index in self.handles):
-            self.file.fail(f"{who} {self._quoted(index)}, which nothing has produced by then")
+            self.file.fail(f"{who} {self._quoted(index)}, which no operator has produced")
 
     def _claim(self, index: int) -> None:
         if index in self.known:

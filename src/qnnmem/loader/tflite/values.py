@@ -176,7 +176,7 @@ _WAYS: dict[str, Callable[[Any, Call], Any]] = {
     "ZEROS_LIKE": _of("zeros_like"),
 }
 
-_CONVERT = "convert the model again with the shapes wanted"
+_CONVERT = "convert the model again with the required shapes"
 # Operators whose output converters store with the input's sizes; the interpreter resizes it.
 _MISSTATED = ("RFFT2D",)
 
@@ -228,7 +228,7 @@ class KnownShapes:
         for index, shape in zip(outputs, shapes, strict=True):
             if index not in self._misstated and not _agrees(self._graph.tensors[index], shape):
                 stored = written(self._graph.tensors[index].shape)
-                raise Damaged(f"returns {written(shape)} where the file has {stored}")
+                raise Damaged(f"returns {written(shape)}, but the file states {stored}")
         self._derived.update(zip(outputs, shapes, strict=True))
 
     def _correct(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
@@ -248,9 +248,9 @@ class KnownShapes:
         if fault and not self._file.given:
             self._file.cannot_run = self._file.cannot_run or f"{where} {fault}"
         elif fault:
-            raise UsageError(f"with these shapes {where} {fault}", where=self._file.path)
+            raise UsageError(f"with these shapes, {where} {fault}", where=self._file.path)
         elif self._file.given and not same:
-            what = f"what {where} returns cannot be derived for these shapes"
+            what = f"the output of {where} cannot be computed for these shapes"
             raise UsageError(what, where=self._file.path, cure=_CONVERT)
 
 

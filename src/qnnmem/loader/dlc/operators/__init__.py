@@ -63,7 +63,7 @@ def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProt
     for place, op in enumerate(graph.ops):
         if op.package != PACKAGE or op.type not in OPERATORS:
             own = "" if op.package == PACKAGE else f" of package {quote(op.package)}"
-            raise NotTranslated(f"operator {quote(op.type)}{own} is not in the table")
+            raise NotTranslated(f"operator {quote(op.type)}{own} is not supported")
         step = Step(draft, place, op)
         OPERATORS[op.type](step)
         step.refuse_unknown(SILENT.get(op.type, ()))
@@ -75,7 +75,9 @@ def _proto(graph: ComposedGraph, model: Model, draft: QnnDraft) -> onnx.ModelPro
     border = {*model.inputs, *model.outputs}
     for one in graph.tensors:
         if one.data_type.is_quantized and draft.names.get(one.id) in border - {*model.encodings}:
-            raise NotTranslated(f"tensor {quote(one.name)} has no scale for all of its elements")
+            raise NotTranslated(
+                f"tensor {quote(one.name)} has no single scale for all its elements"
+            )
     stored = [
         _stored(draft.names[one.id], one)
         for one in graph.tensors
@@ -89,6 +91,8 @@ def _stored(name: str, tensor: ComposedTensor) -> onnx.TensorProto:
     from onnx import numpy_helper
 
     if tensor.data is None or len(tensor.data) != tensor.nbytes or tensor.data_type.bits < 8:
-        raise NotTranslated(f"constant {quote(tensor.name)} is not stored element by element")
+        raise NotTranslated(
+            f"constant {quote(tensor.name)} has packed elements, which are not supported"
+        )
     values = numpy.frombuffer(tensor.data, tensor.data_type.numpy_name)
     return numpy_helper.from_array(values.reshape(tensor.dimensions), name)

@@ -42,7 +42,7 @@ def _numbered(names: tuple[str, ...], step: Step) -> None:
     """Write the operator that the parameter `operation` selects."""
     number = int(step.scalar("operation"))
     if number >= len(names):
-        raise NotTranslated(f"{quote(step.op.type)} with operation {number} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with operation {number} is not supported")
     _apply(names[number], step)
 
 
@@ -127,7 +127,7 @@ def _softplus(step: Step, value: str) -> str:
     step.only(beta=(1.0,))
     threshold = float(step.scalar("threshold", _LINEAR))
     if threshold < _LINEAR:
-        raise NotTranslated(f"{quote(step.op.type)} with threshold {threshold} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with threshold {threshold} is not supported")
     return step.one("Softplus", value)
 
 

@@ -20,7 +20,9 @@ def _axes(step: Step) -> int:
     """Return the number of axes that a window moves along, without batch and channels."""
     wanted = _LINE if step.op.type.endswith("1d") else _IMAGE
     if len(step.shape()) != wanted:
-        raise NotTranslated(f"{quote(step.op.type)} of {len(step.shape())} dimensions")
+        raise NotTranslated(
+            f"{quote(step.op.type)} with {len(step.shape())} dimensions is not supported"
+        )
     return wanted - 2
 
 
@@ -50,7 +52,7 @@ def _filtered(step: Step) -> tuple[tuple[int, ...], list[str]]:
     """Return the filter size and all inputs, with channels moved to ONNX's axes."""
     axes = _axes(step)
     if len(step.shape(1)) != axes + 2:
-        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank")
+        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank is not supported")
     inside = range(axes)
     first = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
     weights = step.one("Transpose", step.read(1), perm=(*first, *inside))
@@ -136,7 +138,7 @@ def _last(step: Step) -> list[int]:
     """Return the axes of a normalization; raise NotTranslated unless they are the last axes."""
     axes = sorted(int(axis) for axis in step.array("axes").reshape(-1))
     if axes != list(range(len(step.shape()) - len(axes), len(step.shape()))):
-        raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not supported")
     return axes
 
 
@@ -246,9 +248,9 @@ def _refuse(step: Step, places: Sequence[int], most: int, outputs: int) -> None:
     """Raise NotTranslated for inputs and outputs that the ONNX operator does not have."""
     given = next((place for place in (*places, most) if step.has(place)), None)
     if given is not None:
-        raise NotTranslated(f"{quote(step.op.type)} with input {given} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with input {given} is not supported")
     if len(step.op.outputs) > outputs:
-        raise NotTranslated(f"{quote(step.op.type)} with output {outputs} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with output {outputs} is not supported")
 
 
 def _direction(step: Step) -> str:

@@ -92,7 +92,7 @@ def _slice(step: Step) -> None:
 def _pad(step: Step) -> None:
     scheme = int(step.scalar("scheme"))
     if scheme not in _PADS:
-        raise NotTranslated(f"{quote(step.op.type)} with scheme {scheme} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with scheme {scheme} is not supported")
     amounts = step.array("pad_amount").reshape(-1, 2)
     listed = step.constant([*amounts[:, 0], *amounts[:, 1]], "i8")
     value = step.read(0)
@@ -148,7 +148,7 @@ def _blocks(kind: str, step: Step) -> None:
     """Write a move of pixel blocks to channels or back, with channels second as in ONNX."""
     high, wide = step.array("block_size").tolist()
     if high != wide:
-        raise NotTranslated(f"{quote(step.op.type)} with blocks of {high}x{wide}")
+        raise NotTranslated(f"{quote(step.op.type)} with blocks of {high}x{wide} is not supported")
     attributes: dict[str, Any] = {"blocksize": high}
     if kind == "DepthToSpace":
         attributes["mode"] = ("DCR", "CRD")[int(step.scalar("mode", 0))]

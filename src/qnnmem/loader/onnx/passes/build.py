@@ -213,11 +213,11 @@ def _notes(model: ShapedModel) -> Iterator[str]:
     scopes = list(model.scope.with_bodies())
     measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)
     if measured:
-        yield f"tensor shapes measured by running the model: {measured}"
+        yield f"shapes measured in a trial run: {measured}"
     declared = [name for one in scopes for name in sorted(one.declared)]
     if declared:
         yield (
-            f"tensor shapes as the file declares them, not verified: {len(declared)} "
+            f"shapes taken from the file without verification: {len(declared)} "
             f"({', '.join(quote(name) for name in declared[:5])})"
         )
     for name, declared_sizes in model.resolved.outputs.items():
@@ -225,7 +225,7 @@ def _notes(model: ShapedModel) -> Iterator[str]:
         # If input sizes differ from the file's, output sizes differ from the declared ones too.
         if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
             said = by_sizes(size or "?" for size in declared_sizes)
-            yield f"output {quote(name)} is declared as {said}, the model gives {by_sizes(sizes)}"
+            yield f"output {quote(name)} is declared as {said} but has shape {by_sizes(sizes)}"
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
@@ -271,7 +271,7 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
         notes=(
             *notes,
             *_computed_notes(graph, [tensors[item] for item in constants]),
-            *([f"ops left out because no output depends on them: {dead}"] if dead else []),
+            *([f"ops removed because no output depends on them: {dead}"] if dead else []),
         ),
     )
 
@@ -288,8 +288,9 @@ def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[s
     if computed and total > held:
         largest = max(computed, key=lambda item: item.nbytes)
         yield (
-            f"constants take {total:,} bytes, the file stores {held:,}: {len(computed)} computed, "
-            f"largest {quote(largest.name)} ({largest.nbytes:,})"
+            f"constants take {total:,} bytes, but only {held:,} are stored in the file: "
+            f"{len(computed)} are computed, the largest is {quote(largest.name)} "
+            f"({largest.nbytes:,})"
         )
 
 
@@ -437,7 +438,7 @@ def inputs_it_holds_for(
     for name, text in valued.items():
         node = _decided(graph.node, {name})
         if node is not None:  # a value used only in arithmetic changes no size
-            yield f"holds for {quote(name)} = {text} only: {_named(node)} depends on it"
+            yield f"valid only for {quote(name)} = {text}: {_named(node)} depends on it"
     makers: dict[str, onnx.NodeProto] = {}
     measured: list[str] = []
     for inner in scope.with_bodies():
@@ -445,12 +446,12 @@ def inputs_it_holds_for(
         measured += (name for name in inner.measured if _may_vary(makers.get(name)))
     for name in sorted(stated.keys() - {item.name for item in graph.input}):
         shape = by_sizes(stated[name], "a scalar")
-        yield f"holds while {_made(name, makers)} is no larger than the stated {shape}"
+        yield f"valid while {_made(name, makers)} is at most the given shape {shape}"
     measured = [name for name in measured if name not in stated]
     if measured:
         shown = ", ".join(_made(name, makers) for name in measured[:_SHOWN])
         more = f" and {len(measured) - _SHOWN} more" if len(measured) > _SHOWN else ""
-        yield f"holds for inputs that give the shapes measured in a trial run: {shown}{more}"
+        yield f"valid for inputs with the shapes measured in a trial run: {shown}{more}"
 
 
 def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto | None:

@@ -88,7 +88,7 @@ def _branch(trials: Trials, node: onnx.NodeProto, condition: bool) -> onnx.Graph
     branch = attribute(node, "then_branch" if condition else "else_branch")
     if branch is None:
         who = quote(node.name or next(iter(node.output), ""))
-        raise LoadError(trials.path, f"If {who} is not well formed")
+        raise LoadError(trials.path, f"If node {who} is malformed")
     return branch.g
 
 
@@ -130,7 +130,7 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
             found = by_sizes(kind.shape or ())
-            raise UsageError(f"tensor {quote(name)} has shape {found}, not {by_sizes(shape)}")
+            raise UsageError(f"tensor {quote(name)} has shape {found} instead of {by_sizes(shape)}")
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)

@@ -95,7 +95,7 @@ def shape_graph(trials: Trials, scope: Scope) -> Scope:
         scope, news = _measure(trials, scope, missing)
         # Even without new types, the bodies examined above change which tensors depend on data.
         scope = fold_branches(trials, infer_scope(trials, scope) if news else scope)
-    raise LoadError(trials.path, "has more control flow than can be settled")
+    raise LoadError(trials.path, "has more control flow than can be resolved")
 
 
 def _with_numbers(scope: Scope) -> Scope:
@@ -277,7 +277,7 @@ _MAX_UPDATES = 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
 Result = OnnxType | str  # a type, or the reason why there is none
-STEADY = "is the same in every run"  # independent of data: a trial run may measure the type
+STEADY = "is the same in each run"  # independent of data: a trial run may measure the type
 
 
 def check_form(trials: Trials, node: onnx.NodeProto) -> None:
@@ -297,7 +297,7 @@ def check_form(trials: Trials, node: onnx.NodeProto) -> None:
         good = good and len(inner[0].output) == len(node.output)
     if not good:
         who = quote(node.name or next(iter(node.output), ""))
-        raise LoadError(trials.path, f"{node.op_type} {who} is not well formed")
+        raise LoadError(trials.path, f"{node.op_type} {who} is malformed")
 
 
 def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
@@ -355,15 +355,15 @@ def _loop(
         if before != after:
             raise LoadError(
                 trials.path,
-                f"{quote(name)}, carried by Loop {quote(node.name or name)}, changes its shape "
-                "from round to round; such loops are not handled",
+                f"{quote(name)} in Loop {quote(node.name or name)} changes its shape "
+                "between iterations, which is not supported",
             )
     results: list[Result] = list(carried)
     trips = _trips(trials, node, scope, found)
     steady = trips is None and _is_steady(node, scope, found)
     for kind in made[1 + count :]:
         if trips is None:
-            results.append(STEADY if steady else "depends on how often the loop runs")
+            results.append(STEADY if steady else "depends on the number of iterations")
         else:
             results.append(OnnxType(kind.elem, (trips, *(kind.shape or ()))))
     return results
@@ -437,13 +437,13 @@ def _scan_parts(
     kinds = [typed[name] for name in node.input if name]
     count = integer(node, "num_scan_inputs", 0)
     if len(kinds) < len(node.input) or not 0 < count <= len(kinds):
-        raise LoadError(path, f"Scan {quote(node.name or node.output[0])} is not well formed")
+        raise LoadError(path, f"Scan {quote(node.name or node.output[0])} is malformed")
     scans = kinds[len(kinds) - count :]
     axes = _axes(node, "scan_input_axes", count)
     for kind, axis in zip(scans, axes, strict=True):
         rank = len(kind.shape or ())
         if not -rank <= axis < rank:
-            raise LoadError(path, f"Scan {quote(node.name or node.output[0])} has a wrong axis")
+            raise LoadError(path, f"Scan {quote(node.name or node.output[0])} has an invalid axis")
     return kinds[: len(kinds) - count], list(zip(scans, axes, strict=True))
 
 
@@ -467,7 +467,7 @@ def _scan(
     length = (first.shape or ())[axis]
     for name, before, after in zip(node.output, states, made, strict=False):
         if before != after:
-            raise LoadError(path, f"state {quote(name)} of Scan changes its shape in the body")
+            raise LoadError(path, f"state {quote(name)} of Scan changes its shape in the loop body")
     results: list[Result] = list(states)
     stacked = made[len(states) :]
     for kind, at in zip(stacked, _axes(node, "scan_output_axes", len(stacked)), strict=True):

@@ -76,8 +76,8 @@ def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None
             node = next(n for n in shaped.resolved.graph.node if name in n.output)
             raise LoadError(
                 shaped.resolved.path,
-                f"the shape of {quote(name)}, made by {quote(node.op_type)}, is {list(shape)} when "
-                f"the model runs, but shape inference says {list(inferred or ())}",
+                f"the shape of {quote(name)}, output of {quote(node.op_type)}, is "
+                f"{list(shape)} in a run but {list(inferred or ())} in shape inference",
             )
 
 
@@ -158,9 +158,9 @@ class _Advisor:
         if failures and len(failures) == len(combinations):
             text = failures[0][1].text
             if all(failure.is_steady for _, failure in failures):
-                return LoadError(self._model.path, f"onnxruntime refuses these sizes at {text}")
-            return (f"not tried to the end, random data stopped at {text}",)
-        return tuple(f"onnxruntime refuses these sizes when {w}: {f.text}" for w, f in failures)
+                return LoadError(self._model.path, f"onnxruntime rejects these sizes: {text}")
+            return (f"not fully tried: the run with random data stopped: {text}",)
+        return tuple(f"onnxruntime rejects these sizes when {w}: {f.text}" for w, f in failures)
 
     def _open_sizes(self) -> list[OpenSize]:
         """Return the free sizes, except those of inputs that became constants."""
@@ -216,7 +216,7 @@ class _Advisor:
         settings = settings_of(fixed)
         verb = "decides" if len(combination) == 1 else "decide"
         cure = chain_words(
-            (f"{names} {verb} which branch is taken; it runs with ", *spaced(settings)),
+            (f"{names} {verb} which branch is taken; the model runs with ", *spaced(settings)),
             ", or " if error.cure else "",
             error.cure,
         )
@@ -228,24 +228,24 @@ class _Advisor:
         """Return the error with the size that does not fit and a size that does."""
         old = dict(start.sizes)
         changed = [(size, number) for size, number in found.sizes if old[size] != number]
-        words = "these sizes do not fit together"
+        words = "these sizes are inconsistent"
         if len(changed) == 1:
             size, _ = changed[0]
             least = boundary(attempts, self._open_inputs, self._given, found, size, old[size])
-            words = f"{size.words} is {old[size]}, which does not fit"
+            words = f"{size.words} cannot be {old[size]}"
             if least is not None and self._fits(attempts, found.sized({size: least})):
                 found = found.sized({size: least})
                 most = "at least" if least > old[size] else "at most"
-                words = f"{size.words} is {old[size]} and must be {most} {least}"
+                words = f"{size.words} is {old[size]} but must be {most} {least}"
         fixed = fixed_with(self._open_inputs, self._given, found)
         if not changed:  # a name used for two sizes
             given = self._given.shapes
             odd = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")
-            words = f"input {quote(odd)} cannot be {'x'.join(map(str, given.get(odd, ())))} here"
+            words = f"input {quote(odd)} cannot have shape {'x'.join(map(str, given.get(odd, ())))}"
         settings = settings_of(fixed)
         return LoadError(
             error.path,
             f"{words} ({join_words(error.what)})",
-            cure=("it runs with ", *spaced(settings)),
+            cure=("the model runs with ", *spaced(settings)),
             settings=settings,
         )

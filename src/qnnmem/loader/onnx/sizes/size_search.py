@@ -166,7 +166,7 @@ class Attempts:
             found.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
         size = sum(Tensor(x.name, DType(x.dtype), x.shape).nbytes for x in found)
         if size > MAX_TRIED_BYTES:
-            raise ChildFailed(f"inputs of {format_size(size)}, too large for random data")
+            raise ChildFailed(f"the inputs take {format_size(size)}, too much for random data")
         return found, constants
 
 
@@ -283,7 +283,7 @@ def search(
     return (
         unshaped[0]
         if unshaped
-        else Found(start, attempts.barrier or "every size that was tried fails")
+        else Found(start, attempts.barrier or "the model ran with none of the sizes tried")
     )
 
 

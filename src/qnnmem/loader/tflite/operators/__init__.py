@@ -84,23 +84,23 @@ def _fold(draft: TfliteDraft, place: int, raw: RawOp) -> None:
 def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _Variables) -> Op:
     where = f"operator {place} ({quote(raw.type)})"
     if raw.custom:
-        raise NotTranslated(f"{where} is an operator of the model's author")
+        raise NotTranslated(f"{where} is a custom operator")
     try:
         step = TfliteStep(draft, place, raw)
         if raw.type in _VARIABLES:
             return variables.access(step, raw, op)
         if raw.type not in OPERATORS:
-            raise NotTranslated(f"{where} is not in the table")
+            raise NotTranslated(f"{where} is not supported")
         step.check_shapes()
         if raw.type not in _OF_16_BITS and step.has_type(DType.INT16):
-            raise NotTranslated(f"{where} is not in the table for 16 bits")
+            raise NotTranslated(f"{where} is not supported with 16 bits")
         OPERATORS[raw.type](step)
     except Damaged as exc:
         raise Damaged(f"{where} {exc}") from exc
     except NotTranslated as exc:
         raise NotTranslated(f"{where}: {exc}" if where not in str(exc) else str(exc)) from exc
     except _CONTRADICTIONS as exc:
-        raise NotTranslated(f"{where} has options or constants that do not fit it") from exc
+        raise NotTranslated(f"{where} has options or constants that are not valid for it") from exc
     return replace(op, sources=step.sources)
 
 
@@ -180,7 +180,7 @@ class _Variables:
     def _check_value(self, name: str, value: Any) -> None:
         _, zero = self.encodings.get(name, (1.0, 0))
         if value is None or (value != zero).any():
-            what = "an unknown value" if value is None else "another value than 0"
+            what = "an unknown value" if value is None else "a value other than 0"
             raise NotTranslated(f"variable {quote(name)} starts with {what}")
 
 

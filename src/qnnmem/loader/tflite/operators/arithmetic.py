@@ -73,7 +73,7 @@ def softmax(step: TfliteStep) -> None:
     """Write a quantized SOFTMAX with TFLite's integer arithmetic."""
     tensor, made = step.tensor(), step.result()
     if step.dtype(tensor).bits != 8 or step.dtype(made).bits != 8:
-        raise step.refuse("of 16 bits is not in the table")
+        raise step.refuse("is not supported with 16 bits")
     scale, _ = step.encoding(tensor)
     beta = float(step.option("Beta", 1.0))
     table = _exponentials(scale, beta)
@@ -270,7 +270,7 @@ def _sum(kind: str, step: TfliteStep) -> None:
     (left, _), (right, _), (made, _) = map(step.encoding, ends)
     bits = step.dtype(step.result()).bits
     if bits == 16 and step.option("PotScaleInt16", True):
-        raise step.refuse("of 16 bits has scales that are powers of two")
+        raise step.refuse("has 16-bit scales that are powers of two")
     twice, shift = 2 * max(left, right), 1 << _SHIFT[bits]
     parts = [
         scaled(step, step.one("Mul", wide(step, at), step.constant(shift, "i8")), [scale / twice])
