@@ -353,9 +353,11 @@ def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
         converted = numpy.ascontiguousarray(array, item.dtype).reshape(item.shape)
     if item.dtype.startswith("float"):
         if not numpy.isfinite(converted).all():
-            raise UsageError(f"{label}: holds NaN or infinity, which no range can hold")
+            raise UsageError(f"{label} contains NaN or infinity, which no range can include")
     elif not numpy.array_equal(converted, array):
-        raise UsageError(f"{label}: holds numbers that {item.dtype} cannot, of {array.dtype.name}")
+        raise UsageError(
+            f"{label} contains {array.dtype.name} numbers that {item.dtype} cannot hold"
+        )
     return converted
 
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from qnnmem.finding import Finding
-from qnnmem.text import printable
+from qnnmem.text import lazy_pattern, printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,19 @@ def spaced(settings: Sequence[Setting]) -> tuple[str | Setting, ...]:
     return tuple(part for setting in settings for part in (" ", setting))[1:]
 
 
+# A message that begins with one of these has its place as subject: `m.onnx is empty`.
+_VERB = lazy_pattern(
+    "(?:arranges|cannot|contains|describes|does|ends|has|have|holds|is|leaves|lacks|means|must"
+    "|names|needs|reads|returns|says|states|stores|takes|unpacks|uses|would) "
+)
+
+
+def _after_place(place: str, what: str) -> str:
+    """Return a place and a message as one sentence: `m.onnx is empty`, `m.csv: no buffers`."""
+    between = " " if _VERB.match(what) else ": "
+    return f"{place}{between}{what}" if place else what
+
+
 class QnnMemError(Exception):
     """Base of all errors that this package raises on purpose; the text is one plain sentence."""
 
@@ -125,9 +138,15 @@ class QnnMemError(Exception):
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
         """Return where, what and cure as a sentence; `word` formats every setting."""
-        where = f"{printable(self.where)}: " if self.where else ""
+        return _after_place(printable(self.where), self._what_and_cure(word))
+
+    def without_place(self, word: Callable[[Setting], str] = str) -> str:
+        """Return the sentence without the place; a missing subject is `the file`."""
+        return _after_place("the file", self._what_and_cure(word)).removeprefix("the file: ")
+
+    def _what_and_cure(self, word: Callable[[Setting], str]) -> str:
         cure = f"; {join_words(self.cure, word)}" if self.cure else ""
-        return f"{where}{join_words(self.what, word)}{cure}"
+        return f"{join_words(self.what, word)}{cure}"
 
 
 class UsageError(QnnMemError):
@@ -182,7 +201,7 @@ class LoadError(QnnMemError):
     @property
     def reason(self) -> str:
         """Problem of the file and its cure, without the path."""
-        return join_words(self.what) + (f"; {join_words(self.cure)}" if self.cure else "")
+        return self.without_place()
 
 
 class FreeDimensions(LoadError):

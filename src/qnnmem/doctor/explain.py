@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
+from qnnmem.qnn import c_names
 from qnnmem.qnn.numbers import Number, nearest_range, neighbours
 from qnnmem.qnn.pasted import read_pasted, similar_names
 from qnnmem.results.incident import EntryTitle
@@ -27,6 +28,10 @@ def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
 
 
 def _cure(asked: str) -> str:
+    constant = getattr(c_names, asked.strip(), None)
+    if isinstance(constant, int):
+        name = asked.strip()
+        return f"it is the constant {int(constant):#x}; failures with it: `qnnmem kb find {name}`"
     if similar := similar_names(asked):
         return f"did you mean {' or '.join(similar)}?"
     return (

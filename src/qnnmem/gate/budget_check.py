@@ -438,7 +438,7 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
 
 def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
     """Return a result for a file that failed, with the error sentence without the file's path."""
-    sentence = exc.sentence(in_toml).removeprefix(f"{task.path}: ")
+    sentence = exc.without_place(in_toml) if exc.where == str(task.path) else exc.sentence(in_toml)
     target = "LPAI"
     if task.wished() == HTP:
         target = ", ".join(task.entry.get("socs", ())) or "HTP"

@@ -21,6 +21,8 @@ class RefusedFile(Struct, frozen=True):
     @property
     def reason(self) -> str:
         """The reason, without the file name at the start."""
+        if self.sentence.startswith(f"{self.input} "):
+            return f"the file{self.sentence.removeprefix(self.input)}"
         return self.sentence.removeprefix(f"{self.input}: ")
 
 

@@ -78,6 +78,27 @@ def judge_state(seen: Survey) -> Outcome:
     return Outcome(found, NOT_KNOWN, "ask the kernel's log for remoteproc", Origin.REPORTED)
 
 
+def judge_lpai(seen: Survey) -> Outcome:
+    """Check what LPAI needs: an aDSP that runs, and LPAI's own library."""
+    if isinstance(seen.processors, Unseen):
+        return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
+    beside = [one for one in seen.dsps if "adsp" in one.name]
+    libraries = [name for name in seen.libraries if name.startswith("libQnnLpai")]
+    if not beside:
+        return Outcome("Linux starts no aDSP here", NOT_KNOWN)
+    found = "; ".join((*map(_in_words, beside), *libraries[:3]))
+    states = [one.state for one in beside]
+    if libraries and any(state in _DOWN for state in states):
+        action = "LPAI is beside the aDSP: read why it is down (`dmesg | grep remoteproc`)"
+        return Outcome(found, PROBLEM, action, Origin.REPORTED)
+    if "libQnnLpai.so" not in libraries:
+        action = "copy libQnnLpai.so of the SDK to the device, and what `shared_library_path` names"
+        return Outcome(f"{found}; no libQnnLpai.so in the usual folders", NOT_KNOWN, action)
+    found += "; no file names the version of LPAI, and TCM needs v6"
+    is_good = all(state in _RUNNING for state in states)
+    return Outcome(found, GOOD if is_good else NOT_KNOWN, origin=Origin.REPORTED)
+
+
 def _in_words(one: Processor) -> str:
     state = f"state {one.state.reason}" if isinstance(one.state, Unseen) else shorten(one.state, 40)
     firmware = "" if isinstance(one.firmware, Unseen) else f" ({shorten(one.firmware, 80)})"

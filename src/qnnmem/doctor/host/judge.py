@@ -85,6 +85,15 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
     ),
     (
         Subject(
+            "lpai",
+            "LPAI",
+            "LPAI runs models beside the aDSP, and its TCM is there only.",
+            ("tcm_memory_type", "mem_tcm_pool", "mem_tcm_slots"),
+        ),
+        dsp.judge_lpai,
+    ),
+    (
+        Subject(
             "users",
             "DSP connections",
             "Every connection takes one of the DSP's few sessions, and address space of it.",

@@ -91,6 +91,7 @@ _LEVELS = {b"LOG": "V", b"FIXME": "W"}  # only in GStreamer
 _NONE = Header("plain")
 
 _DAY = 86_400
+_CHOSEN = 40  # lines
 _HEAD = 512
 
 
@@ -110,6 +111,19 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
         return process_in(match)
     head = parse(line)
     return head.pid, head.time
+
+
+def lines_of(log: bytes, process: int | None) -> bytes:
+    """Return a log without the lines that other processes wrote; all of it for no process."""
+    if process is None:
+        return log
+    lines = log.split(b"\n")
+    return b"\n".join(line for line in lines if process_of(line)[0] in (process, None))
+
+
+def is_chosen(log: bytes) -> bool:
+    """Return whether a log has so few lines that somebody can have chosen them one by one."""
+    return sum(bool(line.strip()) for line in log.split(b"\n")) <= _CHOSEN
 
 
 def process_in(match: re.Match[bytes]) -> tuple[int, float]:

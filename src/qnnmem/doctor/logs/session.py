@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
+from qnnmem.doctor.logs.header import is_chosen, lines_of
 from qnnmem.doctor.logs.hit import Hit, Values
 
 NEAR = 64 << 10
@@ -50,7 +51,7 @@ class LogSession(msgspec.Struct):
     # Last line, preferably one that opens incidents: offset, part and number.
     until: tuple[bool, int, int, int] = (False, -1, 0, 0)
     crowded: bool = False  # for a session without a process: several processes failed nearby
-    context: bytes = b""  # the whole log, if it is short
+    context: bytes = b""  # a short log, without the lines of other processes
 
     @property
     def reach(self) -> int:
@@ -165,11 +166,12 @@ class SessionGrouper:
         self._closed = []
         return over
 
-    def finish(self, context: bytes = b"") -> list[LogSession]:
-        """Return all remaining sessions; `context` is the whole log, if it is short."""
+    def finish(self, log: bytes = b"") -> list[LogSession]:
+        """Return all remaining sessions; `log` is the whole log if it is short."""
         over = [*self._open.values(), *self._closed]
         for session in over:
-            session.context = session.context or context
+            own = lines_of(log, session.pid)
+            session.context = session.context or (own if is_chosen(own) else b"")
         self._open.clear()
         self._closed = []
         return over

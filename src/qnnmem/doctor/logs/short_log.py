@@ -21,7 +21,7 @@ import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, words
-from qnnmem.doctor.logs.header import process_of
+from qnnmem.doctor.logs.header import is_chosen, lines_of, process_of
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import bare_line, read_failure
 from qnnmem.doctor.logs.reading import (
@@ -104,13 +104,20 @@ def _failing_lines(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> Iterator[Hit]:
-    """Yield lines that report a failure without a QNN word."""
+    """Yield lines that report a failure without a QNN word, of processes that print one elsewhere.
+
+    In a longer log such lines belong to other work.
+    """
+    if not is_chosen(b"\n".join(lines)):
+        return
     hints = knowledge.hints
+    ours = {None, *(hit.pid for hit in known)}
+    ours.update(process_of(line)[0] for line in lines if names_qnn(line.lower()))
     seen = {hit.number for hit in known if any(one not in hints for one, _ in hit.found)}
     low = 0
     for number, line in enumerate(lines, 1):
         text = bare_line(line)
-        if number not in seen:
+        if number not in seen and process_of(text)[0] in ours:
             pieces = partial(wrapped, low, low + len(line), text)
             if found := read_failure(knowledge, text, alone=True, wrapped=pieces):
                 opens = any(knowledge.opens[index] for index, _ in found)
@@ -140,13 +147,18 @@ def _by_model(
 
 
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
-    """Return True if a later line reports success and the model also sees a good run."""
-    last = max(hit.number for hit in hits if hit.opens)
-    if not any(says_well(line) for line in lines[last:] if line.strip()):
+    """Return True if a later line reports success and the model also sees a good run.
+
+    A success of another process, or far after the failure, may belong to other work.
+    """
+    last = max((hit for hit in hits if hit.opens), key=lambda hit: hit.number)
+    own = lines_of(log, last.pid)
+    later = lines_of(b"\n".join(lines[last.number :]), last.pid).split(b"\n")
+    if own.count(b"\n") > _FEW or not any(says_well(line) for line in later if line.strip()):
         return False
     from qnnmem.doctor.cause_model import guess, threshold
 
-    return guess(_text(log)).outcomes["healthy"] >= threshold("healthy")
+    return guess(_text(own)).outcomes["healthy"] >= threshold("healthy")
 
 
 def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:

@@ -211,7 +211,7 @@ def _check_directory(path: Path) -> None:
         at = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)[2]
         record = read_range(path, at, _RECORD_64.size) if at < size else b""
         if len(record) < _RECORD_64.size:
-            raise Damaged("the archive names a directory that is not there")
+            raise Damaged("the directory of the archive is not where its end record states")
         directory = _RECORD_64.unpack(record)[1]
     if directory > _MOST_DIRECTORY:
         raise Damaged(f"the archive has a directory of {format_size(directory)}")

@@ -100,7 +100,7 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], found: Gathered)
     if isinstance(extensions, str) and extensions:
         _extensions(tree, beside(config, extensions), numbers, found)
     if _table(binary.get("lora")):
-        found.leave("LoRA adapters", "they are applied at run time and have no bill")
+        found.leave("LoRA adapters", "LoRA adapters are applied at run time and have no bill")
 
 
 def _binary(tree: Tree, name: str, found: Gathered) -> int | None:

@@ -331,8 +331,8 @@ def say_why(
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
     said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
-        return f"{stage} was refused: {code}{meaning(decisive, soc.name)}; it ended with: {said}"
-    return f"{stage} was refused: {code}{said}"
+        return f"{stage} failed: {code}{meaning(decisive, soc.name)}; the last line is: {said}"
+    return f"{stage} failed: {code}{said}"
 
 
 def needs_int8(failure: CompileFailure) -> bool:

@@ -145,7 +145,7 @@ class Connection(PipeEnd):
 
     def nonsense(self) -> WorkerLost:
         """Close the connection and return the error for an invalid answer."""
-        self._why = self._why or "sends an unreadable message"
+        self._why = self._why or "sent an unreadable message"
         kill_group(self._process)
         return self.lost()
 
@@ -236,7 +236,7 @@ class Connection(PipeEnd):
                 for _ in self._queue_frames(stream, MAX_REPLY):
                     pass
         except (OSError, ValueError):
-            self._why = self._why or "sends an unreadable message"
+            self._why = self._why or "sent an unreadable message"
         finally:
             if self._why:
                 kill_group(self._process)
