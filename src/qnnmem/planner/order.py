@@ -400,7 +400,10 @@ class Search:
         return is_lowest(self.groups, self.before, early.done, late.done)
 
     def walk(self, work: Work) -> list[int] | None:
-        """Return the order that always runs the node which leaves the fewest bytes alive."""
+        """Return a greedy order: each step runs the node that leaves the fewest bytes alive.
+
+        Return None if the work runs out.
+        """
         self.limit, self.work = _NEVER, work
         state = self._first()
         heap = [(raised, rise, node) for node, (rise, raised) in state.rising.items()]

@@ -174,7 +174,7 @@ class _Frame:
 
 
 class _Search:
-    """One run of the search."""
+    """A run of the search."""
 
     def __init__(self, core: _PlainCore, strategy: Strategy) -> None:
         instance = core.instance

@@ -339,7 +339,7 @@ def _suspects(instance: Instance) -> list[int]:
 
 
 def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
-    """Return a number of buffers below which even rounded sizes are within the capacity."""
+    """Return a lower bound on the number of live buffers that exceed the capacity together."""
     total = 0
     for count, i in enumerate(alive, 1):
         total += round_up(instance.size[i], instance.align[i]) * instance.unit

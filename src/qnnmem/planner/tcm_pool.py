@@ -75,7 +75,7 @@ class TcmRequest:
 
 @dataclass(frozen=True, slots=True)
 class TcmRow:
-    """One allocation: its size, its padding, and the running total after it."""
+    """An allocation: its size, its padding, and the running total after it."""
 
     what: str
     exact: int

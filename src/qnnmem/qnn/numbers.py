@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Number(Code):
-    """One meaning of a number: a code of QNN or of the software around it."""
+    """A meaning of a number: a code of QNN or of the software around it."""
 
     family: str = "qnn"
     note: Note = Note()

@@ -49,7 +49,7 @@ class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-ht
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return counted(len(self.graphs), "graph")
 
 

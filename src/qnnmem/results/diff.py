@@ -124,5 +124,5 @@ class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return self.verdict

@@ -53,7 +53,7 @@ _PRODUCER = re.compile(r"qnnmem [0-9]+(?:\.[0-9]+)*[0-9A-Za-z.+-]*", re.ASCII)
 
 
 class Section(NamedTuple):
-    """One entry of the section table."""
+    """An entry of the section table."""
 
     kind: int
     graph: int  # graph index of a program, else 0
