@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units, with the buffers of an order placed around those already placed."""
+    """Return offsets in units; buffers are placed in this order, around those already placed."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -165,7 +165,7 @@ def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
 
 
 def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
-    """Yield one set of offsets after another: all orders, then the best of them improved.
+    """Yield complete placements: one for each order, then improvements of the best.
 
     The improvement is squeaky-wheel optimisation: a buffer that ended above `target` bytes moves
     half way to the front, and everything is placed again. It corrects the typical mistakes of fixed

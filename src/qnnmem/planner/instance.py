@@ -26,7 +26,7 @@ from qnnmem.planner.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class TimeSections:
-    """The first section of each buffer, and the end of its last, counted in sections."""
+    """The range of sections of each buffer, from `lo` to `hi` (exclusive)."""
 
     lo: list[int]
     hi: list[int]

@@ -417,7 +417,10 @@ class Search:
         return None if state.ready else self._order(state.path)
 
     def _run(self, state: _State, node: int) -> set[int]:
-        """Run a rising node and all falling ones; return the nodes whose cost changed."""
+        """Run a node that raises the live bytes, then all ready nodes that do not.
+
+        Return the nodes whose cost changed.
+        """
         found = {*self._advance(state, node, state.rising)}
         while state.falling:
             found.update(self._advance(state, next(iter(state.falling)), state.falling))

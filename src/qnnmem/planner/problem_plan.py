@@ -158,7 +158,7 @@ class _Search:
         return self._births()
 
     def _births(self) -> Iterator[greedy.Offsets]:
-        """Yield one set of offsets after another, each placed in the order of birth."""
+        """Yield complete placements, each in the order of birth."""
         yield place_by_class(self.instance)
         for best_fit in (False, True):
             looks = min(MOST_LOOKS, self.effort.at_once // WORK_PER_LOOK)

@@ -113,7 +113,7 @@ class TcmVerdict:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more allocations than the pool serves."""
+        """Whether the number of allocations exceeds what the pool serves."""
         return self.buffers > self.max_buffers.value
 
     @property

@@ -38,7 +38,7 @@ class PoolChange(Struct, frozen=True):
 
 
 class VerdictChange(Struct, frozen=True):
-    """A question whose answer changed."""
+    """A verdict that differs between the two results."""
 
     question: str
     before: str
