@@ -142,7 +142,10 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
 def _find_gap(
     free: list[tuple[int, int]], size: int, align: int, best_fit: bool
 ) -> tuple[int, int]:
-    """Return the index of the free range to use and the offset in it; the last is infinite."""
+    """Return the index of the free range to use, and the offset in it.
+
+    The last free range has no end.
+    """
     chosen, tightest = -1, 0
     for k, (start, end) in enumerate(free):
         offset = -(-start // align) * align

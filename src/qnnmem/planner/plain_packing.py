@@ -12,9 +12,10 @@ The exact search for offsets below a capacity:
 Why this is complete: push every buffer of a packing down until it meets its lowest offset or
 another buffer. Take a run of sections with equal floor f and higher floors around it. Buffers with
 lowest offset f lie entirely inside the run, and no unplaced buffer there can lie below f. So the
-buffer placed on f has everything else of its sections above it. The remaining problem depends only on the
-unplaced buffers and their lowest offsets, so failed states are stored. Buffers that no unplaced
-buffer links are separate problems, so a failure in one jumps over all choices made in the others.
+buffer placed on f has everything else of its sections above it. The remaining problem depends only
+on the unplaced buffers and their lowest offsets, so failed states are stored. Buffers that no
+unplaced buffer links are separate problems, so a failure in one jumps over all choices made in the
+others.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class CParam(Structure):
 
 
 class COpConfig(Structure):
-    """`Qnn_OpConfig_t`, version 1."""
+    """Layout of `Qnn_OpConfig_t`, version 1."""
 
     _fields_ = (
         ("version", c_uint32),
