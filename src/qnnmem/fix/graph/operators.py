@@ -92,7 +92,7 @@ class _EinsumWriter:
     def _summed(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
-        """Return an operand summed over letters that occur only there, and the letters left."""
+        """Return an operand summed over letters found nowhere else, and its other letters."""
         axes = [at for at, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters
