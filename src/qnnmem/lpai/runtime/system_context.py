@@ -67,7 +67,7 @@ class SystemContext:
     def binary_info_size(self) -> int:
         """`binaryInfoSize`: bytes of `QnnSystemContext_BinaryInfo_t` in C.
 
-        What its pointers lead to is not counted; a real library may count it, or give 0.
+        What its pointers lead to is not counted (choice `binary-info-size`).
         """
         from qnnmem.qnn.abi import BINARY_INFO_BYTES
 
