@@ -73,7 +73,7 @@ def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _tests(entry: Entry, code: int) -> bool:
-    """Return whether a condition tests the code; codes below 1000 are too ambiguous to count."""
+    """Return True if a condition tests the code; codes below 1000 are too ambiguous to count."""
     if code < 1000:
         return False
     return any(
@@ -84,7 +84,7 @@ def _tests(entry: Entry, code: int) -> bool:
 
 
 def _spellings(number: Number) -> re.Pattern[str]:
-    """Return a pattern of the code as logs write it; a small number needs its keyword before it."""
+    """Return a pattern for the code in logs; a small number needs its keyword before it."""
     names = [re.escape(name) for name in (number.name, *number.aliases, *number.note.written)]
     code = number.code
     if code >= 1000:
@@ -99,5 +99,5 @@ def _spellings(number: Number) -> re.Pattern[str]:
 
 
 def _typical(entry: Entry) -> str:
-    """Return the part of an entry that holds its typical log lines."""
+    """Return the part of an entry with its typical log lines."""
     return entry.body.partition("## Root Cause")[0]

@@ -1,4 +1,4 @@
-"""Checks whether the DSP can be reached: its device nodes, its state, its other users."""
+"""Checks of access to the DSP: its device nodes, its state, its other users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qnnmem.results.host import HostVerdict, Outcome
 from qnnmem.text import counted, shorten
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
-_COMPUTE = ("cdsp", "adsprpc-smd")  # QNN's HTP runs on the compute DSP; one node for all on phones
+_COMPUTE = ("cdsp", "adsprpc-smd")  # QNN's HTP runs on the compute DSP; phones have a single node
 _RUNNING = ("running", "attached")
 _DOWN = ("offline", "crashed", "suspended", "deleted", "invalid", "detached")
 
@@ -37,14 +37,14 @@ def judge_nodes(seen: Survey) -> Outcome:
             "a container needs the device and a rule that allows it"
         )
         found = f"this user may not open {_listed(closed)}"
-        # Hidden by a policy, which is another one for an app.
+        # Hidden by a policy, which may be different for an app.
         is_hidden = not any(one.owner for one in closed.values())
         return Outcome(found, *((NOT_KNOWN,) if is_hidden else (PROBLEM, action)))
     found = f"{', '.join(open_to_us)} can be opened"
     if not closed:
         return Outcome(found, GOOD)
     found += f", {_listed(closed)} not"
-    if seen.is_android:  # where unsigned domains, which apps get, use the open one
+    if seen.is_android:  # unsigned process domains, which apps get, use the open node
         return Outcome(found, GOOD)
     action = "which one FastRPC opens depends on its release: give the user both"
     return Outcome(found, NOT_KNOWN, action)
@@ -106,13 +106,13 @@ def _in_words(one: Processor) -> str:
 
 
 def judge_users(seen: Survey) -> Outcome:
-    """Count open connections of other processes to the DSP."""
+    """Check for other processes with open connections to the DSP."""
     text = seen.open_files
     if isinstance(text, Unseen) or not text.strip().isdecimal() or len(text.strip()) > 9:
         reason = text.reason if isinstance(text, Unseen) else "the answer is no number"
         return Outcome(f"open connections: {reason}", NOT_KNOWN)
     count = int(text)
-    # A user sees the open files of its own processes only.
+    # A user sees only the open files of their own processes.
     if count:
         found = f"{counted(count, 'open connection')} to a DSP of processes that this user may see"
         return Outcome(found, NOT_KNOWN, "end processes that hold one and are not needed")

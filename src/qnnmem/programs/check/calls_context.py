@@ -116,7 +116,7 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
-    """Report C5: memory that must remain valid is on the stack."""
+    """Report rule C5: memory that must remain valid is on the stack."""
     sentence = (
         f"{what} is on the stack, at {buffer.address:#x}, but must stay until the context is freed"
     )
