@@ -98,7 +98,11 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
     against: Annotated[
         str,
-        Opt("--against", "The reference: ONNX Runtime's CPU provider.", choices=("cpu",)),
+        Opt(
+            "--against",
+            "The reference: ONNX Runtime's CPU provider, or a GPU's saved outputs (--results).",
+            choices=("cpu", "gpu"),
+        ),
     ] = "cpu"
     soc: Annotated[
         str | None,

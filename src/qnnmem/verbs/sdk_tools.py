@@ -443,7 +443,7 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
 
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
-    """Note the written file and the graph's name in it."""
+    """Print the path of the written file, and the graph's name in it."""
     from qnnmem.atomic_file import shown
 
     for note in made.notes:
@@ -451,6 +451,9 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
     if model.suffix == ".onnx":  # other formats keep the name of their graph
         name = made.context.graphs[0].name
         console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
+    hints = {one.mem_type.name for graph in made.context.graphs for one in graph.tensors}
+    if "MEMHANDLE" in hints and not made.options.memhandle:
+        console.note("note: the model itself asks for memhandle inputs and outputs, which stays")
     console.note(f"Wrote {shown(target)}")
 
 

@@ -116,7 +116,7 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
-    """Report C5: memory that must remain valid is on the stack."""
+    """Report rule C5: memory that must remain valid is on the stack."""
     sentence = (
         f"{what} is on the stack, at {buffer.address:#x}, but must stay until the context is freed"
     )
@@ -298,7 +298,7 @@ def binary_info(call: ClientCall) -> int:
     one.blocks.append((address, block.size))
     call.memory.write(struct.pack("<Q", address), call.word(3))
     if call.word(4) and call.name == "QnnSystemContext_getBinaryInfo":
-        call.memory.write(struct.pack("<Q", block.size), call.word(4))
+        call.memory.write(struct.pack("<Q", one.system.binary_info_size), call.word(4))
     return 0
 
 

@@ -273,7 +273,7 @@ def _check_null(
     inputs: Sequence[QnnTensor] | None,
     outputs: Sequence[QnnTensor] | None,
 ) -> None:
-    """Report R9 for a tensor without a buffer if other tensors have one: it was forgotten."""
+    """Report rule R9 for a tensor without a buffer if other tensors have one: it was forgotten."""
     if not one.graph.has_io_in_scratch:
         return  # refused anyway
     known = [
@@ -302,7 +302,7 @@ def _mark_places(one: CheckedGraph) -> None:
 
 
 def _check_places(call: ClientCall, one: CheckedGraph) -> None:
-    """Report R9 if the graph reads inputs from scratch that the client never wrote."""
+    """Report rule R9 if the graph reads inputs from scratch that the client never wrote."""
     if not one.has_marks:
         return
     if not all(map(_is_missing, one.last_inputs or ())):
@@ -489,7 +489,7 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
 
 
 def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
-    """Report C4: a tensor description was copied without the memory it points to."""
+    """Report rule C4: a tensor description was copied without the memory it points to."""
     for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
