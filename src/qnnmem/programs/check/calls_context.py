@@ -209,7 +209,8 @@ def mem_register(call: ClientCall) -> int:
         for descriptor in opened:
             os.close(descriptor)
         raise
-    numbers = [call.session.give("memory", (one, handle), call.process) for handle in handles]
+    held = [(one, handle, call.trace) for handle in handles]
+    numbers = [call.session.give("memory", value, call.process) for value in held]
     for number, handle, descriptor in zip(numbers, handles, opened, strict=False):
         one.handles[number] = (handle, descriptor)
     call.memory.write(struct.pack(f"<{len(numbers)}Q", *numbers), call.word(3))
@@ -255,7 +256,7 @@ def mem_deregister(call: ClientCall) -> int:
         if found is None or found.kind != "memory":
             unknown += 1
             continue
-        one, handle = found.value
+        one, handle, _ = found.value
         one.context.mem_deregister([handle])
         os.close(one.handles.pop(number)[1])
         call.session.handles.free(number, ("memory", call.trace))

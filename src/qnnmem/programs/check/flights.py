@@ -19,7 +19,7 @@ from threading import Condition
 from time import monotonic, sleep
 from typing import Any, Protocol
 
-from qnnmem.contract.regions import ForeignMemory
+from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.programs.stacks import Trace
@@ -55,6 +55,7 @@ class Flight:
     is_held: bool = False  # it may be held back before it ends
     is_answered: Callable[[], bool] = lambda: True  # whether the program goes on beside it
     is_met: bool = False  # by another execution
+    covered: list[tuple[Part, Extent]] = field(default_factory=list)  # pages that are closed
 
     def keep(self) -> None:
         """Keep what its buffers hold, to compare it at the end."""
@@ -140,6 +141,17 @@ class Flights:
                     one.is_met = True
                     self._changed.notify_all()
                     return one
+        return None
+
+    def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
+        """Return the execution in flight whose covered output holds an address."""
+        with self._changed:
+            flights = [one for one in self._now if one.graph.process is process]
+        for flight in flights:
+            for part, extent in flight.covered:
+                if extent.holds(address):
+                    flight.before.pop(id(part[1]), None)  # a write is not reported again
+                    return flight, part
         return None
 
     def note_results(self, flight: Flight) -> None:
