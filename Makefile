@@ -4,11 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 # Whole files of tests for each process: what a file sets up is set up once. Not those with most tests
-# first, but the long ones, as tests/conftest.py says. One process more than two cores, as many tests
-# wait for programs that they start.
-SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# first, but the long ones, as tests/conftest.py says.
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test quick ready browser pictures fuzz mutants lint docs coverage bench models wheels clean
+.PHONY: install compiled demo test quick ready browser pictures fuzz mutants lint docs coverage bench models wheels clean
 
 install: $(STAMP)
 
@@ -27,11 +26,16 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install
 	@$(BIN)/python tools/demo.py
 
-test: install models browser
+test: install compiled models browser
 	$(BIN)/python -m pytest $(SPREAD) $(if $(CI),--durations=20)
 
+# Programs that tests start would compile what was changed since, each for itself, where Python may
+# write no bytecode.
+compiled: $(STAMP)
+	@$(BIN)/python -m compileall -q -j 0 src
+
 # Everything that computes in this process alone: under a minute of one processor.
-quick: install
+quick: install compiled
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist loadfile
 
 # What each process of the tests would do for itself, half a minute long: assertions are rewritten,

@@ -1,13 +1,13 @@
-"""Measures an execution asked for by a checked C program against the bare one in process.
+"""Measure an execution by a checked C program against an execution in process.
 
     python benchmarks/client.py            100 bytes and 256 KiB of input and output; the page
     python benchmarks/client.py --quick    nothing written
     python benchmarks/client.py --profile  also where the time goes, on standard error
 
-Both sides execute the same graph with buffers of their own, in turns within one process; the bare
-side is `graph.execute` alone. Counted are the clock on the wall and the time of processors, of the
-client's process too: on a busy machine the clock says as much about the others. The client's time
-is the difference of a long and a short run, so that its start does not count.
+Both sides execute the same graph with their own buffers, alternating within one process; the
+in-process side is `graph.execute` alone. The benchmark measures wall time and CPU time, including
+the client's process: on a busy machine, wall time depends on other processes. The client's time is
+the difference of a long and a short run, so that its start does not count.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PAGE = ROOT / "benchmarks" / "results" / "client.md"
 SIZES = {"100 B": 25, "256 KiB": 65_536}  # elements of four bytes
 GOALS = {"100 B": 2.0, "256 KiB": 1.5}
 SHORT, LONG, TURNS = 50, 1050, 7
-Cost = tuple[float, float]  # seconds on the wall, and of processors
+Cost = tuple[float, float]  # seconds of wall time, and of CPU time
 
 
 def main() -> int:
-    """Measures both sizes and writes a row for each clock."""
+    """Measure both sizes and write a row for each clock."""
     from client_mistakes import build
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def row(label: str, clock: int, turns: list[tuple[Cost, Cost, Cost]]) -> str:
-    """One line of the table; the least disturbed of each kind of run counts."""
+    """Return one line of the table, from the fastest run of each kind."""
     bare, short, long = (min(one[clock] for one in runs) * 1e6 for runs in zip(*turns, strict=True))
     there = (long - short) / (LONG - SHORT)
     which, goal = ("wall", "processors")[clock], GOALS[label]
@@ -70,7 +70,7 @@ def row(label: str, clock: int, turns: list[tuple[Cost, Cost, Cost]]) -> str:
 
 
 def page(rows: list[str]) -> list[str]:
-    """The numbers as Markdown."""
+    """Return the page in Markdown."""
     return [
         "# Benchmarks of checking a client",
         "",
@@ -92,7 +92,7 @@ def page(rows: list[str]) -> list[str]:
 
 
 def prepare(target: Path, elements: int) -> Path:
-    """A binary with one addition, input and output outside of scratch."""
+    """Write a binary with one addition, input and output outside of scratch."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -109,7 +109,7 @@ def prepare(target: Path, elements: int) -> Path:
 
 
 def in_process(binary: Path) -> Cost:
-    """Of one bare execution in Python."""
+    """Return the cost of one in-process execution in Python."""
     from qnnmem import lpai
 
     with lpai.open(binary) as session:
@@ -124,19 +124,19 @@ def in_process(binary: Path) -> Cost:
 
 
 def spent() -> Cost:
-    """The clock, and what this process and its ended children took of processors."""
+    """Return wall time, and the CPU time of this process and its ended children."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def since(before: Cost) -> Cost:
-    """What was spent from a moment on."""
+    """Return the cost since a moment."""
     now = spent()
     return now[0] - before[0], now[1] - before[1]
 
 
 def client(program: Path, binary: Path) -> tuple[Cost, Cost]:
-    """Of a short and of a long run of the client."""
+    """Return the costs of a short and of a long run of the client."""
     from client_mistakes import run
 
     times = []
@@ -150,7 +150,7 @@ def client(program: Path, binary: Path) -> tuple[Cost, Cost]:
 
 
 def profiled(program: Path, binary: Path) -> None:
-    """Where the answering thread spends its time."""
+    """Print where the answering thread spends its time."""
     import cProfile
     import pstats
     import threading

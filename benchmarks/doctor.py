@@ -1,12 +1,12 @@
-"""Measures `qnnmem doctor` beside ripgrep and writes benchmarks/results/doctor.md.
+"""Measure `qnnmem doctor` against ripgrep and write benchmarks/results/doctor.md.
 
     python benchmarks/doctor.py            logs of 256 MiB, some minutes
     python benchmarks/doctor.py --full     logs of 1 GiB
     python benchmarks/doctor.py --quick    logs of 32 MiB, nothing written
 
-Both read the same logs for the same messages in turns, and what counts is the ratio of their
-processor times (user and system, children included), each the best of three rounds. ripgrep only
-counts lines; the doctor is the whole command, from start to the printed JSON.
+Both search the same logs for the same messages, alternating. The result is the ratio of their CPU
+times (user and system, children included), each the best of three rounds. ripgrep only counts
+lines; the doctor is the whole command, from start to the printed JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NO_RIPGREP = (
     "package @vscode/ripgrep-linux-x64 (bin/rg), with `cargo install ripgrep`, or from its releases"
 )
 DENSITIES = {"0.01 %": (0.0001, 1.0), "1 %": (0.01, 0.5), "5 %": (0.05, 0.25)}
-KIND_MIB = 96  # of each kind of noise
+KIND_MIB = 96  # MiB of each kind of noise
 SMALL_LOG = (
     "qnn_htp_device_create failed",
     "qnn_backend_initialize failed",
@@ -47,7 +47,7 @@ SMALL_LOG = (
 
 
 class Row(NamedTuple):
-    """One bar: what is asked for, what was measured, whether that is enough."""
+    """Row of the table: name, goal, measured value, whether the goal is met."""
 
     name: str
     bar: str
@@ -56,16 +56,16 @@ class Row(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all measurements share."""
+    """Setup shared by all measurements."""
 
     bench: Bench
     rg: str
-    size: int  # of a log, in MiB
-    others: list[Path]  # logs to measure besides
+    size: int  # MiB of a log
+    others: list[Path]  # additional logs to measure
     logs: dict[str, Path]  # by share of failure lines
 
     def base(self, templates: int) -> Path:
-        """A knowledge base of this many templates."""
+        """Return the folder of a knowledge base with this many templates."""
         folder = self.bench.folder / f"base-{templates}"
         if not folder.exists():
             write_base(folder, families(templates))
@@ -75,13 +75,13 @@ class Setting(NamedTuple):
         return folder
 
     def doctor(self, log: Path, templates: int = 300) -> list[str | Path]:
-        """The command that we measure."""
+        """Return the doctor command to measure."""
         return [*DOCTOR, "--kb", self.base(templates), log]
 
     def ripgrep(
         self, log: Path, *options: str, templates: int = 300, equal: bool = False
     ) -> list[str | Path]:
-        """The command that we measure against: with the made-up messages, or all that we know."""
+        """Return the ripgrep command: with the generated messages, or with all known messages."""
         patterns = self.base(templates).with_suffix(".equal" if equal else ".patterns")
         fixed = ("-j1", "-a", "--no-unicode", "--no-config", "-c", "-f")
         return [self.rg, *options, *fixed, patterns, log]
@@ -91,7 +91,7 @@ Part: TypeAlias = "Callable[[Setting], Iterator[Row]]"
 
 
 def main() -> int:
-    """Measures everything and writes the page."""
+    """Measure everything and write the page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--full", action="store_true", help="logs of 1 GiB")
     parser.add_argument("--quick", action="store_true", help="logs of 32 MiB, nothing written")
@@ -120,7 +120,7 @@ def main() -> int:
 def make(
     bench: Bench, rg: str, size: int, others: list[Path], *, kinds_alone: bool = False
 ) -> Setting:
-    """The logs that several measurements share."""
+    """Make the logs that several measurements share."""
     logs: dict[str, Path] = {}
     if kinds_alone:
         return Setting(bench, rg, size, others, logs)
@@ -135,7 +135,7 @@ def make(
 
 
 def measure(setting: Setting, parts: Sequence[Part]) -> Iterator[Row]:
-    """One row for each bar, told as they come."""
+    """Yield one row for each goal, and print it immediately."""
     for part in parts:
         for row in part(setting):
             print(f"{row.name}: {row.measured} ({row.bar})", file=sys.stderr, flush=True)
@@ -143,7 +143,7 @@ def measure(setting: Setting, parts: Sequence[Part]) -> Iterator[Row]:
 
 
 def kinds(setting: Setting) -> Iterator[Row]:
-    """Noise of many kinds, the slowest first; the built-in base alone on both sides."""
+    """Measure noise of many kinds with the built-in base, the slowest first."""
     patterns = setting.bench.folder / "built-in.patterns"
     _write_patterns(patterns, _built_in_texts())
     fixed = ("-i", "-j1", "-a", "--no-unicode", "--no-config", "-c", "-f", patterns)
@@ -158,7 +158,7 @@ def kinds(setting: Setting) -> Iterator[Row]:
 
 
 def densities(setting: Setting) -> Iterator[Row]:
-    """Plain logs with few and with many failures; equal sets of patterns, then fewer of theirs."""
+    """Measure plain logs with few and with many failures, with equal and with fewer patterns."""
     for name, (_, bar) in DENSITIES.items():
         log = setting.logs[name]
         runs = {
@@ -167,7 +167,7 @@ def densities(setting: Setting) -> Iterator[Row]:
             "fewer": setting.ripgrep(log),
             "us": setting.doctor(log),
         }
-        best = setting.bench.race(runs, rounds=15)  # processors of shared machines are uneven
+        best = setting.bench.race(runs, rounds=15)  # shared machines vary in speed
         ours, count = best["us"].cpu, len(_built_in_texts()) + 300
         title = f"{name} failure lines, {count:,} templates against"
         yield _times(f"{title} {count:,} patterns", best["equal"].cpu, ours, bar)
@@ -177,7 +177,7 @@ def densities(setting: Setting) -> Iterator[Row]:
 
 @cache
 def _built_in_texts() -> tuple[str, ...]:
-    """The templates of the built-in knowledge base, asked for in a process of its own."""
+    """Return the templates of the built-in knowledge base, from a separate process."""
     code = "from qnnmem.doctor.kb.knowledge import built_in; print(*built_in().texts, sep='\\0')"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
@@ -189,7 +189,7 @@ def _write_patterns(path: Path, texts: Sequence[str]) -> None:
 
 
 def many_templates(setting: Setting) -> Iterator[Row]:
-    """The same log with a larger knowledge base."""
+    """Measure the same log with a larger knowledge base."""
     log = setting.logs["0.01 %"]
     runs = {str(count): setting.doctor(log, count) for count in (300, 1000)}
     runs["rg"] = setting.ripgrep(log, templates=1000)
@@ -208,7 +208,7 @@ def many_templates(setting: Setting) -> Iterator[Row]:
 
 
 def engines(setting: Setting) -> Iterator[Row]:
-    """Without our code in C; a smaller log will do."""
+    """Measure the other engines, without the C code, on a smaller log."""
     log = setting.logs["0.01 %, 64 MiB"]
     for engine, bar in (("hyperscan", None), ("re2", 0.7), ("plain", 0.08)):
         ours: list[str | Path] = [sys.executable, "-c", WITH_ENGINE, engine]
@@ -218,7 +218,7 @@ def engines(setting: Setting) -> Iterator[Row]:
 
 
 def packed(setting: Setting) -> Iterator[Row]:
-    """Compressed logs."""
+    """Measure compressed logs."""
     log = setting.logs["0.01 %"]
     for kind, program, bar in (("gz", "gzip", 2.5), ("zst", "zstd", 1.3)):
         if shutil.which(program) is None:
@@ -228,14 +228,14 @@ def packed(setting: Setting) -> Iterator[Row]:
             make = "import sys; from pathlib import Path; from doctor_log import pack; "
             code = f"{make}pack(Path(sys.argv[1]), sys.argv[2])"
             command = [sys.executable, "-c", code, str(log), kind]
-            subprocess.run(command, check=True, cwd=HERE)  # noqa: S603 - ourselves
+            subprocess.run(command, check=True, cwd=HERE)  # noqa: S603 - this program
         runs = {"rg": setting.ripgrep(path, "-z"), "us": setting.doctor(path)}
         best = setting.bench.race(runs)
         yield _times(f".{kind} against rg -z", best["rg"].cpu, best["us"].cpu, bar)
 
 
 def small(setting: Setting) -> Iterator[Row]:
-    """A log as people paste it, with the built-in knowledge base."""
+    """Measure a short pasted log with the built-in knowledge base."""
     log = setting.bench.log("small.log", "--size", "4K", "--density", 0)
     with log.open("a", encoding="utf-8") as file:
         file.writelines(f"01-01 12:00:00.000  7000  7001 E Qnn : {x}\n" for x in SMALL_LOG)
@@ -249,7 +249,7 @@ def small(setting: Setting) -> Iterator[Row]:
 
 
 def first_byte(setting: Setting) -> Iterator[Row]:
-    """What starting costs when the log is large enough for the engine: nearly nothing to scan."""
+    """Measure the start with a log just large enough for the engine."""
     log = setting.bench.log("start.log", "--size", "2M", "--density", 0)
     setting.bench.run([*DOCTOR, log])
     best = setting.bench.race({"bare": BARE, "us": [*DOCTOR, log]}, rounds=9)
@@ -259,7 +259,7 @@ def first_byte(setting: Setting) -> Iterator[Row]:
 
 
 def _four(setting: Setting) -> Path:
-    """A log four times over."""
+    """Return a log repeated four times."""
     four = setting.bench.folder / f"four-{setting.size}.log"
     if not four.exists():
         with four.open("wb") as target:
@@ -270,7 +270,7 @@ def _four(setting: Setting) -> Path:
 
 
 def jobs(setting: Setting) -> Iterator[Row]:
-    """Two readers of one large log; what they gain is told by the clock."""
+    """Measure the wall time of two readers of one large log."""
     command = setting.doctor(_four(setting))
     runs = {str(count): [*command, "--jobs", str(count)] for count in (1, 2)}
     best: dict[str, Spent] = {}
@@ -286,7 +286,7 @@ def jobs(setting: Setting) -> Iterator[Row]:
 
 
 def memory(setting: Setting) -> Iterator[Row]:
-    """Peak memory, whatever the input."""
+    """Measure the peak memory for several inputs."""
     bench, plain, four = setting.bench, setting.logs["0.01 %"], _four(setting)
     long = bench.log("long.log", "--size", "300M", "--long-line", "200M")
     inputs = {
@@ -309,7 +309,7 @@ def memory(setting: Setting) -> Iterator[Row]:
 
 
 def answers(setting: Setting) -> Iterator[Row]:
-    """What was found against what is there."""
+    """Compare the incidents found with the incidents in the logs."""
     bench = setting.bench
     mixed = bench.log("crlf.log", "--size", "32M", "--crlf", 0.5, "--density", 0.01, "--seed", 9)
     long = bench.folder / "long.log"
@@ -343,7 +343,7 @@ def _times(name: str, theirs: float, ours: float, bar: float | None = None) -> R
 
 
 def page(setting: Setting, rows: list[Row]) -> Iterator[str]:
-    """The table and how it was made."""
+    """Yield the page: the table and its method."""
     from qnnmem.version import __version__
 
     said = subprocess.run([setting.rg, "--version"], capture_output=True, check=True)  # noqa: S603

@@ -1,12 +1,13 @@
-"""Cost of hostile logs against their size: made of the product's own templates, to be slow.
+"""Measure the cost of hostile logs, made from the product's own templates, against their size.
 
     python benchmarks/doctor_cost.py                  30 logs, 1 KB to 1 MB, some minutes
     python benchmarks/doctor_cost.py --largest 16M    up to 16 MB
     python benchmarks/doctor_cost.py --climb 300      looks for worse ones by chance
 
-For each log: processor time of the whole command at each size, the slope of time against size (both
-as logarithms, over the sizes of 64 KB and more, without the time that an empty log takes) and peak
-memory. A slope of 1 is linear; above 1.2 is a fault, and so is more than 64 MB.
+For each log, the result is the CPU time of the whole command at each size, the slope of time
+against size, and the peak memory. The slope uses logarithms over the sizes of 64 KB and more,
+without the time for an empty log. A slope of 1 is linear; above 1.2 is a fault, and so is more than
+64 MB.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _HEAD = "03-17 16:13:{:02d}.{:03d} {:5d} {:5d} E QnnDsp: "
 
 
 class Words(NamedTuple):
-    """What the templates of the knowledge base are made of."""
+    """Texts that the templates of the knowledge base consist of."""
 
     texts: list[str]
     runs: list[str]  # fixed texts between holes
@@ -46,7 +47,7 @@ class Words(NamedTuple):
 
 @cache
 def words() -> Words:
-    """Those of the built-in base."""
+    """Return the texts of the built-in base."""
     from qnnmem.doctor.kb.knowledge import built_in
     from qnnmem.doctor.kb.template import parse
 
@@ -56,13 +57,13 @@ def words() -> Words:
 
 
 def filled(text: str, hole: str = "1234") -> str:
-    """A line that a template matches, its holes filled with this."""
+    """Return a line that a template matches, with this text in its holes."""
     text = re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)\{[^{}]*\}", hole, text))
     return re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", text)
 
 
 def half(text: str) -> str:
-    """A line that a template nearly matches: all but what follows its last hole, or its end."""
+    """Return a line that a template nearly matches: without the text after its last hole."""
     cut = text.rfind("{")
     return filled(text[:cut] if cut > 0 else text[: len(text) - 2])
 
@@ -76,7 +77,7 @@ def _lines(row: Callable[[int], str]) -> Iterator[bytes]:
 
 
 def write(path: Path, pieces: Iterator[bytes], size: int) -> None:
-    """So many bytes of a log. Not made in memory: a child's peak would include ours."""
+    """Write a log of this size. Not made in memory: a child's peak would include it."""
     with path.open("wb") as file:
         while (left := size - file.tell()) > 0:
             file.write(next(pieces)[:left])
@@ -105,7 +106,7 @@ def _of(many: list[str]) -> Callable[[int], str]:
 
 
 def logs() -> dict[str, Callable[[], Iterator[bytes]]]:
-    """The hostile logs by name; each goes on without end."""
+    """Return endless hostile logs by name."""
     w = words()
     full, halves = [filled(text) for text in w.texts], [half(text) for text in w.texts]
     holed = [text for text in w.texts if "{" in text]
@@ -157,7 +158,7 @@ def logs() -> dict[str, Callable[[], Iterator[bytes]]]:
 
 
 def climb(rounds: int, size: int, seed: int) -> Iterator[tuple[float, str]]:
-    """Random mixes of pieces, changed one piece at a time while that makes a byte cost more."""
+    """Search for slow logs: change random mixes one piece at a time, while the cost grows."""
     from qnnmem.doctor.kb.knowledge import built_in
 
     rng, knowledge, w = random.Random(seed), built_in(), words()  # noqa: S311 - repeatable
@@ -182,7 +183,7 @@ def climb(rounds: int, size: int, seed: int) -> Iterator[tuple[float, str]]:
 
 
 def cost_of(pieces: Iterator[bytes], size: int, knowledge: Knowledge, engine: str) -> float:
-    """Seconds of processor time that a log takes here."""
+    """Return the seconds of CPU time that diagnosing a log takes in this process."""
     from qnnmem.doctor.diagnose import diagnose
     from qnnmem.doctor.logs.source import Stream
 
@@ -197,7 +198,7 @@ def cost_of(pieces: Iterator[bytes], size: int, knowledge: Knowledge, engine: st
 
 
 def slope(times: dict[int, float], empty: float) -> float:
-    """Of the logarithms, by least squares over the larger sizes."""
+    """Return the slope of the logarithms, by least squares over the larger sizes."""
     points = [
         (math.log(size), math.log(max(spent - empty, 0.01)))
         for size, spent in times.items()
@@ -211,7 +212,7 @@ def slope(times: dict[int, float], empty: float) -> float:
 
 
 def measure(largest: int, only: str) -> bool:
-    """Prints the table; whether every log keeps the bounds."""
+    """Print the table; return True if every log meets the bounds."""
     sizes = [1 << 10]
     while sizes[-1] * STEP <= largest:
         sizes.append(sizes[-1] * STEP)
@@ -239,7 +240,7 @@ def measure(largest: int, only: str) -> bool:
 
 
 def main() -> int:
-    """Measures, or looks for worse logs."""
+    """Measure, or search for slower logs; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--largest", type=bytes_of, default=1 << 20)
     parser.add_argument("--only", default="", help="logs with this in their name")

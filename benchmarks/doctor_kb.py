@@ -1,10 +1,9 @@
-"""A made-up knowledge base of any size, the same texts as regular expressions, and sample lines.
+"""A generated knowledge base of any size, equivalent regular expressions, and sample lines.
 
     python benchmarks/doctor_kb.py FOLDER --templates 300    entries as Markdown, one a file
 
-Three templates in four have holes for names, numbers and codes, as the messages of real runtimes
-have. The expressions are the plainest that mean the same, so that a search tool is not slowed down
-by how we write ours.
+Three templates in four have holes for names, numbers and codes, like the messages of real runtimes.
+The expressions are the simplest equivalents, so that a search tool is not at a disadvantage.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-LINES = 5  # templates of one entry: a failure is a chain of so many lines
+LINES = 5  # templates of one entry: a failure is a chain of this many lines
 
 _PARTS = (
     *("htp session", "dsp channel", "skel loader", "graph builder", "context reader"),
@@ -44,7 +43,7 @@ _CAUSES = (
 )
 _STAGES = ("init", "graph", "context", "memreg", "execute")
 
-# How a regular expression says what a hole of a template takes, by its type.
+# Regular expressions for the holes of a template, by type.
 _NUMBER, _DECIMAL = r"-?(?:0x[0-9a-f]+|[0-9]+)", r"[0-9]+(?:\.[0-9]+)?"
 _HOLES = {
     **{"word": r"\S+", "text": ".*", "int": _NUMBER, "code": _NUMBER, "bytes": r"[0-9,]+"},
@@ -55,16 +54,16 @@ _PIECE = re.compile(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)")
 
 
 class Family(NamedTuple):
-    """One kind of failure: an entry of the knowledge base and the lines it prints."""
+    """Kind of failure: an entry of the knowledge base and the lines it prints."""
 
     id: str
     stage: str
     cause: str
-    texts: tuple[str, ...]  # templates, in the order in which they are printed
+    texts: tuple[str, ...]  # templates, in print order
 
 
 def families(templates: int, seed: int = 5) -> tuple[Family, ...]:
-    """As many kinds of failure as these templates make; the first ones are always the same."""
+    """Return the kinds of failure for this many templates; the first ones never change."""
     rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
     words = [(p, t, f) for p in _PARTS for t in _THINGS for f in _FAULTS]
     rng.shuffle(words)
@@ -87,7 +86,7 @@ def _text(kind: int, part: str, thing: str, fault: str) -> str:
 
 
 def expression(text: str) -> str:
-    """The template as a regular expression, the plainest that means the same."""
+    """Return the simplest regular expression that is equivalent to a template."""
     return "".join(_piece(*found) for found in _PIECE.findall(text))
 
 
@@ -118,13 +117,13 @@ def sample(text: str, rng: random.Random) -> str:
 
 
 def look_alike(text: str) -> str | None:
-    """A harmless line that holds the longest fixed text of a template, if that has holes."""
+    """Return a harmless line with the longest fixed text of a template; None without holes."""
     head, hole, _ = text.partition("{")
     return f"{head}nothing to report, checked again" if hole and len(head) > 24 else None
 
 
 def write_base(folder: Path, kinds: tuple[Family, ...]) -> None:
-    """The entries, each in a file of its own."""
+    """Write the entries, each into a separate file."""
     folder.mkdir(parents=True, exist_ok=True)
     for family in kinds:
         (folder / f"{family.id}.md").write_text("\n".join(_entry(family)), encoding="utf-8")
@@ -146,7 +145,7 @@ def _entry(family: Family) -> Iterator[str]:
 
 
 def main() -> int:
-    """Writes a knowledge base and prints where."""
+    """Write a knowledge base and print its folder; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--templates", type=int, default=300)

@@ -1,12 +1,12 @@
-"""Noisy device logs from a seed, with failures at places that a truth file names.
+"""Write noisy device logs from a seed, with failures at places listed in a truth file.
 
     python benchmarks/doctor_log.py OUT.log --size 64M --density 0.0001
 
-Processes talk in turns, each for a few dozen lines. Now and then one fails: the lines of its chain
-come in order under a process id of its own, with lines of others between them. Other lines only
-look like failures: they were recovered from, are denied, mention a code, or hold most of a known
-message. `OUT.log.truth.json` lists every chain with its lines and counts the look-alikes.
-The same arguments give the same bytes everywhere.
+Processes print in turns of a few dozen lines. Sometimes a process fails: the lines of its chain
+follow in order, with their own process id, mixed with lines of other processes. Other lines only
+resemble failures: the program recovered, the failure is negated, only a code is mentioned, or most
+of a known message. `OUT.log.truth.json` lists every chain with its lines and counts the
+look-alikes. The same arguments give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ STYLES = ("logcat", "studio", "onnxruntime", "netrun", "kernel")
 
 _MESSAGES = Path(__file__).parent / "data" / "doctor_noise.toml"
 _LEVELS = {"V": "VERBOSE", "D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR"}
-_POOL = 4096  # ready messages of a scene of weight 1
-_FIRST_PID = 5000  # of failing processes; all others have lower ones
+_POOL = 4096  # pregenerated messages of a scene of weight 1
+_FIRST_PID = 5000  # first process id of failing processes; all others have lower ids
 _PIDS = 60_000
 _MEAN_TALK = 25
 _LOOK_ALIKE_SHARE = 0.002
@@ -37,7 +37,7 @@ Message = Sequence[str]  # level, tag, text
 
 
 class Chain(NamedTuple):
-    """A failure that was written: which, by whom, and its line numbers."""
+    """Failure in the log: its entry, its process, and its line numbers."""
 
     entry: str
     pid: int
@@ -45,14 +45,14 @@ class Chain(NamedTuple):
 
 
 class Noise:
-    """Lines of a healthy system in one style, without end."""
+    """Endless lines of a healthy system in one style."""
 
     def __init__(
         self,
         seed: int,
         style: str = "logcat",
         kinds: Sequence[Family] = (),
-        many: bool = True,  # many different messages, which packers do not remember
+        many: bool = True,  # many different messages, which compressors cannot remember
     ) -> None:
         self.rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._head = {
@@ -77,7 +77,7 @@ class Noise:
         self.look_alikes = 0
 
     def line(self) -> bytes:
-        """The next line, without its end."""
+        """Return the next line, without its line end."""
         found = next(self._talk, None)
         if found is None:
             self._talk = iter(self._scene())
@@ -85,12 +85,12 @@ class Noise:
         return found
 
     def of(self, pid: int, tail: bytes) -> bytes:
-        """A line of this process, now."""
+        """Return a line of this process at the current time."""
         self.ms += 2
         return self._head(pid, pid, tail)
 
     def tail(self, level: str, tag: str, text: str) -> bytes:
-        """What follows time and process in a line of this style."""
+        """Return the text after time and process in a line of this style."""
         if self.style == "logcat":
             return f"{level} {tag:<8}: {text}".encode()
         if self.style == "studio":
@@ -165,7 +165,7 @@ class Noise:
 
 
 class Log:
-    """Writes lines and remembers where failures went."""
+    """Writes lines and records the places of failures."""
 
     def __init__(self, file: BinaryIO, noise: Noise, crlf: float = 0.0) -> None:
         self._file, self._noise, self._crlf = file, noise, crlf
@@ -175,7 +175,7 @@ class Log:
         self.chains: list[Chain] = []
 
     def put(self, line: bytes) -> None:
-        """One line, ended as this log ends them."""
+        """Add one line, with this log's line end."""
         line += b"\r\n" if self._crlf and self._noise.rng.random() < self._crlf else b"\n"
         self._held.append(line)
         self._held_bytes += len(line)
@@ -185,12 +185,12 @@ class Log:
             self.flush()
 
     def flush(self) -> None:
-        """Hands over what was put."""
+        """Write the buffered lines."""
         self._file.write(b"".join(self._held))
         self._held, self._held_bytes = [], 0
 
     def fail(self, kind: Family) -> None:
-        """A chain of a process of its own, others talking in between."""
+        """Write the chain of a new process, mixed with other lines."""
         rng = self._noise.rng
         pid = _FIRST_PID + len(self.chains) * 7 % _PIDS
         numbers = []
@@ -203,7 +203,7 @@ class Log:
         self.chains.append(Chain(kind.id, pid, tuple(numbers)))
 
     def long_line(self, size: int, kind: Family) -> None:
-        """One line of this many bytes with the first message of a failure in its middle."""
+        """Write a line of this many bytes with the first message of a failure in its middle."""
         rng = self._noise.rng
         pid = _FIRST_PID - 1
         block = " ".join(f"{rng.uniform(-8, 8):.6f}" for _ in range(8192)).encode()
@@ -227,7 +227,7 @@ def write_log(
     long_line: int = 0,
     style: str = "logcat",
 ) -> dict[str, Any]:
-    """A log of about this size; the answer is its truth, which is also written beside it."""
+    """Write a log of about this size, and its truth file; return the truth."""
     kinds = families(templates)
     noise = Noise(seed, style, kinds)
     with path.open("wb") as file:
@@ -255,7 +255,7 @@ def write_log(
 
 
 def pack(path: Path, kind: str) -> Path:
-    """A packed copy beside the log, as `gzip -6` and `zstd -3` make it."""
+    """Write a compressed copy next to the log, like `gzip -6` or `zstd -3`; return its path."""
     import shutil
 
     target = Path(f"{path}.{kind}")
@@ -277,13 +277,13 @@ def _packer(target: Path, kind: str) -> Any:
 
 
 def bytes_of(text: str) -> int:
-    """A size as people write it: 64M, 1G, 4096."""
+    """Return the bytes of a size such as 64M, 1G or 4096."""
     scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     return int(text[:-1]) * scale[text[-1]] if text[-1:] in scale else int(text)
 
 
 def main() -> int:
-    """Writes one log and its truth."""
+    """Write one log and its truth file; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("path", type=Path)
     parser.add_argument("--size", type=bytes_of, default=64 << 20)

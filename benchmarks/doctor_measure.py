@@ -1,4 +1,4 @@
-"""What the doctor's benchmark runs: commands side by side, and answers against the truth."""
+"""Measurements for the doctor's benchmark: commands side by side, and answers against the truth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 ROUNDS = 3
 
-# The whole doctor with an engine of our choice, which the command does not offer.
+# The whole doctor with a chosen engine, which the command does not offer.
 WITH_ENGINE = """
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ for one in diagnose(find_streams([log]), with_own([Path(base)]), engine=engine).
 
 
 class Spent(NamedTuple):
-    """What a command took; processor time counts its own children as well."""
+    """Cost of a command; CPU time includes its children."""
 
     cpu: float
     wall: float
@@ -38,25 +38,25 @@ class Spent(NamedTuple):
 
 
 class Bench:
-    """Runs commands with a cache folder of their own."""
+    """Runs commands with their own cache folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Compiled modules are kept, as those of an installed package are.
+        # Compiled modules are cached, as in an installed package.
         kept = {"XDG_CACHE_HOME": "cache", "PYTHONPYCACHEPREFIX": "compiled"}
         self._env = {**os.environ, **{name: str(folder / kind) for name, kind in kept.items()}}
         self._env.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run(self, command: Sequence[str | Path], answer: Path | None = None) -> Spent:
-        """One run; standard output goes into a file or nowhere."""
+        """Run a command; its standard output goes to a file or is discarded."""
         with Path(answer or os.devnull).open("wb") as out:
             started = time.perf_counter()
-            child = subprocess.Popen(  # noqa: S603 - our own commands
+            child = subprocess.Popen(  # noqa: S603 - commands of this project
                 [*map(str, command)], stdout=out, stderr=subprocess.PIPE, env=self._env
             )
             assert child.stderr is not None  # noqa: S101 - for the type checker
             said = child.stderr.read()
-            # subprocess itself does not tell what one child took.
+            # subprocess itself does not report the cost of one child.
             _, status, usage = os.wait4(child.pid, 0)
             wall = time.perf_counter() - started
             child.returncode = os.waitstatus_to_exitcode(status)
@@ -70,7 +70,7 @@ class Bench:
     def race(
         self, commands: Mapping[str, Sequence[str | Path]], rounds: int = ROUNDS
     ) -> dict[str, Spent]:
-        """All commands in turns; of each the run with the least processor time."""
+        """Run all commands alternately; return the cheapest run (CPU time) of each."""
         best: dict[str, Spent] = {}
         for _ in range(rounds):
             for name, command in commands.items():
@@ -79,9 +79,9 @@ class Bench:
         return best
 
     def log(self, name: str, *options: object) -> Path:
-        """A log made by the generator, in a process of its own.
+        """Write a log with the generator in a separate process; return its path.
 
-        A child starts as a copy of its parent, so this one has to stay small while the peak
+        A child starts as a copy of its parent, so this process must stay small while the peak
         memory of children is measured.
         """
         path = self.folder / name
@@ -90,7 +90,7 @@ class Bench:
         return path
 
     def check(self, log: Path, answer: Path) -> dict[str, int]:
-        """An answer against the truth, in a process of its own."""
+        """Return the comparison of an answer with the truth, from a separate process."""
         command = [sys.executable, __file__, str(log), str(answer)]
         done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603
         found: dict[str, int] = json.loads(done.stdout)
@@ -98,7 +98,7 @@ class Bench:
 
 
 def compare(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, int]:
-    """How many failures were found as they are, and what was found besides."""
+    """Return counts of the failures found, missed and wrongly reported."""
     wanted = {(row["entry"], row["pid"], row["lines"][0]): row for row in truth["chains"]}
     right = lines = extra = 0
     for incident in answer["incidents"]:
@@ -121,7 +121,7 @@ def compare(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, int]:
 
 
 def main() -> int:
-    """Compares an answer with the truth of its log."""
+    """Compare an answer with the truth of its log; return the exit code."""
     log, answer = sys.argv[1:]
     truth = json.loads(Path(f"{log}.truth.json").read_bytes())
     print(json.dumps(compare(truth, json.loads(Path(answer).read_bytes()))))

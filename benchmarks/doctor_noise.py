@@ -1,7 +1,7 @@
-"""Logs of many kinds for the doctor's benchmark: made-up ones in all styles, and real output.
+"""Logs of many kinds for the doctor's benchmark: generated in all styles, and real output.
 
-Real output is what programs print while the benchmark runs, and what this machine has logged; of
-each the same pieces are repeated until a log has its size, with other numbers in every copy.
+Real output is the output of programs run by the benchmark, and the logs of this machine. It is
+repeated, with other numbers in every copy, until a log has its size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECONDS = 120
 
 
 def noises(bench: Bench, size: int, logs: list[Path]) -> dict[str, Path]:
-    """One log of each kind, of so many bytes; last those that were given."""
+    """Return one log of each kind, of this many bytes; the given logs come last."""
     made = {
         f"{style}, made up": bench.log(
             f"{style}-{size}.log", "--size", size, "--density", 0, "--style", style
@@ -33,7 +33,7 @@ def noises(bench: Bench, size: int, logs: list[Path]) -> dict[str, Path]:
     }
     for name, output in _REAL.items():
         sample = output()[:_LARGEST]
-        if sample.count(b"\n") > 50:  # else there is no such program or log here
+        if sample.count(b"\n") > 50:  # otherwise the program or the log does not exist here
             made[name] = _repeated(bench.folder / f"{name.split()[0]}-{size}.log", sample, size)
     return {**made, **{path.name: path for path in logs}}
 
@@ -51,7 +51,7 @@ def _repeated(path: Path, sample: bytes, size: int) -> Path:
 
 
 def _said(*command: str) -> bytes:
-    """What a program prints, on both streams; nothing if there is none of that name."""
+    """Return the output of a program on both streams; empty if it is not installed."""
     if shutil.which(command[0]) is None:
         return b""
     done = subprocess.run(  # noqa: S603 - commands of this file
@@ -61,7 +61,7 @@ def _said(*command: str) -> bytes:
 
 
 def _build() -> bytes:
-    """A compiler at its most talkative, with the warnings of the standard headers."""
+    """Return the most verbose output of a compiler, with warnings about standard headers."""
     from qnnmem.doctor import logs
 
     source = Path(logs.__file__).with_name("texts.c")
@@ -70,21 +70,21 @@ def _build() -> bytes:
 
 
 def _traced() -> bytes:
-    """An interpreter that says whatever it imports and where it looks."""
+    """Return an interpreter's output about all its imports."""
     return _said(
         sys.executable, "-vv", "-c", "import asyncio, email, http.server, unittest, xml.dom"
     )
 
 
 def _packages() -> bytes:
-    """The package installer's own account of what is installed."""
+    """Return the package installer's output about the installed packages."""
     return _said(sys.executable, "-m", "pip", "-vvv", "list") + _said(
         sys.executable, "-m", "pip", "inspect"
     )
 
 
 def _machine() -> bytes:
-    """What the system has logged."""
+    """Return the system's logs."""
     return b"".join(_read(Path("/var/log", name)) for name in _SYSTEM) + _said("dmesg")
 
 

@@ -1,13 +1,13 @@
-"""Measures how far `qnnmem fix` gets on real models and writes its page.
+"""Measure the savings of `qnnmem fix` on real models and write the page.
 
     python benchmarks/fix.py                     every convolutional model that is fetched
     python benchmarks/fix.py nudenet centerface  these, nothing written
     python benchmarks/fix.py --rows FILE         keeps rows there, and goes on where it was stopped
     python benchmarks/fix.py --rows FILE --page  writes the page of the rows there are
 
-Each model is fixed without a budget, in a process of its own, and the result is then prepared for
-LPAI and executed in planned memory under the sanitiser; what it gives must be, bit by bit, what
-onnxruntime gives for the model as it was.
+Each model is fixed without a budget, in a separate process. The result is then prepared for LPAI
+and executed in planned memory under the sanitizer; its outputs must equal, bit by bit, those of the
+original model in onnxruntime.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ MODELS = (
     *("u2netp", "layout", "ocr5_det", "ocr3_det", "linknet", "effword", "light_inception_v2"),
     "light_shufflenet",
 )
-# Where the list of models does not say it, or something smaller.
+# Shapes missing in the list of models, or smaller shapes.
 SHAPES = {"centerface": {"input.1": (1, 3, 480, 640)}, "ocr3_det": {"x": (1, 3, 480, 640)}}
 DIMS = {
     "age_v1": {"N": 1},
     "ocr5_det": {"DynamicDimension.0": 1, "DynamicDimension.1": 480, "DynamicDimension.2": 640},
     "linknet": {"height": 224, "width": 224},
 }
-SECONDS = 60.0  # to search, for each model
+SECONDS = 60.0  # search time for each model
 _LONGEST = 900.0
 
 
 def main() -> int:
-    """Measures every model and writes the page; `--one` is one model, as JSON."""
+    """Measure every model and write the page; `--one` measures one model and prints JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", help="only these, nothing written")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to search, for each")
@@ -75,12 +75,12 @@ def main() -> int:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of an earlier run."""
+    """Return the rows of an earlier run."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def measure(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
-    """One row for each model that is there."""
+    """Yield one row for each available model."""
     import models
 
     present = {entry.id for entry in models.read_entries() if models.is_present(entry)}
@@ -91,7 +91,7 @@ def measure(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
         print(f"fixing {name}", file=sys.stderr, flush=True)
         command = [sys.executable, __file__, "--one", name, "--seconds", str(seconds)]
         try:
-            done = subprocess.run(  # noqa: S603 - this very program
+            done = subprocess.run(  # noqa: S603 - this program
                 command, capture_output=True, text=True, timeout=_LONGEST, check=True
             )
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as exc:
@@ -104,7 +104,7 @@ def measure(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def one(name: str, seconds: float) -> dict[str, Any]:
-    """What comes of one model."""
+    """Return the result for one model."""
     import models
 
     from qnnmem.fix.lpai import fix_for_lpai
@@ -144,13 +144,13 @@ def one(name: str, seconds: float) -> dict[str, Any]:
 
 
 def model_inputs(case: Any) -> dict[str, tuple[int, ...]]:
-    """Shapes of the inputs."""
+    """Return the shapes of the inputs."""
     scope = case.model.scope
     return {item.name: scope.types[item.name].shape for item in scope.graph.input}
 
 
 def executed(result: Any) -> dict[str, Any]:
-    """The result run in planned memory, compared with the model as it was in onnxruntime."""
+    """Run the result in planned memory and compare it with the original model in onnxruntime."""
     import numpy
 
     from qnnmem import lpai
@@ -181,7 +181,7 @@ def executed(result: Any) -> dict[str, Any]:
 
 
 def plain_results(blob: bytes, feed: dict[str, Any]) -> dict[str, Any]:
-    """Outputs of an ordinary session, nothing optimised, one thread."""
+    """Return the outputs of an unoptimised session with one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -194,7 +194,7 @@ def plain_results(blob: bytes, feed: dict[str, Any]) -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> str:
-    """One row of the table."""
+    """Return one row of the table."""
     plain = row["plain"]
     tiled = "-" if row["tiled"] is None else f"{row['tiled'] / plain:.2f}"
     ran = {True: "the same", False: "DIFFERS", None: "unchanged"}[row["executed"]]
@@ -208,7 +208,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
-    """The page, line by line."""
+    """Yield the page, line by line."""
     import onnxruntime
 
     from qnnmem.version import __version__

@@ -1,12 +1,12 @@
-"""Measures qnnmem's way to the real HTP compiler against ONNX Runtime called directly.
+"""Measure qnnmem's use of the real HTP compiler against ONNX Runtime called directly.
 
     python benchmarks/htp.py            four models, a minute or two, writes its page
     python benchmarks/htp.py --quick    one model, nothing written
 
-Each model is compiled for the same SoC in turns: by a plain script in a process of its own, which
-times the creation of the session alone (interpreter and imports not counted), and by
-`compile_model` through a worker that is already up, which counts everything it does. The plain
-script logs as much as ours does: without its log the compiler does not describe memory.
+Each model is compiled for the same SoC by both sides alternately: by a plain script in a separate
+process, which times only the creation of the session (without interpreter start and imports), and
+by `compile_model` through a running worker, which counts all its work. The plain script logs as
+much as qnnmem: without its log the compiler does not describe memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print("seconds", time.perf_counter() - started, flush=True)
 
 
 def main() -> int:
-    """Measures every model and writes the page."""
+    """Measure every model and write the page; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="one model, nothing written")
     quick = parser.parse_args().quick
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def measure(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """One row for each model that is there."""
+    """Yield one row for each available model."""
     import models
 
     entries = {entry.id: entry for entry in models.read_entries()}
@@ -75,7 +75,7 @@ def measure(names: tuple[str, ...]) -> Iterator[dict[str, Any]]:
 
 
 def one(entry: Any, path: Path) -> dict[str, Any]:
-    """Both sides in turns, on the same model with its dimensions fixed."""
+    """Measure both sides alternately, on the same model with fixed dimensions."""
     from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
     from qnnmem.htp.requests import CompileReply
     from qnnmem.htp.worker import Worker
@@ -102,20 +102,20 @@ def one(entry: Any, path: Path) -> dict[str, Any]:
 
 
 def compile_plainly(model: Path, folder: Path, soc: int) -> float:
-    """Seconds that ONNX Runtime itself takes, its log thrown away."""
+    """Return the seconds that ONNX Runtime itself takes; its log is discarded."""
     from qnnmem.htp.library import find_library
 
     for old in folder.glob("plain*"):
         old.unlink()
     library = str(find_library().folder / "libQnnHtp.so")
     command = [sys.executable, "-c", PLAIN, str(model), str(folder), str(soc), library]
-    done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - ourselves
+    done = subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - this program
     line = next(x for x in done.stdout.splitlines() if x.startswith(b"seconds "))
     return float(line.split()[1])
 
 
 def page(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The table and its summary."""
+    """Yield the page: the table and its summary."""
     from qnnmem.htp.library import find_library
     from qnnmem.version import __version__
 

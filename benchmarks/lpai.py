@@ -1,11 +1,11 @@
-"""Measures the LPAI runtime against a plain onnxruntime session and writes its page.
+"""Measure the LPAI runtime against a plain onnxruntime session and write the page.
 
     python benchmarks/lpai.py            all fetched models of the test set, some minutes
     python benchmarks/lpai.py --quick    three models, nothing written
 
-Both sides run the same operators with graph optimisation off and one thread, in turns within one
-process, so that the ratio holds whatever the machine does. Memory is measured in a process of its
-own for each side: what opening and running adds to the imported libraries, at its peak.
+Both sides run the same operators with graph optimisation off and one thread, alternating within one
+process, so that the ratio does not depend on the machine's load. Memory is measured in a separate
+process for each side: the peak that opening and running adds to the imported libraries.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PAGE = HERE / "results" / "lpai.md"
 sys.path.insert(0, str(HERE.parent / "tools"))
 
 QUICK = ("silero_ov16k", "lk_embed", "nudenet")
-SECONDS = 4.0  # for each model
-RUNS = 8  # of each side in the memory measurement
+SECONDS = 4.0  # seconds for each model
+RUNS = 8  # runs of each side in the memory measurement
 
 
 def main() -> int:
-    """Measures every model and writes the page; `--memory` is one side of one model."""
+    """Measure every model and write the page; `--memory` measures one side of one model."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="three models, nothing written")
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def measure(quick: bool) -> Iterator[dict[str, Any] | None]:
-    """One row for each model that is there."""
+    """Yield one row for each available model."""
     import models
 
     entries = [e for e in models.read_entries() if e.suffix == ".onnx" and (e.test or e.demo)]
@@ -61,7 +61,7 @@ def measure(quick: bool) -> Iterator[dict[str, Any] | None]:
 
 
 def one(entry: Any, path: Path) -> dict[str, Any]:
-    """Time and memory of one model on each side."""
+    """Return time and memory of one model on each side."""
     from qnnmem import lpai
     from qnnmem.loader.onnx import executable
     from qnnmem.lpai.binary import write
@@ -106,7 +106,7 @@ def one(entry: Any, path: Path) -> dict[str, Any]:
 
 
 def inputs_of(model: Any, values: dict[str, int]) -> dict[str, Any]:
-    """Random inputs, as listed where they must make sense."""
+    """Return random inputs, or the listed values if random data would be invalid."""
     import numpy
 
     random = numpy.random.default_rng(0)
@@ -123,7 +123,7 @@ def inputs_of(model: Any, values: dict[str, int]) -> dict[str, Any]:
 
 
 def open_plain(path: Path) -> Any:
-    """An ordinary session, nothing optimised, one thread."""
+    """Return an unoptimised session with one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -134,7 +134,7 @@ def open_plain(path: Path) -> Any:
 
 
 def in_turns(sides: list[Callable[[], Any]]) -> list[float]:
-    """Median milliseconds of each side; the first runs, where memory is new, do not count."""
+    """Return median milliseconds of each side; the first runs, with new memory, do not count."""
     for side in sides:
         side()
         side()
@@ -149,7 +149,7 @@ def in_turns(sides: list[Callable[[], Any]]) -> list[float]:
 
 
 def added(kind: str, file: Path, feeds: dict[str, Any]) -> tuple[int, int]:
-    """Bytes that one side adds in a process of its own: at the peak, and its own at the end."""
+    """Return the bytes that one side adds in a separate process: at the peak, and at the end."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -157,26 +157,26 @@ def added(kind: str, file: Path, feeds: dict[str, Any]) -> tuple[int, int]:
         numpy.savez(given, **{f"i{at}": value for at, value in enumerate(feeds.values())})
         Path(folder, "names.json").write_text(json.dumps(list(feeds)), encoding="utf-8")
         command = [sys.executable, __file__, "--memory", kind, str(file), folder]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - ourselves
+        done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
     peak, own = json.loads(done.stdout)
     return int(peak), int(own)
 
 
 def peak_added(kind: str, file: str, folder: str) -> tuple[int, int]:
-    """The same, inside that process."""
+    """Return the same numbers, measured inside that process."""
     import numpy
-    import onnxruntime  # noqa: F401 - part of what both sides have before they begin
+    import onnxruntime  # noqa: F401 - part of the baseline of both sides
 
     from qnnmem import lpai
 
     names = json.loads(Path(folder, "names.json").read_text("utf-8"))
     with numpy.load(Path(folder, "feeds.npz")) as stored:
         feeds = {name: stored[f"i{at}"] for at, name in enumerate(names)}
-    lpai.Session  # noqa: B018 - imports what the runtime is made of
+    lpai.Session  # noqa: B018 - imports the modules of the runtime
     import onnx  # noqa: F401 - as above
 
     before, own = resident("VmRSS"), resident("RssAnon")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (Linux)
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak (Linux)
     if kind == "plain":
         session = open_plain(Path(file))
         known = {item.name for item in session.get_inputs()}
@@ -193,13 +193,13 @@ def peak_added(kind: str, file: str, folder: str) -> tuple[int, int]:
 
 
 def resident(key: str) -> int:
-    """Bytes of memory this process has: now, its own of that (`RssAnon`), at its peak."""
+    """Return a memory size of this process: current, private (`RssAnon`), or peak."""
     lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     return int(next(line for line in lines if line.startswith(key)).split()[1]) << 10
 
 
 def page(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The tables."""
+    """Yield the page: the tables."""
     import onnxruntime
 
     from qnnmem import __version__
@@ -237,7 +237,7 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """The worst of each kind, against what was asked for."""
+    """Yield the worst ratio of each group, against its goal."""
     large = [row for row in rows if row["ms"][0] > 20]
     small = [row for row in rows if row["ms"][0] <= 20]
     for title, group, bar in (("above 20 ms", large, 1.3), ("up to 20 ms", small, 3.0)):
@@ -266,7 +266,7 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def ratios(sizes: tuple[int, ...]) -> str:
-    """The plain side in MiB and the others as ratios to it."""
+    """Return the plain side in MiB and the other sides as ratios to it."""
     plain, watched, bare = sizes
     return f"{plain / 2**20:.1f} | {watched / plain:.2f} | {bare / plain:.2f}"
 

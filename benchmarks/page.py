@@ -1,10 +1,10 @@
-"""Measures a page of 10,000 tensors in a browser and writes its page of numbers.
+"""Measure a page of 10,000 tensors in a browser and write the page of numbers.
 
     python benchmarks/page.py            needs Chromium or Chrome, and playwright
     python benchmarks/page.py --quick    nothing written
 
-The plan is a real one, of a made list of buffers. Frames are counted by the browser itself, while
-the map is moved on every frame, at four depths of zoom.
+The plan is real, for a generated list of buffers. The browser itself counts frames while the map is
+moved on every frame, at four zoom levels.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOVE = """async (zoom) => {
 
 
 def main() -> int:
-    """Writes a page, opens it and measures."""
+    """Write a page, open it and measure; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="nothing written")
     given = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def made(folder: Path) -> Path:
-    """The page of a plan of many buffers, as the command line makes it."""
+    """Return the page of a plan with many buffers, written by the command line."""
     draw = random.Random(0)  # noqa: S311 - sizes, not secrets
     rows = ["id,lower,upper,size"]
     for at in range(BUFFERS):
@@ -62,12 +62,12 @@ def made(folder: Path) -> Path:
     list_, target = folder / "buffers.csv", folder / "page.html"
     list_.write_text("\n".join(rows) + "\n", encoding="utf-8")
     words = [sys.executable, "-m", "qnnmem", "report", str(list_), "-o", str(target)]
-    subprocess.run(words, check=True)  # noqa: S603 - our own program
+    subprocess.run(words, check=True)  # noqa: S603 - a program of this project
     return target
 
 
 def measure(target: Path) -> dict[str, Any]:
-    """What the browser says of it."""
+    """Return the browser's measurements of the page."""
     from browser import FLAGS, found_browser
     from playwright.sync_api import sync_playwright
 
@@ -88,7 +88,7 @@ def measure(target: Path) -> dict[str, Any]:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """The numbers as Markdown."""
+    """Return the numbers in Markdown."""
     from qnnmem.version import __version__
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0

@@ -1,11 +1,11 @@
-"""Measures the planner and writes benchmarks/results/planner.md.
+"""Measure the planner and write benchmarks/results/planner.md.
 
     python benchmarks/run.py            everything, some minutes
     python benchmarks/run.py --quick    a taste of each table, nothing written
 
-Other planners are measured in the same run, one after the other on the same instance, so that the
-ratios hold whatever the machine does: this project's own single greedy pass (largest first, first
-fit, what simple runtimes do), and minimalloc where a program of that name is on the PATH.
+Other planners are measured in the same run, in sequence on the same instance, so that the ratios do
+not depend on the machine's load: this project's own single greedy pass (largest first, first fit,
+as in simple runtimes), and minimalloc if a program of that name is on the PATH.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ CAPACITY = Bytes(1 << 20)
 
 
 def main() -> int:
-    """Runs every table and writes the page."""
+    """Run every table and write the page; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="few instances, nothing written")
     quick = parser.parse_args().quick
-    if not is_compiled():  # compiling once is not what is measured
+    if not is_compiled():  # the compile must not be measured
         parser.error("there is no C compiler to build the search with")
     with tempfile.TemporaryDirectory() as folder:
         sets = unpack(Path(folder))
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def unpack(folder: Path) -> dict[str, list[Path]]:
-    """The archived instances as files, by set."""
+    """Extract the archived instances; return their files by set."""
     sets = {}
     for archive in sorted((HERE / "data").glob("*.tar.xz")):
         with tarfile.open(archive) as tar:
@@ -71,7 +71,7 @@ def unpack(folder: Path) -> dict[str, list[Path]]:
 
 
 def introduction() -> str:
-    """What was measured on what."""
+    """Return the introduction: what was measured, and on which machine."""
     return (
         "# Benchmarks\n\n"
         "Written by `make bench`. Seconds depend on the machine, bytes do not; compare numbers of "
@@ -83,13 +83,13 @@ def introduction() -> str:
 
 
 def problem_of(path: Path, capacity: Bytes | None = None) -> Problem:
-    """The buffers of a CSV file as a problem."""
+    """Return the buffers of a CSV file as a problem."""
     rows = load(path).buffers
     return Problem(tuple(Buffer(b.name, b.size, b.live, b.align) for b in rows), capacity)
 
 
 def solve(problem: Problem, seconds: float) -> tuple[Plan, float, bool]:
-    """(best plan, seconds it took, whether it is within the capacity)."""
+    """Return the best plan, its time in seconds, and whether it is within the capacity."""
     started = time.perf_counter()
     found = plan_problem(problem, seconds)
     spent = time.perf_counter() - started
@@ -99,14 +99,14 @@ def solve(problem: Problem, seconds: float) -> tuple[Plan, float, bool]:
 
 
 def simple_greedy(problem: Problem) -> int:
-    """Peak of one greedy pass, largest first."""
+    """Return the peak of one greedy pass, largest first."""
     instance = arrange(problem)
     order = next(iter(orders(instance)))
     return instance.peak_bytes(place(instance, neighbours(instance), order, False))
 
 
 def minimalloc_seconds(path: Path) -> float | None:
-    """Seconds the program minimalloc takes for an instance at its capacity; None without it."""
+    """Return minimalloc's seconds for an instance at its capacity; None if it is not installed."""
     program = shutil.which("minimalloc")
     if program is None:
         return None
@@ -114,12 +114,12 @@ def minimalloc_seconds(path: Path) -> float | None:
         command = [program, f"--input={path}", f"--output={out.name}", f"--capacity={CAPACITY}"]
         started = time.perf_counter()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, check=True, capture_output=True, timeout=120)  # noqa: S603 - a planner the user has
+            subprocess.run(command, check=True, capture_output=True, timeout=120)  # noqa: S603
         return time.perf_counter() - started
 
 
 def at_capacity(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
-    """The challenging set as a yes/no question."""
+    """Yield the table of the challenging set as a yes/no question."""
     yield "## Challenging instances at their capacity of 1,048,576 bytes\n"
     yield "| instance | buffers | one greedy pass | fits | qnnmem s | minimalloc s | times faster |"
     yield "|---|--:|--:|---|--:|--:|--:|"
@@ -140,7 +140,7 @@ def at_capacity(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
 
 
 def minimised(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
-    """The challenging set as low as possible."""
+    """Yield the table of the challenging set, minimised."""
     limit = 2.0 if quick else 10.0
     yield f"## Challenging instances, as low as possible in {limit:.0f} s\n"
     yield "| instance | bound | peak | ratio | proven minimal | s |"
@@ -154,7 +154,7 @@ def minimised(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
 
 
 def real_models(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
-    """Lifetimes of real models."""
+    """Yield the table of lifetimes of real models."""
     found = [solve(problem_of(p), 10) for p in sets["real_models"][: 8 if quick else None]]
     times = [1000 * spent for _, spent, _ in found]
     greedy = [simple_greedy(plan.problem) / plan.lower_bound for plan, _, _ in found]
@@ -170,7 +170,7 @@ def real_models(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
 
 
 def large(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
-    """Thousands to a hundred thousand buffers."""
+    """Yield the table of thousands to a hundred thousand buffers."""
     names = ("idealloc_iree", "idealloc_somas", "idealloc_iopddl", "iopddl_first_strategy")
     yield "## Large instances, 30 s\n"
     yield "| instance | buffers | ratio | proven minimal | s |"
@@ -188,7 +188,7 @@ def large(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
 
 
 def other_shapes(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
-    """Seeded instances of other shapes."""
+    """Yield the table of seeded instances of other shapes."""
     del sets
     limit = 2.0 if quick else 10.0
     yield f"## Other shapes, {limit:.0f} s\n"

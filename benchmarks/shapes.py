@@ -1,4 +1,4 @@
-"""Seeded instances of shapes that no planner here was tuned on."""
+"""Seeded instances of shapes that this planner was not tuned on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KINDS = ("uniform", "short", "heavy", "chain", "cut", "mixed")
 
 
 def make(kind: str, count: int, seed: int) -> Problem:
-    """A problem of about `count` buffers; the same for the same arguments."""
+    """Return a problem of about `count` buffers; the same arguments give the same problem."""
     draw = random.Random(f"{kind} {count} {seed}")  # noqa: S311 - data, not secrets
     rows = (
         _cut(draw, count) if kind == "cut" else [_row(draw, kind, i, count) for i in range(count)]
@@ -27,12 +27,12 @@ def make(kind: str, count: int, seed: int) -> Problem:
 
 def _row(draw: random.Random, kind: str, i: int, count: int) -> tuple[int, int, int, int]:
     begin = draw.randrange(count)
-    if kind == "uniform":  # long and short lives alike
+    if kind == "uniform":  # long and short lifetimes
         low, high = sorted(draw.sample(range(count + 1), 2))
         return low, high, draw.randint(1, 10_000), 1
     if kind == "short":
         return begin, begin + 1 + int(draw.expovariate(1 / 8)), draw.randint(1, 100_000), 1
-    if kind == "heavy":  # a few live very long, a few are very large
+    if kind == "heavy":  # a few lifetimes are very long, a few buffers very large
         return begin, begin + 1 + int(draw.paretovariate(1.1)), int(2 ** draw.uniform(4, 20)), 1
     if kind == "chain":  # a network with skip connections
         skip = draw.randint(3, 60) if draw.random() < 0.2 else 0
@@ -42,7 +42,7 @@ def _row(draw: random.Random, kind: str, i: int, count: int) -> tuple[int, int, 
 
 
 def _cut(draw: random.Random, count: int) -> list[tuple[int, int, int, int]]:
-    """A rectangle of memory and time cut into pieces: a plan without any gap exists."""
+    """Return pieces of a rectangle of memory and time: a plan without any gap exists."""
     pieces = [(0, 4 * count, 0, 1 << 20)]
     while len(pieces) < count:
         area = [(x1 - x0) * (y1 - y0) * draw.random() for x0, x1, y0, y1 in pieces]

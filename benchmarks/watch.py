@@ -1,11 +1,11 @@
-"""Measures what watching costs a call of QNN, and writes its page.
+"""Measure what watching adds to a call of QNN, and write the page.
 
     python benchmarks/watch.py            needs a C compiler and the package onnxruntime-qnn
     python benchmarks/watch.py --quick    nothing written
 
-A small program in C, or in Python by ctypes, calls one function of libQnnSaver.so again and again:
-bare, and with the observer in it. Ratios are of one run; the least disturbed of seven turns counts
-on each side.
+A small program in C, or in Python with ctypes, calls one function of libQnnSaver.so repeatedly,
+without and with the observer. Each ratio is from one run, with the fastest of seven turns on each
+side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qnnmem.version import __version__
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "results" / "watch.md"
-# Who calls what, how it is watched, and the options for that.
+# Caller, function, kind of watching, and its options.
 CASES = (
     ("C", "QnnBackend_getBuildId", "only counted", ()),
     ("ctypes", "QnnBackend_getBuildId", "only counted", ()),
@@ -39,7 +39,7 @@ CASES = (
     ),
 )
 ROUNDS = 3
-# The same loop in Python, as the trial of the design measured it.
+# The same loop in Python.
 SCRIPT = """
 import sys, time
 from ctypes import *
@@ -56,7 +56,7 @@ print(min(turn(int(sys.argv[3])) for _ in range(7)))
 
 
 def main() -> int:
-    """Builds, measures and writes."""
+    """Build, measure and write the page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="nothing written")
     given = parser.parse_args()
@@ -84,13 +84,13 @@ def main() -> int:
 def row(
     program: Path, library: Path, caller: str, function: str, how: str, options: tuple[str, ...]
 ) -> tuple[str, str, float, float]:
-    """What is called by whom, how it is watched, nanoseconds bare and watched."""
+    """Return caller and function, kind of watching, and nanoseconds without and with it."""
     times = "50000" if how == "only counted" else "1000"
     own = [str(program)] if caller == "C" else [sys.executable, "-c", SCRIPT]
     words = [*own, str(library), str(NUMBERS[function]), times]
     watched = [sys.executable, "-m", "qnnmem", "watch", *options, "-o", "trace.jsonl", "--force"]
     pairs = []
-    for _ in range(ROUNDS):  # in turns
+    for _ in range(ROUNDS):  # alternately
         both = (words, [*watched, "--", *words])
         pairs.append([once(one, program.parent)[0] for one in both])
     bare, seen = (statistics.median(side) for side in zip(*pairs, strict=True))
@@ -98,8 +98,8 @@ def row(
 
 
 def once(words: list[str], folder: Path) -> list[float]:
-    """The numbers that the program prints first."""
-    done = subprocess.run(  # noqa: S603  # our own programs
+    """Return the numbers in the first line of the program's output."""
+    done = subprocess.run(  # noqa: S603  # programs of this project
         words, cwd=folder, capture_output=True, text=True, check=False
     )
     if done.stdout == "":
@@ -108,7 +108,7 @@ def once(words: list[str], folder: Path) -> list[float]:
 
 
 def page(rows: list[tuple[str, str, float, float]]) -> list[str]:
-    """The numbers as Markdown."""
+    """Return the numbers in Markdown."""
     lines = [
         "# Benchmarks of watching",
         "",
@@ -131,7 +131,7 @@ def page(rows: list[tuple[str, str, float, float]]) -> list[str]:
 
 
 def summary(rows: list[tuple[str, str, float, float]], clock: float) -> list[str]:
-    """What the numbers say about the goal: silent, at most 1.2 times a bare call."""
+    """Return sentences that compare the numbers with the goal of 1.2 times a plain call."""
     (_, _, c_bare, c_seen), (_, _, python_bare, python_seen) = rows[:2]
     added = c_seen - c_bare
     return [

@@ -14,13 +14,19 @@ from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
+from seeds import few  # noqa: E402
 
 from qnnmem.cache import NOWHERE  # noqa: E402
 
 pytest_plugins = ["browser"]
 
 # A busy machine is no failure: properties are about values, never about time.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "patient",
+    deadline=None,
+    max_examples=few(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("patient")
 
 # Programs that the tests start inherit what is ignored, as in a job in the background; then they

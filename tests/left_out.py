@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -39,17 +40,22 @@ class Base:
         return sum(sources == {source} for sources in self.supporters.values())
 
     def _supporters(self, cases: Iterable[Case]) -> dict[int, set[str]]:
-        prefilters = self.whole.prefilter_bytes
-        found: dict[int, set[str]] = {}
+        lines_of: dict[bytes, list[int]] = {}
+        for line, prefilter in enumerate(self.whole.prefilter_bytes):
+            lines_of.setdefault(prefilter, []).append(line)
+        sources: dict[str, set[str]] = {}
         for case in cases:
             # Messages that are split over lines count for the template as well.
-            texts = [*case.lines, *map("".join, zip(case.lines, case.lines[1:], strict=False))]
-            for text in texts:
-                bare = bare_line(text.encode("utf-8", "replace"))
-                low = bare.lower()
-                near = [line for line, prefilter in enumerate(prefilters) if prefilter in low]
-                for line, _ in match(self.whole, bare, near):
-                    found.setdefault(line, set()).add(case.source)
+            for text in (*case.lines, *map("".join, pairwise(case.lines))):
+                sources.setdefault(text, set()).add(case.source)
+        found: dict[int, set[str]] = {}
+        for text, mine in sources.items():
+            bare = bare_line(text.encode("utf-8", "replace"))
+            low = bare.lower()
+            for prefilter, lines in lines_of.items():
+                if prefilter in low:
+                    for line, _ in match(self.whole, bare, lines):
+                        found.setdefault(line, set()).update(mine)
         return found
 
 

@@ -11,7 +11,7 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ FOLDER = HERE / "report" / "pictures"
 RESULTS = HERE / "json_0_1_0"
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
+LOOKS = (("wide", "light"), ("wide", "dark"), ("phone", "dark"), ("phone", "light"))
 SHRUNK = 4  # times smaller than the screen
 CELL = 12  # pixels of a shrunk picture
 FAR = 44  # of 255: a cell has another colour
@@ -113,20 +114,22 @@ def checked() -> dict[str, Any]:
     }
 
 
-def shots(browser: Browser, name: str, where: Path) -> Iterator[tuple[str, Image]]:
-    """Yield a page in both sizes and schemes, shrunk, by the name of its reference."""
-    for size, (width, height) in SIZES.items():
-        for scheme in SCHEMES:
-            context = browser.new_context(
-                viewport={"width": width, "height": height},
-                color_scheme="dark" if scheme == "dark" else "light",
-            )
-            page = context.new_page()
-            page.goto(where.resolve().as_uri())
-            drawn(page)
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-            yield f"{name}-{size}-{scheme}.png", shrunk(page.screenshot())
-            context.close()
+def shots(
+    browser: Browser, name: str, where: Path, looks: Iterable[tuple[str, str]] = LOOKS
+) -> Iterator[tuple[str, Image]]:
+    """Yield a page in these sizes and schemes, shrunk, by the name of its reference."""
+    for size, scheme in looks:
+        width, height = SIZES[size]
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if scheme == "dark" else "light",
+        )
+        page = context.new_page()
+        page.goto(where.resolve().as_uri())
+        drawn(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+        yield f"{name}-{size}-{scheme}.png", shrunk(page.screenshot())
+        context.close()
 
 
 def drawn(page: Page) -> None:

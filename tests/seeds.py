@@ -16,6 +16,11 @@ def seeds(few: int) -> range:
     return range(int(os.environ.get("QNNMEM_SEEDS", few)))
 
 
+def few(count: int, times: int = 3) -> int:
+    """Return a part of `count`, for cases drawn at random; all with `QNNMEM_EVERY_CASE`."""
+    return count if EVERY else max(1, count // times)
+
+
 def share(cases: Sequence[T], step: int) -> list[T]:
     """Return every `step`-th of cases that are nearly alike; all with `QNNMEM_EVERY_CASE`."""
     return list(cases if EVERY else cases[::step])

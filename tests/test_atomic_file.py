@@ -126,7 +126,7 @@ def test_only_ordinary_files_are_replaced(force: bool, tmp_path: Path) -> None:
             lambda path: write_together({path: b"new"}, force=force),
             lambda path: check_replaceable(path, force=force),
         ):
-            with pytest.raises(OutputError, match="not an ordinary file"):
+            with pytest.raises(OutputError, match="not a regular file"):
                 write(tmp_path / name)
     assert names(tmp_path) == before
 

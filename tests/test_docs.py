@@ -85,11 +85,12 @@ def text_files() -> list[Path]:
 
 
 def hits(pattern: re.Pattern[str]) -> list[str]:
-    """Find where the repository matches a pattern."""
+    """Find where a line of the repository matches a pattern."""
     return [
         f"{file.relative_to(ROOT)}:{number}"
         for file in text_files()
-        for number, line in enumerate(file.read_text("utf-8", "replace").splitlines(), 1)
+        if pattern.search(text := file.read_text("utf-8", "replace"))
+        for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
 

@@ -1,16 +1,16 @@
-"""Runs the console blocks of README and docs, and writes what the commands really say.
+"""Run the console blocks of README and docs, and write the real output of their commands.
 
     python tools/consoles.py                 runs every page, rewrites outputs that differ
     python tools/consoles.py --check         writes nothing, names what differs, exits with 1
     python tools/consoles.py README.md ...   these pages only
 
-Each page is a story of its own: its commands run one after the other in one empty folder that holds
-`examples/`, as a fresh clone does. `qnnmem` and `python` are those that run this script. A line
-`…` stands for lines that are left out, and within a line for some of it; a command without output
-shown may say anything, but must succeed. Times, addresses, process ids, versions of qnnmem,
-learned scales and the width of columns do not count.
+Each page is independent: its commands run in sequence in one empty folder with `examples/`, as in a
+fresh clone. `qnnmem` and `python` are those that run this script. A line `…` stands for omitted
+lines, and `…` inside a line for omitted text. A command without output in the page may print
+anything, but must succeed. Times, addresses, process ids, versions of qnnmem, learned scales and
+column widths are ignored.
 
-A comment before a block says what it needs besides:
+A comment before a block states its requirements:
 
     <!-- needs: htp -->      the compiler of HTP, so Linux on x86-64
     <!-- needs: index -->    a package index; such a block is not run at all
@@ -42,7 +42,7 @@ PROMPT = "$ "
 LEFT_OUT = "…"
 SECONDS = 900
 CACHED = re.compile(r"\.cache/models/([\w.-]+)")
-# What differs from run to run and from machine to machine without being wrong.
+# Text that differs between runs or machines without being wrong.
 VARYING = (
     (re.compile(r"\b\d+\.\d+ s\b|^\d+\.\d+ms\b|\b[\d,]+ ns\b"), "TIME"),
     (re.compile(r"(?<=\s)\d+\.\d$"), "TIME"),  # the last column of a table
@@ -50,7 +50,7 @@ VARYING = (
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "ADDRESS"),
     (re.compile(r"\b(v?qnnmem[- ])\d+\.\d+\.\d+\w*"), r"\1VERSION"),
     (re.compile(r"[\d.,]+ [KMG]iB of host memory"), "SIZE of host memory"),
-    # Learned by running a model, whose kernels round differently from one kind of CPU to the next.
+    # Learned by running a model, whose kernels round differently on different kinds of CPU.
     (re.compile(r"\bscale [\d.e+-]+ zero point -?\d+"), "scale S zero point Z"),
     (re.compile(r"(?<=off by up to )[\d.]+%|(?<=on these samples: )[\d.]+%"), "ERROR"),
     (re.compile(r" {2,}"), " "),
@@ -59,30 +59,30 @@ VARYING = (
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command as the page writes it, and the output it shows."""
+    """Command in a page, and the output shown below it."""
 
-    written: tuple[str, ...]  # lines, without the prompt
+    written: tuple[str, ...]  # lines without the prompt
     shown: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """What a shell is given."""
+        """Text for the shell."""
         return "\n".join(self.written)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A console block of a page."""
+    """Console block of a page."""
 
     line: int
-    start: int  # of its text within the page
+    start: int  # offset of its text in the page
     end: int
     needs: str
     commands: tuple[Command, ...]
 
     @property
     def missing(self) -> str:
-        """Why the block cannot run here; empty where it can."""
+        """Reason why the block cannot run here; empty if it can."""
         if self.needs == "index":
             return "needs a package index"
         if self.needs == "htp" and not _htp_is_here():
@@ -98,7 +98,7 @@ Run = Callable[[Command, Path, Path], Said]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What became of a block: its commands with what they said, or why it did not run."""
+    """Outcome of a block: the output of its commands, or the reason why it did not run."""
 
     block: Block
     missing: str = ""
@@ -107,7 +107,7 @@ class Ran:
 
     @property
     def faults(self) -> list[str]:
-        """What the page says otherwise, a paragraph for each command."""
+        """Differences between page and output, a paragraph for each command."""
         return [
             fault
             for command, said, code in zip(self.block.commands, self.said, self.codes, strict=False)
@@ -116,7 +116,7 @@ class Ran:
 
     @property
     def text(self) -> str:
-        """The block as it should be."""
+        """Corrected text of the block."""
         if self.missing:
             return _written(self.block.commands)
         pairs = zip(self.block.commands, self.said, self.codes, strict=True)
@@ -127,12 +127,12 @@ class Ran:
 
 
 def pages() -> list[Path]:
-    """Every page that people read."""
+    """Return all pages for readers: README and docs."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: Path) -> list[Block]:
-    """The console blocks of a page."""
+    """Return the console blocks of a page."""
     text = page.read_text("utf-8")
     return [
         Block(
@@ -147,10 +147,10 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run_page(page: Path, compiled: Path, run: Run | None = None) -> list[Ran]:
-    """Run the blocks of a page in order, in a folder of their own, by a shell or as `run` does.
+    """Run the blocks of a page in order, in a new folder, by a shell or by `run`.
 
-    `compiled` holds what earlier pages had compiled. No output tells a first compile from a kept
-    one, and each takes a second.
+    `compiled` holds the compiled objects of earlier pages: a compile changes no output, and takes a
+    second.
     """
     found = blocks(page)
     if not found:
@@ -167,7 +167,7 @@ def run_page(page: Path, compiled: Path, run: Run | None = None) -> list[Ran]:
 
 
 def corrected(page: Path, ran: Sequence[Ran]) -> str:
-    """The page with what the commands said."""
+    """Return the page with the real outputs."""
     text = page.read_text("utf-8")
     for one in reversed(ran):
         text = text[: one.block.start] + one.text + text[one.block.end :]
@@ -175,7 +175,7 @@ def corrected(page: Path, ran: Sequence[Ran]) -> str:
 
 
 def main() -> int:
-    """Run pages and write or check them; gives the exit code."""
+    """Run the pages and write or check them; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, name what differs")
     parser.add_argument("pages", nargs="*", type=Path, help="[default: README and docs]")
@@ -234,7 +234,7 @@ def _written(commands: Sequence[Command] | Iterator[Command]) -> str:
 
 
 def _furnish(here: Path) -> None:
-    """What a fresh clone has, as far as pages use it."""
+    """Create the content of a fresh clone that pages use."""
     here.mkdir()
     shutil.copytree(ROOT / "examples", here / "examples")
     (here / "tools").symlink_to(ROOT / "tools")
@@ -244,7 +244,7 @@ def _furnish(here: Path) -> None:
 
 
 def _programs(folder: Path) -> None:
-    """`qnnmem` and `python` as an active environment has them."""
+    """Write scripts `qnnmem` and `python` that behave as in an active environment."""
     folder.mkdir()
     for name, words in (("qnnmem", "-m qnnmem"), ("python", "")):
         script = folder / name
@@ -260,8 +260,8 @@ def _run_block(block: Block, here: Path, programs: Path, run: Run) -> Ran:
 
 
 def run_in_shell(command: Command, here: Path, programs: Path) -> Said:
-    """What a command says in a folder, with these programs before all others, and its exit code."""
-    done = subprocess.run(  # noqa: S603 - the commands of our own pages
+    """Run a command in a folder, with these programs first on PATH; return output and exit code."""
+    done = subprocess.run(  # noqa: S603 - the commands of this project's pages
         ["/bin/sh", "-c", command.text],
         cwd=here,
         env=environment(here, programs),
@@ -275,17 +275,17 @@ def run_in_shell(command: Command, here: Path, programs: Path) -> Said:
 
 
 def environment(here: Path, programs: Path) -> dict[str, str]:
-    """What the commands of a page find set."""
+    """Return the environment variables for the commands of a page."""
     source = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
     path = f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"
     settings = {"PATH": path, "PYTHONPATH": source, "NO_COLOR": "1", "COLUMNS": "80"}
-    # What an earlier run has kept is said in the output; a reader's first run has nothing.
+    # An earlier run's cache would change the output; a reader's first run has no cache.
     settings["XDG_CACHE_HOME"] = str(here.parent / "cache")
     return {**os.environ, **settings, "PYTHONUNBUFFERED": "1", "LC_ALL": "C.UTF-8"}
 
 
 def lines(said: bytes) -> tuple[str, ...]:
-    """What a command said, line by line."""
+    """Return the lines of a command's output."""
     return tuple(said.decode("utf-8", "replace").rstrip("\n").splitlines())
 
 
@@ -299,7 +299,7 @@ def _htp_is_here() -> bool:
 
 
 def _fault(command: Command, said: Sequence[str], code: int) -> str:
-    """How a command differs from what the page says; empty where it does not."""
+    """Return how a command's output differs from the page; empty if it does not."""
     if code in (70, 127) or code < 0 or (code and not command.shown):
         return f"`{command.text}` ended with {code}: {' '.join(said)[-300:]}"
     if not command.shown or _matches(command.shown, said):
@@ -309,7 +309,7 @@ def _fault(command: Command, said: Sequence[str], code: int) -> str:
 
 
 def _matches(shown: Sequence[str], said: Sequence[str]) -> bool:
-    """Whether what is shown comes in this order, with anything where lines are left out."""
+    """Return True if the output matches the page, with any lines in place of omitted lines."""
     pattern = "".join(
         r"(?:.*\n)*" if line == LEFT_OUT else f"{_line_pattern(line)}\\n" for line in shown
     )
@@ -317,21 +317,21 @@ def _matches(shown: Sequence[str], said: Sequence[str]) -> bool:
 
 
 def _line_pattern(line: str) -> str:
-    """A line, with anything where the page cuts it short."""
+    """Return a regex for a line, with any text in place of omitted text."""
     whole = plain(line)
     cut = ".*".join(map(re.escape, whole.split(LEFT_OUT)))
     return f"(?:{re.escape(whole)}|{cut})" if LEFT_OUT in whole else cut
 
 
 def plain(line: str) -> str:
-    """A line without what may vary."""
+    """Return a line without its varying parts."""
     for pattern, instead in VARYING:
         line = pattern.sub(instead, line)
     return line.rstrip()
 
 
 def _shown(command: Command, said: Sequence[str]) -> tuple[str, ...]:
-    """What a page should show: as many lines from either end as it did."""
+    """Return the output to show in a page, with as many lines from either end as before."""
     shown = command.shown
     if LEFT_OUT not in shown:
         return (*shown, LEFT_OUT) if _matches((*shown, LEFT_OUT), said) else tuple(said)

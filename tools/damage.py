@@ -1,7 +1,7 @@
 """Damage for the fuzzer's files: bytes of any file, and the structure of texts, JSON and models.
 
-Every damage takes a random stream, the file and other files of its kind, and returns the damaged
-bytes. The same stream gives the same damage.
+Every damage function takes a random stream, the file and other files of its kind, and returns the
+damaged bytes. The same stream gives the same damage.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Damage = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 
 
 def stream(seed: int, index: int) -> random.Random:
-    """Return the random numbers of one case, independent of all others."""
-    return random.Random(f"{seed}/{index}")  # noqa: S311  wanted: repeat this
+    """Return the random stream of one case, independent of all other cases."""
+    return random.Random(f"{seed}/{index}")  # noqa: S311  repeatable on purpose
 
 
 # --- Any file ------------------------------------------------------------------------------------
@@ -50,19 +50,19 @@ def set_bytes(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 
 def truncate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Keep a beginning, or rarely an end."""
+    """Return a prefix of the file, or rarely a suffix."""
     at = rng.randrange(len(data))
     return data[at:] if rng.random() < 0.2 else data[:at]
 
 
 def delete(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Remove a stretch."""
+    """Remove a range of bytes."""
     at = rng.randrange(len(data))
     return data[:at] + data[at + rng.randint(1, 40) :]
 
 
 def duplicate(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Repeat a stretch in place, now and then very often."""
+    """Repeat a range of bytes in place, sometimes very often."""
     at = rng.randrange(len(data))
     part = data[at : at + rng.randint(1, 60)]
     return data[:at] + part * rng.choice((2, 2, 3, 50, 1000)) + data[at + len(part) :]
@@ -74,13 +74,13 @@ def extend(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def splice(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Join the beginning of one file with the end of another, at the same place or anywhere."""
+    """Join the start of one file with the end of another, at the same offset or a random one."""
     other, at = rng.choice(others), rng.randrange(len(data))
     return data[:at] + other[at if rng.random() < 0.5 else rng.randrange(len(other)) :]
 
 
 def swap_ranges(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Swap two neighbouring stretches."""
+    """Swap two neighbouring ranges of bytes."""
     a, b, c = sorted(rng.randrange(len(data) + 1) for _ in range(3))
     return data[:a] + data[b:c] + data[a:b] + data[c:]
 
@@ -91,7 +91,7 @@ def bump_integer(rng: random.Random, data: bytes, others: Sequence[bytes]) -> by
 
 
 def overwrite_integer(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Set a little-endian integer to something extreme."""
+    """Set a little-endian integer to an extreme value."""
     return _change_integer(rng, data, lambda _: rng.choice((*NUMBERS, len(data), len(data) - 1)))
 
 
@@ -111,7 +111,7 @@ ANY: tuple[Damage, ...] = (
 
 
 def in_head(kind: Damage, size: int) -> Damage:
-    """The same damage, nine times of ten within the first bytes, where headers are."""
+    """Return the same damage, restricted in 90 % of calls to the first bytes, where headers are."""
 
     @wraps(kind)
     def damage(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
@@ -123,7 +123,7 @@ def in_head(kind: Damage, size: int) -> Damage:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every holder and key of a value made of lists and dictionaries."""
+    """Yield every holder and key of a value made of lists and dictionaries."""
     for key in list(value) if isinstance(value, dict) else range(len(value)):
         yield value, key
         if isinstance(value[key], dict | list):
@@ -156,7 +156,7 @@ def change_value(rng: random.Random, document: Any, odd: Sequence[Any]) -> None:
 
 
 def huge_number(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Replace a number of a text by something odd."""
+    """Replace a number in a text by an invalid or extreme value."""
     spots = list(re.finditer(rb"-?\d+", data))
     if not spots:
         return data + b"9" * 5000
@@ -167,7 +167,7 @@ def huge_number(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byt
 
 
 def nest(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Put thousands of brackets somewhere into a text."""
+    """Insert thousands of brackets into a text."""
     at, depth = rng.randrange(len(data)), rng.choice((10, 1000, 100_000))
     opening, closing = rng.choice(((b"[", b"]"), (b'{"a":', b"}"), (b",", b""), (b'"', b'"')))
     return data[:at] + opening * depth + b"1" + closing * depth + data[at:]
@@ -183,7 +183,7 @@ def swap_fields(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byt
 
 
 def odd_text(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Put a strange word somewhere into a text."""
+    """Insert an unusual word into a text."""
     at = rng.randrange(len(data))
     return data[:at] + rng.choice(TEXTS).encode("utf-8", "surrogatepass") + data[at:]
 
@@ -197,7 +197,7 @@ def change_json(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byt
 
 
 def change_graph(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Write a TFLite model of sound flatbuffers whose graph makes less sense."""
+    """Write a TFLite model with valid flatbuffers and an inconsistent graph."""
     graph = copy.deepcopy(rng.choice(TFLITE))
     for _ in range(rng.choice((1, 1, 2, 4))):
         holder, key = rng.choice([place for place in places(graph) if place[0] is not graph])
@@ -214,7 +214,7 @@ def change_graph(rng: random.Random, data: bytes, others: Sequence[bytes]) -> by
             value.pop(rng.randrange(len(value)) if isinstance(value[0], int) else -1)
     try:
         return Flat().file(*graph)
-    except (TypeError, ValueError):  # a row that lost a field cannot be written
+    except (TypeError, ValueError):  # a row without a field cannot be written
         return data
 
 

@@ -1,6 +1,6 @@
-"""Damage for context binaries: those of LPAI with their checksums made right again, those of HTP.
+"""Damage for context binaries of LPAI, with corrected checksums, and of HTP.
 
-Without right checksums no damage would reach the checks behind them.
+Without correct checksums, the damage would never reach the checks after them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ VALUES: tuple[Any, ...] = (
     *(-1, -256, 2**64, 10**30, 0.5, -1.0, 1e308, None, True, False, [], {}, [[]] * 9),
     *(*TEXTS, "a" * 70_000, "v99", "float32"),
 )
-_HTP_HEAD = 2048  # metadata of the seeds end before; the rest of a binary is hardly read
+_HTP_HEAD = 2048  # bytes that contain the metadata of all seeds; readers use little of the rest
 
 
 # --- LPAI ----------------------------------------------------------------------------------------
 
 
 def seal_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Change an integer of the header or the table and make the header's checksum right."""
+    """Change an integer of the header or the table, and correct the header's checksum."""
     count = struct.unpack_from("<I", data, 24)[0]
     end = HEADER_SIZE + SECTION_SIZE * count
     head = bytearray(data[:end])
@@ -58,7 +58,7 @@ def seal_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byt
 
 
 def seal_sections(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Exchange, drop or double sections and write a header that fits."""
+    """Exchange, drop or duplicate sections, and write a matching header."""
     mine, other = sections(data), sections(rng.choice(others))
     programs = list(rng.choice((mine, other)).programs)
     rng.choice((lambda: None, lambda: programs.append(programs[0]), programs.pop))()
@@ -67,7 +67,7 @@ def seal_sections(rng: random.Random, data: bytes, others: Sequence[bytes]) -> b
 
 
 def seal_text(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Damage the description as a text."""
+    """Damage the description as text."""
     parts = sections(data)
     meta = bytes(parts.meta)
     at = rng.randrange(len(meta))
@@ -93,14 +93,14 @@ def seal_json(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 
 def sections(data: bytes) -> BinarySections:
-    """Take a sound binary apart."""
+    """Return the sections of a valid binary."""
     return take_apart(memoryview(data))
 
 
 def seal(
     meta: bytes | memoryview, programs: Sequence[bytes | memoryview], constants: memoryview
 ) -> bytes:
-    """Put a binary together, checksums right."""
+    """Return a binary made of these sections, with correct checksums."""
     whole = [bytes(program) for program in programs]
     return b"".join(assemble(bytes(meta), whole, constants))
 
@@ -113,7 +113,7 @@ SEALED: tuple[Damage, ...] = (seal_header, seal_sections, seal_text, *(seal_json
 
 
 def overwrite_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Set a number of the header to something extreme."""
+    """Set a number of the header to an extreme value."""
     at = rng.choice((0, 4, 8, 16, 24, 32))
     width = 4 if at < 8 else 8
     value = rng.choice((*NUMBERS, len(data), len(data) - 1)) % (1 << 8 * width)

@@ -1,4 +1,4 @@
-"""The main job end to end: a real model planned, run, billed on HTP; a real failure diagnosed."""
+"""The main workflow: a real model planned, run, billed on HTP; a real failure diagnosed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FOLDER = Path(".cache/demo")
 
 
 class Step(NamedTuple):
-    """One command of the story, and the exit code it must leave with."""
+    """Command of the demo, and its expected exit code."""
 
     story: str
-    command: list[str]  # of qnnmem, or a Python script
+    command: list[str]  # words for qnnmem, or a Python script
     code: int = 0
-    kept: str = ""  # the file in the demo's folder that gets what it prints
+    kept: str = ""  # file in the demo's folder for its output
 
 
 def main() -> int:
-    """Runs each command of the story and shows it; stops at the first that fails."""
+    """Run and show each command; stop at the first failure."""
     (ROOT / FOLDER).mkdir(parents=True, exist_ok=True)
     model = fetch_model()
     steps = [] if model is None else real_model(model.relative_to(ROOT))
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def real_model(model: Path) -> list[Step]:
-    """A voice activity detector, from its memory plan to a run in the TCM pool."""
+    """Return the steps for a voice activity detector, from its plan to a run in the TCM pool."""
     file, binary = str(model), str(FOLDER / "vad.bin")
     frame = ["--shape", "input=1x576", "--state", "h=hn", "--state", "c=cn"]
     write_inputs(ROOT / FOLDER)
@@ -76,7 +76,7 @@ def real_model(model: Path) -> list[Step]:
 
 
 def htp(model: Path) -> list[Step]:
-    """The same model on HTP, compiled by the real library, where that can be had."""
+    """Return the steps for the same model on HTP, compiled by the real library if available."""
     if not library_there():
         print("The real HTP library is not here (Linux x86-64 only, or by a worker elsewhere);")
         print("a finished binary is read instead of compiled.\n")
@@ -113,7 +113,7 @@ def htp(model: Path) -> list[Step]:
 
 
 def finished() -> list[Step]:
-    """What a binary that the real compiler made from examples/small.onnx says, on any machine."""
+    """Return the steps for a finished binary of examples/small.onnx, which work on any machine."""
     binary = "examples/small_htp.bin"
     return [
         Step("What does it cost on HTP? Read from a finished binary", ["footprint", binary]),
@@ -124,7 +124,7 @@ def finished() -> list[Step]:
 
 
 def examples() -> list[Step]:
-    """What needs no model."""
+    """Return the steps that need no model."""
     kws = "examples/keyword_spotting.csv"
     return [
         Step(
@@ -143,7 +143,7 @@ def examples() -> list[Step]:
 
 
 def client() -> list[Step]:
-    """A C program under the contract, where it can be compiled."""
+    """Return the steps for a C program under the contract, if it can be compiled."""
     compiler = find_compiler() if sys.platform.startswith("linux") else None
     compiled, source = FOLDER / "lpai_client", "examples/lpai_client.c"
     if compiler is None:
@@ -151,13 +151,13 @@ def client() -> list[Step]:
         return []
     command = [compiler, "-g", source, "-o", str(compiled), "-ldl", "-lpthread"]
     print(f"# A C client of LPAI\n$ {' '.join(command)}\n", flush=True)
-    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - a compiler on our own source
+    subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - compiles our own source
     run = ["check-client", "--", str(compiled), "examples/small_lpai.bin"]
     steps = [
         Step("It frees scratch too early: which line?", [*run, "scratch-freed-early"], 1),
         Step("Mended", run),
     ]
-    # Elsewhere the package has the library of a device, which does nothing without one.
+    # On other machines, the package contains a device library, which cannot compile.
     if machine() == "x86_64" and package_folder(["libQnnHtp.so"]) is not None:
         program = ["--", sys.executable, "examples/run_on_htp.py"]
         story = "ONNX Runtime without memory for a context: which session goes on without the HTP?"
@@ -166,12 +166,12 @@ def client() -> list[Step]:
 
 
 def kept(name: str) -> list[str]:
-    """Words that keep a result as JSON."""
+    """Return the options that store a result as JSON in the demo's folder."""
     return ["-o", str(FOLDER / name), "--force"]
 
 
 def page(*, has_model: bool) -> list[Step]:
-    """All of it to look at."""
+    """Return the steps that show all results on one page."""
     names = ["plan.json", "fix.json", "vad.bin"] if has_model else []
     names += ["vad_htp.bin", "sweep.json", "place.json", "qmem.json"] if library_there() else []
     files = (
@@ -184,7 +184,7 @@ def page(*, has_model: bool) -> list[Step]:
 
 
 def write_inputs(folder: Path) -> None:
-    """Three frames of noise as qnn-net-run wants them: 32-bit floating point, one list."""
+    """Write three frames of noise for qnn-net-run (32-bit floats), and their input list."""
     import numpy
 
     random = numpy.random.default_rng(0)
@@ -197,7 +197,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def fetch_model() -> Path | None:
-    """The demo model, or None with a sentence when it cannot be had."""
+    """Return the path of the demo model; None, with a message, if it is not available."""
     entry = next(entry for entry in models.read_entries() if entry.demo)
     try:
         return models.fetch(entry, models.CACHE)
@@ -207,14 +207,14 @@ def fetch_model() -> Path | None:
 
 
 def tell(step: Step) -> bool:
-    """Shows and runs one command; whether it left with the expected exit code."""
+    """Show and run one command; return True if it had the expected exit code."""
     script = step.command[0].endswith(".py")
     words = ["python", *step.command] if script else ["qnnmem", *step.command]
     into = f" > {FOLDER / step.kept}" if step.kept else ""
     print(f"# {step.story}\n$ {' '.join(words)}{into}", flush=True)
     program = [] if script else ["-m", "qnnmem"]
     said = subprocess.PIPE if step.kept else None
-    done = subprocess.run(  # noqa: S603 - our own program
+    done = subprocess.run(  # noqa: S603 - a program of this project
         [sys.executable, *program, *step.command], cwd=ROOT, check=False, stdout=said
     )
     if step.kept:

@@ -1,21 +1,21 @@
-"""Makes each call of the system that a command of ours makes fail once, and looks what comes.
+"""Make each system call of each command fail once, and check the outcome.
 
     python tools/fail_calls.py                   every call of every command: an hour
     python tools/fail_calls.py watch check       these commands
     python tools/fail_calls.py --most 25         so many calls of each command, evenly spread
 
-A command runs in a fork that has all modules loaded; fail_calls.c, preloaded, counts its calls of
-open, socket, fork, mmap, write, unlink and so on, and lets the Nth fail. Then the answer is the one
-that comes when nothing fails, or one sentence and an exit code that is not success. Counted as a
-fault: a traceback or exit code 70, success with another answer, a hang, a file that is left in the
-temporary folder or is not whole, a process that is left.
+A command runs in a fork with all modules loaded. The preloaded fail_calls.c counts its calls of
+open, socket, fork, mmap, write, unlink and so on, and makes the Nth fail. The command must then
+give its usual answer, or one sentence and an exit code other than success. These count as faults: a
+traceback or exit code 70, success with another answer, a hang, an incomplete file or a file left in
+the temporary folder, a process left over.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes  # noqa: TID251  # the counter in fail_calls.c
+import ctypes  # noqa: TID251  # for the counter in fail_calls.c
 import os
 import re
 import shutil
@@ -34,16 +34,16 @@ from fuzz_case import crowd
 
 TOP = Path(__file__).resolve().parents[1]
 _PRELOADED = "QNNMEM_FAIL_CALLS"
-_MOST_S = 600.0  # a busy machine takes many times longer than an idle one
-_ANSWER_S = 300.0  # for a server to say something
-_LEFT_S = 60.0  # for processes to end after the command
+_MOST_S = 600.0  # seconds; a busy machine takes many times longer than an idle machine
+_ANSWER_S = 300.0  # seconds for a server to answer
+_LEFT_S = 60.0  # seconds for processes to end after the command
 _SUBREAPER = 36
 _NOT_JUDGED = re.compile(r"(?m)^[^\n]*\bcould not be judged: [^\n]*\n?")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of ours, and who talks to it while it runs."""
+    """Command to run, and a function that talks to it meanwhile."""
 
     words: tuple[str, ...]
     talk: Callable[[Run], None] | None = None
@@ -51,21 +51,21 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command that runs: its process, its folder, and where it reads and writes."""
+    """Running command: its process, its folder, and the pipe to its standard input."""
 
     pid: int
     folder: Path
-    into: int  # its standard input
+    into: int  # standard input of the command
 
     @property
     def said(self) -> str:
-        """Everything on standard error so far."""
+        """Text on standard error so far."""
         return (self.folder / "stderr").read_text("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command left."""
+    """Outcome of a command: exit code, output, files and leftover processes."""
 
     code: int
     out: str
@@ -73,7 +73,7 @@ class Ended:
     files: dict[str, bytes]
     left: tuple[str, ...]
     calls: int
-    failed: str  # name of the call that was made to fail; empty where it never came
+    failed: str  # name of the failed call; empty if the command made too few calls
 
 
 class FailingCalls:
@@ -89,7 +89,7 @@ class FailingCalls:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
 
     def run(self, command: Command, fail_at: int) -> Ended:
-        """Run a command whose Nth call fails; with 0 none does."""
+        """Run a command whose Nth call fails; for 0, no call fails."""
         self._number += 1
         folder = self._folder / f"run{self._number}"
         (folder / "tmp").mkdir(parents=True)
@@ -144,7 +144,7 @@ class FailingCalls:
 
 
 def _content(path: Path) -> tuple[str, bytes]:
-    """A file; of text, what does not differ from run to run."""
+    """Return name and content of a file; varying parts of a text are replaced."""
     data = path.read_bytes()
     is_text = path.suffix in (".md", ".json")
     return path.name, _plain(data.decode("utf-8", "replace")).encode() if is_text else data
@@ -168,7 +168,7 @@ def _main(arm: Callable[[], None]) -> int:
     try:
         sys.stdout.flush()
     except OSError:
-        code = 120  # as the interpreter has it
+        code = 120  # exit code of the interpreter
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
     return code
@@ -187,7 +187,7 @@ def _waited(pid: int) -> int:
 
 
 def _left_processes() -> list[int]:
-    """Processes of the command that have not ended; they are ended."""
+    """Kill the remaining processes of the command; return them."""
     end = time.monotonic() + _LEFT_S * crowd()
     while True:
         with contextlib.suppress(ChildProcessError):
@@ -206,7 +206,7 @@ def _left_processes() -> list[int]:
 
 
 def faults(usual: Ended, found: Ended) -> Iterator[str]:
-    """What is wrong with a command of which a call failed."""
+    """Yield the faults of a command with a failed call."""
     if found.code == -99:
         yield "it hangs"
     elif found.code < 0:
@@ -228,17 +228,17 @@ def faults(usual: Ended, found: Ended) -> Iterator[str]:
 
 
 def _is_same(found: str, usual: str) -> bool:
-    """Whether an answer is the usual one; a worker may say an error to its client, or hang up."""
+    """Return True for the usual answer; a worker may also report an error or close the pipe."""
     is_worker = "qnnmem-htp-worker" in usual
     said_error = "WorkerRefusal" in found or usual.startswith(found)
     return _plain(found) == _plain(usual) or (is_worker and said_error)
 
 
 def _plain(text: str) -> str:
-    """An answer without what differs from run to run.
+    """Return an answer without the parts that differ between runs.
 
-    Nor with lines that a remedy could not be judged: `fix` goes on with the other remedies when the
-    child of one fails, and says so, which is a right answer.
+    Lines about remedies that could not be judged are also removed: if a child fails, `fix` reports
+    that and continues with the other remedies, which is correct.
     """
     text = _NOT_JUDGED.sub("", text)
     text = re.sub(r"/\S*/run\d+/", "", text)
@@ -249,7 +249,7 @@ def _plain(text: str) -> str:
 
 
 def commands(folder: Path) -> dict[str, Command]:
-    """Each command with files of its own."""
+    """Return each command by name, with its own files."""
     client, watched, backend = folder / "client", folder / "program", folder / "libQnnTest.so"
     watch = TOP / "tests" / "watch"
     for target, source, *flags in (
@@ -279,7 +279,7 @@ def commands(folder: Path) -> dict[str, Command]:
 
 
 def _browse(run: Run) -> None:
-    """Open the page, drop a list of buffers, and end the workbench."""
+    """Open the page, upload a list of buffers, and stop the workbench."""
     end = time.monotonic() + _ANSWER_S * crowd()
     text = (TOP / "examples" / "keyword_spotting.csv").read_bytes()
     headers = {"Content-Type": "application/octet-stream"}
@@ -302,7 +302,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _send_file(run: Run) -> None:
-    """Say hello as a client does, send a file, and leave."""
+    """Send a hello message and a file as a client would, and disconnect."""
     import hashlib
     import io
 
@@ -326,11 +326,11 @@ def _send_file(run: Run) -> None:
 
 
 def tried(names: list[str], most: int, folder: Path) -> tuple[int, list[str]]:
-    """How many calls were made to fail, and what was wrong."""
+    """Return the number of failed calls tried, and the faults."""
     engine, points, wrong = FailingCalls(folder / "runs"), 0, []
     known = commands(folder)
     for name in names or known:
-        for _ in range(2):  # imports, caches
+        for _ in range(2):  # the first run imports and fills caches
             usual = engine.run(known[name], 0)
         if usual.code or usual.left or "Traceback" in usual.said:
             wrong.append(f"{name} without a failure: {usual.code} {usual.left} {usual.said}")
@@ -352,7 +352,7 @@ def tried(names: list[str], most: int, folder: Path) -> tuple[int, list[str]]:
 
 
 def _warm() -> None:
-    """Import what the commands need, so that forks have it at once."""
+    """Import the modules that the commands need, so that forks share them."""
     import importlib
 
     for name in ("onnx", "onnxruntime", "numpy.random", "uvicorn", "starlette.applications"):
@@ -366,7 +366,7 @@ def _warm() -> None:
 
 
 def main() -> int:
-    """Reads the arguments; gives the exit code."""
+    """Read the arguments and run; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commands", nargs="*")
     parser.add_argument("--most", type=int, default=0, help="calls of each command; 0: all")

@@ -1,15 +1,15 @@
-"""Runs qnnmem on files that mean harm, through every reader it has.
+"""Run qnnmem on hostile files, through every reader.
 
     python tools/fuzz.py --cases 20000 --seed 0 --jobs 2
     python tools/fuzz.py --target logs --target notes
     python tools/fuzz.py --repeat .cache/fuzz/logs-0-17
 
-A case is a verb with its options on a damaged file, or a parser by itself where a verb would start
-a process of its own (`reader` in the table). It is good when the exit code is a documented one, no
-traceback is shown, it ends within 20 s and 1 GiB, shows no control characters and leaves nothing
-behind but the file that it was told to write, whole. First comes every file of the corpus as it is,
-then as many damaged ones as asked for. The same seed makes the same cases. What failed is made as
-small as is simple and kept with the words to repeat it. Exit code 1 when something failed.
+A case is a verb with its options on a damaged file, or only a parser where a verb would start a
+process (`reader` in the table). It passes if the exit code is documented, no traceback is printed,
+it ends within 20 s and 1 GiB, prints no control characters, and leaves no file except its complete
+output. Every unchanged file of the corpus is tried first, then the requested number of damaged
+files. The same seed makes the same cases. A failing case is shrunk by simple steps and stored with
+the command to repeat it. The exit code is 1 if a case failed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork takes no threads along
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork does not copy threads
 
 from fuzz_case import Case, End, Link, Runner, family
 from fuzz_targets import READERS, TARGETS, Target
@@ -39,7 +39,7 @@ _SHRINKING = 60  # runs to make a failing case smaller
 
 
 def cases(targets: Sequence[Target], first: int, count: int, seed: int) -> Iterator[Case]:
-    """The cases of a seed, targets interleaved by their weights."""
+    """Yield the cases of a seed, with targets interleaved by their weights."""
     heaviest = max(target.weight for target in targets)
     turns = [
         target
@@ -54,7 +54,7 @@ def cases(targets: Sequence[Target], first: int, count: int, seed: int) -> Itera
 
 @dataclass
 class Tally:
-    """What came of the cases of one target."""
+    """Outcome of the cases of one target."""
 
     codes: Counter[str] = field(default_factory=Counter)
     failed: int = 0
@@ -63,7 +63,7 @@ class Tally:
     kinds: Counter[str] = field(default_factory=Counter)
 
     def add(self, end: End) -> None:
-        """Count one case."""
+        """Count the end of one case."""
         self.codes["hang" if end.code is None else str(end.code)] += 1
         self.failed += bool(end.faults)
         self.kinds.update([family(end.faults)] if end.faults else [])
@@ -71,13 +71,13 @@ class Tally:
 
 
 def warm_up() -> None:
-    """Import here what every fork would import again."""
+    """Import modules that every fork would otherwise import."""
     from importlib import import_module
 
     from qnnmem.cli.verbs import Verbs
     from qnnmem.planner.packing import is_compiled
 
-    list(Verbs().values())  # each look imports a verb
+    list(Verbs().values())  # looking a verb up imports it
     for name in ("numpy", "onnx.checker", "onnx.helper", "onnx.numpy_helper", "onnxruntime"):
         import_module(name)
     for name in (
@@ -94,7 +94,7 @@ def warm_up() -> None:
 def run(
     targets: Sequence[Target], todo: Iterable[Case], runner: Runner, keep: Path, seed: int
 ) -> dict[tuple[str, str], Tally]:
-    """Run everything; failures are said and kept as they come."""
+    """Run all cases; print and store failures as they occur."""
     tallies: dict[tuple[str, str], Tally] = {
         (target.name, how): Tally() for target in targets for how in ("verb", "reader")
     }
@@ -106,7 +106,7 @@ def run(
             print(f"{name} ({case.kind}): {'; '.join(end.faults)}", flush=True)
             failed.setdefault((case.target, family(end.faults)), []).append((case, end))
     for several in failed.values():
-        for case, end in several[:3]:  # of one kind, three are enough to find it
+        for case, end in several[:3]:  # three cases of one kind are enough to find the cause
             small = shrink(case, end, runner) if case is several[0][0] else case
             save(keep / f"{case.target}-{seed}-{case.index}", small, end, runner)
     return tallies
@@ -116,8 +116,8 @@ def run(
 
 
 def shrink(case: Case, end: End, runner: Runner) -> Case:
-    """Cut pieces out of the damaged file as long as it fails in the same way."""
-    if end.code is None:  # twenty seconds a try
+    """Return the case with parts of its file removed, as long as the failure stays the same."""
+    if end.code is None:  # each try would take twenty seconds
         return case
     name = next(iter(case.files))
     content, tries = case.files[name], 0
@@ -139,7 +139,7 @@ def shrink(case: Case, end: End, runner: Runner) -> Case:
 
 
 def save(folder: Path, case: Case, end: End, runner: Runner) -> None:
-    """Keep a case so that it can be repeated, with the trace of where it failed."""
+    """Store a case so that it can be repeated, with the traceback of its failure."""
     files = folder / "files"
     files.mkdir(parents=True, exist_ok=True)
     for name, content in case.files.items():
@@ -159,7 +159,7 @@ def save(folder: Path, case: Case, end: End, runner: Runner) -> None:
 
 
 def load(folder: Path) -> Case:
-    """A case that was kept."""
+    """Return a stored case."""
     rest = json.loads((folder / "case.json").read_text("ascii"))
     files = folder / "files"
     found = {str(p.relative_to(files)): p.read_bytes() for p in files.rglob("*") if p.is_file()}
@@ -180,7 +180,7 @@ def load(folder: Path) -> Case:
 
 
 def summary(tallies: dict[tuple[str, str], Tally]) -> Iterator[str]:
-    """The table, and one line about everything."""
+    """Yield the table, and one line about all cases."""
     yield "target           how     cases failed  slowest   memory  exit codes"
     total = Tally()
     for (name, how), one in tallies.items():
@@ -206,7 +206,7 @@ def summary(tallies: dict[tuple[str, str], Tally]) -> Iterator[str]:
 
 
 def options() -> argparse.ArgumentParser:
-    """The options of the program."""
+    """Return the parser of the program's options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=int, default=2000, help="damaged files to try")
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
@@ -222,7 +222,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and run."""
+    """Read the options and run; return the exit code."""
     given = options().parse_args(arguments)
     targets = [one for one in TARGETS if not given.target or one.name in given.target]
     warm_up()
@@ -245,12 +245,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def warm_cache(folder: Path) -> Path:
-    """The cache as one run of the doctor leaves it: each case gets a copy."""
+    """Return a cache folder filled by one run of the doctor; each case gets a copy."""
     cache = folder / "warm"
     cache.mkdir()
     os.environ["XDG_CACHE_HOME"] = str(cache)
     command = [sys.executable, "-m", "qnnmem", "doctor", str(EXAMPLE_LOG)]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)  # noqa: S603  a failure is in there
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)  # noqa: S603  it has a failure
     return cache
 
 

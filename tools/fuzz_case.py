@@ -1,9 +1,8 @@
-"""One run of qnnmem on files from strangers: where it runs, and what may not come of it.
+"""One run of qnnmem on hostile files: its environment, and forbidden outcomes.
 
 A case runs in a fork of this process, which has imported everything: a few milliseconds in place of
-half a second, and nothing of one case reaches the next. It has a folder of its own for the working
-directory, the home, temporary files and the cache; afterwards only what it was told to write may be
-there.
+half a second, and no case affects the next. The case has its own working directory, home, temporary
+folder and cache; afterwards only its requested output may exist there.
 """
 
 from __future__ import annotations
@@ -28,13 +27,14 @@ from unittest.mock import patch
 
 HANG_S = 20.0
 ADDRESS_SPACE = 8 << 30
-MOST_MEMORY = 1 << 30  # resident, with the 200 MiB that the fork brings along
+MOST_MEMORY = 1 << 30  # bytes of resident memory, with the 200 MiB of the fork
 CODES = frozenset({0, 1, 2, 3})
-FATAL_LIMIT = 134  # of net-run: what the real tool's abort gives
+FATAL_LIMIT = 134  # net-run's exit code for the abort of the real tool
 _CACHED = re.compile(
     r"qnnmem(/[a-z]+-[0-9a-f-]+\.[a-z]+|/compiled(/[0-9a-f]{32}(/lib[a-z_]+\.so)?)?)?"
 )
-# A report about unreadable files is a report; a run that fails later has made its folder.
+# Verbs with output in spite of errors: a report on unreadable files, or a folder made before a
+# failure.
 _TELLS = frozenset({"lint", "net-run"})
 _MARK = "QNNMEM_FUZZ_CASE"
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -42,7 +42,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 @dataclass(frozen=True)
 class Link:
-    """A symbolic link, or a second name, in place of a file."""
+    """Symbolic or hard link in place of a file."""
 
     target: str
     hard: bool = False
@@ -54,7 +54,7 @@ Reader = Callable[[Path], None]
 
 @dataclass(frozen=True)
 class Case:
-    """Words for the command line, or `@reader FILE`, and the files that they name."""
+    """Words for the command line (or `@reader FILE`), and the files that they name."""
 
     target: str
     index: int
@@ -62,19 +62,19 @@ class Case:
     words: tuple[str, ...]
     files: Mapping[str, Content]
     stdin: bytes = b""
-    outputs: tuple[str, ...] = ()  # files or folders that the words ask for
+    outputs: tuple[str, ...] = ()  # files or folders that the words request
 
     @property
     def how(self) -> str:
-        """Whether the whole verb runs or the parser alone."""
+        """Kind of the case: `verb`, or `reader` for a parser alone."""
         return "reader" if self.words[0].startswith("@") else "verb"
 
 
 @dataclass(frozen=True)
 class End:
-    """How a case ended; it was good when `faults` is empty."""
+    """End of a case; it passed if `faults` is empty."""
 
-    code: int | None  # None: it had to be ended
+    code: int | None  # None: it was killed
     seconds: float
     memory: int
     faults: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class End:
 
 @dataclass
 class Box:
-    """The folders of one case."""
+    """Folders of one case."""
 
     root: Path
     before: dict[str, bytes | str] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class Box:
         return path
 
     def leftovers(self, case: Case, code: int | None) -> Iterator[str]:
-        """Everything that is there and should not be, is not there and should, or has changed."""
+        """Yield the unexpected, missing and changed files after a case."""
         after = dict(_listing(self.root / "cwd"))
         for name in sorted(after.keys() - self.before.keys()):
             if not any(name == one or name.startswith(f"{one}/") for one in case.outputs):
@@ -175,10 +175,10 @@ class Runner:
     readers: Mapping[str, Reader]
     jobs: int = 1
     cache: Path | None = None
-    traced: bool = False  # show where an error comes from
+    traced: bool = False  # True: show where an error comes from
 
     def run(self, cases: Iterable[Case]) -> Iterator[tuple[Case, End]]:
-        """Each case with its end, in the order in which they end."""
+        """Yield each case with its end, in the order in which they end."""
         waiting, running, number = iter(cases), list[_Running](), 0
         while True:
             while len(running) < self.jobs and (case := next(waiting, None)) is not None:
@@ -193,7 +193,7 @@ class Runner:
             time.sleep(0.001)
 
     def one(self, case: Case) -> End:
-        """The end of a single case."""
+        """Return the end of a single case."""
         return next(end for _, end in self.run([case]))
 
     def _start(self, case: Case, number: int) -> _Running:
@@ -216,7 +216,7 @@ class Runner:
                 _end_strays(str(one.box.root))
             return None
         code = None if one.killed else os.waitstatus_to_exitcode(status)
-        # Read before strays are ended: they might still write.
+        # Read before stray processes are killed: they might still write.
         strays = _end_strays(str(one.box.root))
         memory = used.ru_maxrss << 10
         stderr = _text(one.box.root / "err")
@@ -226,12 +226,12 @@ class Runner:
 
 
 def _become(case: Case, box: Box, readers: Mapping[str, Reader], traced: bool) -> None:
-    """In the fork: run the command line as a new process would, and leave."""
+    """Run the command line in the fork, as a new process would, and exit."""
     code = 70
     try:
         os.setsid()
         _settle(box, traced)
-        # What the case registers runs at its end; what the forking process registered does not.
+        # Handlers registered by the case run at its end; those of the forking process do not.
         at_exit = contextlib.ExitStack()
         with at_exit, patch.object(atexit, "register", at_exit.callback):
             code = _run(case, readers)
@@ -275,14 +275,14 @@ def _settle(box: Box, traced: bool) -> None:
         os.dup2(file, number)
         os.close(file)
     sys.stdin, sys.stdout, sys.stderr = (
-        open(number, mode, encoding="utf-8", errors=how, closefd=False)  # noqa: SIM115  for good
+        open(number, mode, encoding="utf-8", errors=how, closefd=False)  # noqa: SIM115
         for number, mode, how in (
             (0, "r", "surrogateescape"),
             (1, "w", "backslashreplace"),
             (2, "w", "backslashreplace"),
         )
     )
-    # Soft limits: the children of qnnmem set limits of their own.
+    # Soft limits: the children of qnnmem set their own limits.
     for kind, limit in ((resource.RLIMIT_AS, ADDRESS_SPACE), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]
         resource.setrlimit(kind, (limit, hard))
@@ -303,7 +303,7 @@ def _read(reader: Reader, path: Path) -> int:
 
 
 def crowd() -> float:
-    """How many wait for each processor: on a busy machine the same work takes that much longer."""
+    """Return the number of waiting processes per CPU, the factor by which work slows down."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -314,7 +314,7 @@ def _kill(pid: int) -> None:
 
 
 def _end_strays(mark: str) -> int:
-    """Ends what a case has started and left running; gives how many (on Linux)."""
+    """Kill leftover processes of a case; return their number (on Linux)."""
     wanted, found = f"{_MARK}={mark}\0".encode(), 0
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -361,5 +361,5 @@ def _text(path: Path) -> str:
 
 
 def family(faults: Sequence[str]) -> str:
-    """The first fault without its numbers and names, to tell one failure from another."""
+    """Return the first fault without numbers and names, to group failures."""
     return re.sub(r"'[^']*'|\d+", "_", faults[0])[:80] if faults else ""

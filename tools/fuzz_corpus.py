@@ -1,10 +1,10 @@
-"""Writes the sound files of `tests/corpus`, which `fuzz.py` damages; all are made here.
+"""Write the valid files of `tests/corpus`, which `fuzz.py` damages; all are generated here.
 
     python tools/fuzz_corpus.py
 
-One folder for each target of `fuzz_targets.py`, and `beside` for sound files that commands need
-besides the damaged one. Files that are already there stay as they are: regressions are added by
-hand, under a name that says what they once did.
+There is one folder for each target of `fuzz_targets.py`, and `beside` for valid files that commands
+need in addition to the damaged file. Existing files are not changed. Regressions are added by hand,
+under a name that describes their former effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from damage_binaries import embed
 from fuzz_targets import CORPUS
 from small_files import csv_seeds, eaix_seeds, onnx_seeds, tflite_seeds
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the writer of binaries is
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # folder with the writer of binaries
 
 from carrier_writer import Delegate, Method, litert, litertlm, pte, spec, wrapped
 from context_writer import example_context, example_graph, old_context, pack_context
@@ -123,14 +123,14 @@ _WORDS = (
 
 
 def model(name: str) -> bytes:
-    """An ONNX model of ours."""
+    """Return a generated ONNX model."""
     import onnx.parser
 
     return bytes(onnx.parser.parse_model(_HEAD + _MODELS[name]).SerializeToString())
 
 
 def external() -> bytes:
-    """A model whose weights lie in a file beside it."""
+    """Return a model with its weights in a separate file."""
     import onnx
 
     found = onnx.ModelProto.FromString(model("float"))
@@ -144,7 +144,7 @@ def external() -> bytes:
 
 
 def models() -> Mapping[str, bytes]:
-    """Models and lists of every format."""
+    """Return models and lists of every format, by path."""
     files = {f"onnx/{name}.onnx": model(name) for name in _MODELS}
     files["onnx/external.onnx"] = external()
     for kind, make in {
@@ -158,7 +158,7 @@ def models() -> Mapping[str, bytes]:
 
 
 def contexts() -> Mapping[str, bytes]:
-    """Context binaries of the HTP backend, alone, in a model and beside one."""
+    """Return context binaries for HTP by path: alone, inside a model and next to a model."""
     two = example_context(example_graph("a"), example_graph("b"), blob_bytes=64)
     binaries = {
         "one": pack_context(example_context(blob_bytes=64)),
@@ -186,7 +186,7 @@ def _epcontext(content: bytes, mode: int) -> bytes:
 
 
 def carriers() -> Mapping[str, bytes]:
-    """Files that carry context binaries, and archives of them."""
+    """Return files that contain context binaries, and archives of them, by path."""
     small = pack_context(example_context())
     other = pack_context(example_context(example_graph("other", const=7)))
     methods = [Method("prefill", planned=(0, 64), operators=["aten::add"]), Method("decode")]
@@ -216,8 +216,8 @@ def carriers() -> Mapping[str, bytes]:
 
 
 def texts() -> Mapping[str, bytes]:
-    """Configs, lists, notes, logs and words."""
-    rng = random.Random(0)  # noqa: S311  wanted: repeat this
+    """Return configs, lists, notes, logs and words, by path."""
+    rng = random.Random(0)  # noqa: S311  repeatable on purpose
     log = "\n".join(fuzz_logs.line(rng) for _ in range(40)).encode("utf-8", "replace")
     healthy = b"<V> Sanitizing the value for hvx_threads\n<I> graph prepared\n"
     tool, lpai = json.dumps(_TOOL, indent=1).encode(), json.dumps(_LPAI, indent=1).encode()
@@ -241,7 +241,7 @@ def texts() -> Mapping[str, bytes]:
 
 
 def samples() -> Mapping[str, bytes]:
-    """Arrays as files."""
+    """Return arrays as files, by path."""
     import numpy as np
 
     array, npy, npz = (
@@ -262,7 +262,7 @@ def samples() -> Mapping[str, bytes]:
 
 
 def prepared() -> Mapping[str, bytes]:
-    """Context binaries of LPAI, as `qnnmem prepare` writes them."""
+    """Return context binaries for LPAI, written by `qnnmem prepare`, by path."""
     files = {"beside/quantized.onnx": model("quantized"), "beside/float.onnx": model("float")}
     made = {
         "quantized": ["beside/quantized.onnx"],
@@ -284,7 +284,7 @@ def prepared() -> Mapping[str, bytes]:
 
 
 def main() -> None:
-    """Write what is not there yet."""
+    """Write the missing files."""
     for name, data in {
         **models(),
         **contexts(),

@@ -1,4 +1,4 @@
-"""Logs and notes that mean harm, made from the very lines that `qnnmem doctor` looks for."""
+"""Hostile logs and notes, made from the lines that `qnnmem doctor` looks for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LINKS = (
 
 @functools.cache
 def templates() -> tuple[str, ...]:
-    """The text of every line that the built-in knowledge base looks for."""
+    """Return the text of every line template of the built-in knowledge base."""
     from qnnmem.doctor.kb.knowledge import read_all
 
     lines, entries = read_all(())
@@ -52,7 +52,7 @@ def _value(rng: random.Random, hole: str) -> str:
 
 
 def line(rng: random.Random) -> str:
-    """One line that a template matches, or nearly."""
+    """Return a line that a template matches, or nearly matches."""
     text = rng.choice(templates())
     text = re.sub(r"\(([^()]*)\)", lambda found: rng.choice(found[1].split("|")), text)
     text = re.sub(r"\{([^{}]*)\}", lambda found: _value(rng, found[1]), text)
@@ -62,7 +62,7 @@ def line(rng: random.Random) -> str:
 
 
 def add_lines(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Put lines made from templates into a log."""
+    """Insert lines made from templates into a log."""
     rows = data.split(b"\n")
     for _ in range(rng.choice((1, 1, 3, 10, 60))):
         rows.insert(rng.randrange(len(rows) + 1), line(rng).encode("utf-8", "replace"))
@@ -70,7 +70,7 @@ def add_lines(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 
 def repeat_line(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Repeat a line or the fixed beginning of one, with or without line ends between."""
+    """Repeat a line or its fixed start, with or without line ends between."""
     text = rng.choice(templates())
     pieces = [piece for piece in re.split(r"[{}()]", text) if len(piece) > 3]
     part = rng.choice((*pieces, line(rng), text)) + rng.choice(("", "", " ", "\n", "\n", "x", "9"))
@@ -86,7 +86,7 @@ def mix_lines(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 
 def odd_bytes(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Put control characters, markup and half characters between and into the lines."""
+    """Insert control characters, markup and partial characters."""
     out = data
     for _ in range(rng.randint(1, 8)):
         at = rng.randrange(len(out) + 1)
@@ -96,7 +96,7 @@ def odd_bytes(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes
 
 
 def wide(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """UTF-16, or what only begins like it."""
+    """Return the log as UTF-16, sometimes with further damage."""
     code = rng.choice(("utf-16", "utf-16-le", "utf-16-be"))
     text = add_lines(rng, data, others).decode("utf-8", "replace")
     out = rng.choice((b"", b"\xff\xfe", b"\xfe\xff")) + text.encode(code)
@@ -120,7 +120,7 @@ def _zstd(data: bytes) -> bytes:
     except ImportError:
         try:
             from backports import zstd  # type: ignore[no-redef,unused-ignore]
-        except ImportError:  # an extra: the magic number alone, then
+        except ImportError:  # an optional package: only the magic number then
             return b"\x28\xb5\x2f\xfd" + data[:64]
     return bytes(zstd.compress(data))
 
@@ -134,7 +134,7 @@ _PACKERS: tuple[Callable[[bytes], bytes], ...] = (
 
 
 def pack(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Pack a hostile log; then cut, damage or join what came of it."""
+    """Return a compressed hostile log, then truncated, damaged or joined with another."""
     text = rng.choice(LOG)(rng, data, others) if data else data
     packed = rng.choice(_PACKERS)(text)
     action = rng.randrange(6)
@@ -148,13 +148,13 @@ def pack(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def bomb(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Some megabytes of one byte or of one line, packed small."""
+    """Return megabytes of one byte or one line, in compressed form."""
     piece = rng.choice((b"\0", b"a", b"\n", line(rng).encode("utf-8", "replace") + b"\n"))
     return rng.choice(_PACKERS)(piece * (rng.choice((1 << 20, 4 << 20)) // len(piece)))
 
 
 def frame(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """A zstd frame whose header asks for a window of any size."""
+    """Return a zstd frame whose header requests a window of random size."""
     return b"\x28\xb5\x2f\xfd\x00" + bytes([rng.randrange(256)]) + rng.randbytes(rng.randrange(64))
 
 
@@ -165,7 +165,7 @@ PACKED: tuple[Damage, ...] = (*(pack,) * 12, bomb, frame)
 
 
 def hostile_template(rng: random.Random) -> str:
-    """A line template with as many holes and choices as it may have, or more."""
+    """Return a line template with as many holes and choices as allowed, or more."""
     holes = ("{}", "{*}", "{a}", "{b:int}", "{c:text}", "{d:bytes}", "(x|y|)", "(||||)", "\\{", "{")
     words = ("failed to ", "error ", "a", " ", "", "Code ", "\x1b[31m", "é", "x" * 50)
     count = rng.choice((1, 3, 12, 13, 40))
@@ -206,7 +206,7 @@ def _toml(value: Any) -> str:
 
 
 def hostile_note(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """A note whose typical lines and headings are odd."""
+    """Return a note with invalid typical lines and headings."""
     rows = data.decode("utf-8", "replace").split("\n")
     for _ in range(rng.choice((1, 2, 8))):
         odd = (

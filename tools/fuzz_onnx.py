@@ -1,7 +1,7 @@
-"""ONNX models that parse and mean harm: fields that no seed has, references that lead elsewhere.
+"""Hostile ONNX models that parse: fields that no seed has, references with invalid targets.
 
-`damage.change_proto` changes what is there; these add what is not: external data, sparse tensors,
-bodies, functions, giant shapes, operators of any name.
+`damage.change_proto` changes existing fields. These functions add new fields: external data, sparse
+tensors, bodies, functions, giant shapes, operators of any name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Change = Callable[[random.Random, Any], None]
 
 
 def craft(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Add one to three things to an ONNX model that no exporter would."""
+    """Add one to three fields to an ONNX model that no exporter would write."""
     import onnx
 
     model = onnx.ModelProto.FromString(data)
@@ -138,7 +138,7 @@ def _constant(rng: random.Random, model: Any) -> None:
 
 
 def _giant(rng: random.Random, model: Any) -> None:
-    """An operator whose result is as large as a number in the file says."""
+    """Add an operator with a result of the size stated in the file."""
     graph = model.graph
     kind, name = rng.choice(("ConstantOfShape", "Expand", "Tile", "Range", "Pad")), "giant"
     sizes = [rng.choice(DIMS) for _ in range(rng.choice((1, 2, 4)))]
@@ -157,7 +157,7 @@ def _name(rng: random.Random, graph: Any) -> str:
 
 
 def _body(rng: random.Random, model: Any) -> None:
-    """A loop, a scan or a branch around operators, now and then many deep."""
+    """Add a loop, a scan or a branch, sometimes nested many levels deep."""
     graph = model.graph
     kind, key = rng.choice((("Loop", "body"), ("Scan", "body"), ("If", "then_branch")))
     count = rng.choice((1, 1, 2, 40, 95))
@@ -180,7 +180,7 @@ def _function(rng: random.Random, model: Any) -> None:
     function.input.append("a")
     function.output.append("b")
     function.opset_import.add(domain="", version=rng.choice((18, 1, 99)))
-    inner = rng.choice(("Relu", name))  # its own name: a function that calls itself
+    inner = rng.choice(("Relu", name))  # its own name makes a function call itself
     function.node.add(op_type=inner, domain=domain, input=["a"], output=["b"])
     model.opset_import.add(domain=domain, version=rng.choice((1, 18, -1, 2**40)))
     model.graph.node.add(op_type=name, domain=domain, input=["x"], output=["called"])
@@ -226,7 +226,7 @@ def _shape(rng: random.Random, model: Any) -> None:
 
 
 def _wire_twice(rng: random.Random, model: Any) -> None:
-    """Cycles, double definitions, reads of nothing."""
+    """Add cycles, double definitions, or reads of missing tensors."""
     nodes = _nodes(model)
     if len(nodes) < 2:
         return
@@ -238,7 +238,7 @@ def _wire_twice(rng: random.Random, model: Any) -> None:
 
 
 def _head(rng: random.Random, model: Any) -> None:
-    """Versions, training, metadata, annotations."""
+    """Change versions, training information, metadata or annotations."""
     action = rng.randrange(4)
     if action == 0:
         model.opset_import.add(domain=rng.choice(("", "ai.onnx")), version=rng.choice(DIMS))

@@ -1,8 +1,8 @@
-"""Every reader of qnnmem as a target: what is damaged, how, and which commands then read it.
+"""Every reader of qnnmem as a fuzz target: the seeds, the damage, the commands.
 
-To add one, put seeds into `tests/corpus/NAME`, write a `Target` and list it in `TARGETS`. A command
-is a text: `FILE` is the damaged file, `OUT.x` a file to write, `[a|b|]` one of several, and a first
-word with `@` a reader by itself, without the verb around it.
+To add a target, put seeds into `tests/corpus/NAME`, write a `Target` and list it in `TARGETS`. A
+command is a text: `FILE` is the damaged file, `OUT.x` an output file, `[a|b|]` a choice, and a
+first word with `@` means a reader without its verb.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qnnmem.units import Align
 
 _TESTS = Path(__file__).parents[1] / "tests"
 CORPUS = _TESTS / "corpus"
-BESIDE = CORPUS / "beside"  # sound files that commands need besides the damaged one
+BESIDE = CORPUS / "beside"  # valid files that commands need in addition to the damaged file
 NAMES = ("a\x1b[31mb", "line\nbreak", "\u202eabc", "x" * 200, "\udcff", "a b", "-", "#{}", "<b>")
 _PLAN_S = 0.05
 _SOCS = (None, "SM8650", "SM7325", "SA8797")
@@ -42,7 +42,7 @@ def _alone(rng: random.Random, content: bytes) -> Mapping[str, Content]:
 
 @dataclass(frozen=True)
 class Target:
-    """A reader: how its files are damaged, what they are called, which commands read them."""
+    """Fuzz target: the damage of its files, their names, the commands that read them."""
 
     name: str
     file: str
@@ -50,16 +50,16 @@ class Target:
     commands: tuple[str, ...]
     weight: int
     beside: Beside = _alone
-    folder: Path | None = None  # of the sound files; usually of that name in the corpus
+    folder: Path | None = None  # folder of the seeds; by default named like the target
 
     @cache  # noqa: B019  targets live as long as the program
     def seeds(self) -> tuple[bytes, ...]:
-        """The sound files and the regressions of the corpus."""
+        """Return the valid files and the regressions of the corpus."""
         folder = self.folder or CORPUS / self.name
         return tuple(path.read_bytes() for path in sorted(folder.iterdir()))
 
     def case(self, seed: int, index: int) -> Case:
-        """The case of a number; the same seed and number give the same case."""
+        """Return a case by its number; the same seed and number give the same case."""
         rng = stream(seed, index)
         kind, content = self.damaged(rng)
         return self.make(rng, index, kind, content, rng.choice(self.commands))
@@ -74,13 +74,13 @@ class Target:
         return getattr(kind, "__name__", "damage"), content
 
     def make(self, rng: random.Random, index: int, kind: str, content: bytes, command: str) -> Case:
-        """A command on a content."""
+        """Return the case of a command on this content."""
         name = self.file
         if rng.random() < 0.03:
             name = rng.choice(NAMES) + Path(name).suffix
         files = {name: content, **self.beside(rng, content)}
         words, outputs = expand(rng, command, name)
-        if "@" in words:  # not a file: what it holds is what was typed
+        if "@" in words:  # the content is used as typed text, not as a file
             words = (
                 *words[:-1],
                 "--",
@@ -92,7 +92,7 @@ class Target:
         return Case(self.name, index, kind, words, files, stdin, outputs)
 
     def corpus(self, every: bool = True) -> Iterator[Case]:
-        """Every file of the corpus as it is, through every command or the first one."""
+        """Yield a case for every unchanged file of the corpus, with every command or the first."""
         commands = list(dict.fromkeys(self.commands))
         for number, content in enumerate(self.seeds()):
             for place, command in enumerate(commands if every else commands[:1]):
@@ -105,12 +105,12 @@ def _damaged(rng: random.Random, kind: Damage, data: bytes, others: Sequence[byt
         return data
     try:
         return kind(rng, data, others)
-    except Exception:  # a regression that is not of its format any more: damaged as bytes
+    except Exception:  # a regression that no longer has its format: damage it as bytes
         return rng.choice(ANY)(rng, data, others)
 
 
 def expand(rng: random.Random, command: str, file: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The words of a command, and the files among them that are to be written."""
+    """Return the words of a command, and its output files."""
     text = _CHOICE.sub(lambda found: rng.choice(found[1].split("|")), command)
     words = [file if word == "FILE" else word for word in text.split()]
     outputs = tuple(word for word in words if word.startswith("OUT"))
@@ -118,7 +118,7 @@ def expand(rng: random.Random, command: str, file: str) -> tuple[tuple[str, ...]
 
 
 def sound(*names: str) -> Beside:
-    """Sound files beside the damaged one."""
+    """Return a function that adds these valid files to the damaged file."""
     return lambda rng, content: {name: (BESIDE / name).read_bytes() for name in names}
 
 
@@ -139,9 +139,9 @@ def _plan(path: Path) -> None:
     from qnnmem.results.schema import encode
 
     model = qnnmem.load(path)
-    rng = random.Random(len(model.tensors))  # noqa: S311  wanted: repeat this
+    rng = random.Random(len(model.tensors))  # noqa: S311  repeatable on purpose
     options = qnnmem.PoolOptions(align=rng.choice((None, Align(1), Align(64))))
-    if model.format != "csv":  # a list of buffers takes no other option
+    if model.format != "csv":  # a list of buffers has no other option
         options = qnnmem.PoolOptions(
             io=rng.choice((qnnmem.Io.INSIDE, qnnmem.Io.OUTSIDE)),
             bits=rng.choice((None, 8, 16)),
@@ -156,7 +156,7 @@ def _plan(path: Path) -> None:
 
 
 def _bill(path: Path) -> None:
-    """Read an HTP binary, bill it for a SoC and render both."""
+    """Read an HTP binary, make its bill for a SoC and render both."""
     from msgspec import to_builtins
 
     from qnnmem.htp.bill import bill_of
@@ -232,7 +232,7 @@ READERS: Mapping[str, Reader] = {
 
 
 def _weights(rng: random.Random, content: bytes) -> Mapping[str, Content]:
-    """What external data may lead to: a file, links to it and out of the folder, a second name."""
+    """Return targets for external data: a file, links, a hard link."""
     return {
         fuzz_onnx.BESIDE: bytes(rng.choice((0, 16, 64, 4096))),
         "link.data": Link(fuzz_onnx.BESIDE),
@@ -242,19 +242,19 @@ def _weights(rng: random.Random, content: bytes) -> Mapping[str, Content]:
 
 
 def _pointed(rng: random.Random, content: bytes) -> Mapping[str, Content]:
-    """The LPAI file that a tool file points to: sound, the damaged file itself, or a link."""
+    """Return the LPAI file of a tool file: valid, the damaged file itself, or a link."""
     good = (BESIDE / "eaiParams_direct.conf").read_bytes()
     pointed: Content = rng.choice((good, good, content, Link("tool.json"), Link("/dev/zero")))
     return {"eaiParams_direct.conf": pointed, **sound("run.bin", "list.txt", "x.raw")(rng, content)}
 
 
 def _tool(rng: random.Random, content: bytes) -> Mapping[str, Content]:
-    """The tool file that brings a damaged LPAI file along."""
+    """Return the tool file of a damaged LPAI file."""
     return sound("tool.json", "quantized.onnx")(rng, content)
 
 
 def _note_folder(rng: random.Random, content: bytes) -> Mapping[str, Content]:
-    """A log that holds the lines of the note, so that its templates are tried."""
+    """Return a log with the lines of the note, so that its templates are matched."""
     rows = re.findall(rb'text = "([^"\n]*)"|```text\n(.*?)\n```', content, re.DOTALL)
     told = b"\n".join(one or other for one, other in rows)
     return {"run.log": told + b"\n" + fuzz_logs.line(rng).encode("utf-8", "replace") + b"\n"}

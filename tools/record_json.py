@@ -1,4 +1,4 @@
-"""Records what qnnmem prints as JSON, so that a later version can be compared field by field.
+"""Record qnnmem's JSON output, so that a later version can be compared field by field.
 
     python tools/record_json.py FOLDER [NAME...]         all cases that need no library, or these
     python tools/record_json.py FOLDER [NAME...] --htp   those of the real library, on Linux x86-64
@@ -6,13 +6,13 @@
     python tools/record_json.py FOLDER --inputs --htp    makes the one binary of the real library
 
 FOLDER/cases.json lists the cases: a `name` and, in `argv`, the command with paths relative to
-FOLDER; `stdin` names a file that is piped in, `writes` a file that counts in place of what is
-printed. Recording stores the text as FOLDER/NAME.json and fills in `exit_code` and `schema` (of
-inspect: that under the key `qnnmem`). The order counts: one case reads the cache of another, in
-FOLDER/made, which holds what commands write and is gone at the end.
+FOLDER. `stdin` names a file for standard input, `writes` a file to record in place of the output.
+Recording stores the text as FOLDER/NAME.json and sets `exit_code` and `schema` (for inspect, the
+schema under the key `qnnmem`). The order matters: a case may read the cache of an earlier case, in
+FOLDER/made, which holds the output of commands and is removed at the end.
 
-What no two runs share is kept as it came: times (`seconds`, `copy_seconds`, `copy_time`), memory
-(`host_ram`, `peak_rss`) and, of provoke, addresses and times in log lines.
+Values that differ between runs are recorded unchanged: times (`seconds`, `copy_seconds`,
+`copy_time`), memory (`host_ram`, `peak_rss`) and, for provoke, addresses and times in log lines.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from small_files import tflite_seeds
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.qnn.enums import TensorMemType, TensorType
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where the writer of binaries is
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # folder with the writer of binaries
 
 from context_writer import (
     example_context,
@@ -59,7 +59,7 @@ REAL = "prepare inputs/small.onnx --dim N=1 --backend htp --soc SM8650"
 
 
 def main() -> None:
-    """Does what the options ask for."""
+    """Read the options and run."""
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("folder", type=Path)
     words.add_argument("--inputs", action="store_true", help="make the inputs anew")
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def record(case: dict[str, Any]) -> None:
-    """Runs one case, stores its JSON and fills in how it ended; says so where there is none."""
+    """Run one case, store its JSON and record its outcome; print an error if there is no JSON."""
     done = run(case["argv"], case.get("stdin", os.devnull))
     try:
         text = Path(case["writes"]).read_text("utf-8") if "writes" in case else done.stdout
@@ -97,17 +97,17 @@ def record(case: dict[str, Any]) -> None:
 
 
 def run(argv: list[str], stdin: str = os.devnull) -> subprocess.CompletedProcess[str]:
-    """Runs qnnmem with a cache folder of its own, so that earlier runs change nothing."""
+    """Run qnnmem with a new cache folder, so that earlier runs have no effect."""
     with tempfile.TemporaryDirectory() as cache, Path(stdin).open("rb") as source:
         command = [sys.executable, "-m", "qnnmem", *argv]
         env = os.environ | {"XDG_CACHE_HOME": cache}
-        return subprocess.run(  # noqa: S603 - our own command
+        return subprocess.run(  # noqa: S603 - a program of this project
             command, stdin=source, capture_output=True, text=True, env=env, check=False
         )
 
 
 def make_inputs() -> None:
-    """Makes everything that is not text: models, binaries for LPAI, crafted ones for HTP."""
+    """Make all inputs that are not text: models, binaries for LPAI, crafted binaries for HTP."""
     folder = Path("inputs")
     for text in folder.glob("models/*.txt"):
         model = onnx.parser.parse_model(text.read_text("utf-8"))
@@ -127,7 +127,7 @@ def make_inputs() -> None:
 
 
 def contexts() -> dict[str, HtpContext]:
-    """Crafted context binaries: ordinary, old, and with sizes at and above the limits."""
+    """Return crafted context binaries: ordinary, old, and with sizes at and above the limits."""
     one = example_context()
     x = example_tensor("x", 1, mem_type=TensorMemType.MEMHANDLE)
     y = example_tensor("y", 2, mem_type=TensorMemType.MEMHANDLE, type=TensorType.APP_READ)
@@ -148,7 +148,7 @@ def contexts() -> dict[str, HtpContext]:
 
 
 def must(command: str, target: str) -> None:
-    """Runs a command that has to write an input."""
+    """Run a command that must write an input; exit if it fails."""
     done = run([*command.split(), "-o", f"inputs/{target}", "--force"])
     if done.returncode:
         raise SystemExit(f"{command}: {done.stdout}{done.stderr}")

@@ -1,15 +1,15 @@
-"""Writes those parts of the documents that the program itself knows.
+"""Write the generated parts of the documents.
 
     python tools/reference.py            brings every page up to date
     python tools/reference.py --check    names the pages that are not, and exits with 1
 
-A generated part stands between two comments; everything around it is written by hand:
+A generated part is between two comments; the text around it is written by hand:
 
     <!-- generated: options plan -->
     <!-- end of generated -->
 
-The first word names one of `PARTS`, the rest are its arguments. Tables come from the command line's
-own JSON where there is a command for them, so little here depends on where code lives.
+The first word names one of `PARTS`, the other words are its arguments. Tables come from the JSON of
+commands if possible, so this script depends little on the structure of the code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WIDE = 1000  # columns: a usage line is never wrapped
 
 
 def main() -> int:
-    """Writes or checks every page; gives the exit code."""
+    """Write or check every page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing, name stale pages")
     check = parser.parse_args().check
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def stale() -> Iterator[tuple[Path, str]]:
-    """Every page and schema that differs from what the program says, with what it should hold."""
+    """Yield every outdated page and schema with its new content."""
     for page in sorted(DOCS.rglob("*.md")):
         text = page.read_text("utf-8")
         wanted = PART.sub(_filled, text)
@@ -86,7 +86,7 @@ def stale() -> Iterator[tuple[Path, str]]:
 
 
 def parts() -> set[str]:
-    """The names of all generated parts of all pages."""
+    """Return the names of all generated parts of all pages."""
     pages = [page.read_text("utf-8") for page in sorted(DOCS.rglob("*.md"))]
     return {found["name"] for text in pages for found in PART.finditer(text)}
 
@@ -101,7 +101,7 @@ def _filled(found: re.Match[str]) -> str:
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every verb and sub-verb by its words, groups themselves left out."""
+    """Yield every verb and sub-verb by its words, without the groups themselves."""
     for name, command in program.commands.items():
         if isinstance(command, click.Group):
             yield from ((f"{name} {sub}", verb) for sub, verb in command.commands.items())
@@ -110,7 +110,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def _options(*words: str) -> str:
-    """Usage, options and exit codes of one verb."""
+    """Return usage, options and exit codes of one verb."""
     name = " ".join(words)
     command = dict(commands())[name]
     wide = {"max_content_width": WIDE, "terminal_width": WIDE}
@@ -146,7 +146,7 @@ def _options(*words: str) -> str:
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
-    """An option's spellings, and its meaning with choices and default."""
+    """Return an option's spellings, and its meaning with choices and default."""
     help_text = " ".join((option.help or "").split())
     stated = DEFAULT.search(help_text)
     meaning = DEFAULT.sub("", help_text)
@@ -189,7 +189,7 @@ def _exit_sentence(command: click.Command) -> str:
 
 
 def _command_table() -> str:
-    """One row for each verb, in the sections and words of `qnnmem --help`."""
+    """Return a table of all verbs, in the sections and words of `qnnmem --help`."""
     lines: list[str] = []
     for title, verbs in SECTIONS.items():
         rows = [(f"[`qnnmem {name}`]({name}.md)", text) for name, text in verbs.items()]
@@ -198,7 +198,7 @@ def _command_table() -> str:
 
 
 def _errors() -> str:
-    """Every public error with its exit code."""
+    """Return a table of public errors with their exit codes."""
     public = {*qnnmem.__all__, *qnnmem.lpai.__all__}
     rows = [
         (f"`{name}`", str(kind.exit_code), inspect.getdoc(kind) or "")
@@ -218,7 +218,7 @@ def _json_of(*words: str) -> dict[str, Any]:
 
 
 def _rules(letter: str) -> str:
-    """The LPAI rules whose id starts with a letter."""
+    """Return a table of the LPAI rules whose id starts with a letter."""
     rows = [
         (rule["id"], rule["title"], ", ".join(str(code["code"]) for code in rule["codes"]))
         for rule in _json_of("lpai", "rules")["rules"]
@@ -228,7 +228,7 @@ def _rules(letter: str) -> str:
 
 
 def _choices() -> str:
-    """The choices of the LPAI runtime, a list for each section."""
+    """Return the choices of the LPAI runtime, a list for each section."""
     lines: list[str] = []
     for section, group in groupby(_json_of("lpai", "choices")["choices"], lambda c: c["section"]):
         lines += [f"## {section[0].upper()}{section[1:]}", ""]
@@ -238,7 +238,7 @@ def _choices() -> str:
 
 
 def _file_kinds() -> str:
-    """Every kind of file, grouped by the verbs that read it, or by what to do instead."""
+    """Return a table of file kinds, grouped by the verbs that read them, or by advice."""
     read: dict[tuple[str, ...], list[str]] = {}
     unread: dict[str, list[str]] = {}
     for kind in KINDS.values():
@@ -253,7 +253,7 @@ def _file_kinds() -> str:
 
 
 def _diagnoses(stage: str) -> str:
-    """The entries of the knowledge base about one stage, by cause."""
+    """Return the entries of the knowledge base about one stage, by cause."""
     entries = [e for e in _json_of("kb", "list")["entries"] if e["stage"] == stage]
     causes: dict[str, list[str]] = {}
     for entry in sorted(entries, key=lambda e: (str(e["cause"]), str(e["id"]))):
@@ -262,12 +262,12 @@ def _diagnoses(stage: str) -> str:
 
 
 def _causes() -> str:
-    """Every cause with its meaning."""
+    """Return a list of all causes with their meanings."""
     return "\n".join(f"- `{cause}`: {meaning}" for cause, meaning in CAUSES.items())
 
 
 def _qnn_codes() -> str:
-    """QNN's error codes, a list for each component."""
+    """Return QNN's error codes, a list for each component."""
     lines: list[str] = []
     ordered = sorted(codes().values(), key=lambda code: code.code)
     for component, group in groupby(ordered, lambda code: code.component):
@@ -280,7 +280,7 @@ def _qnn_codes() -> str:
 
 
 def _socs() -> str:
-    """Every SoC with an HTP, grouped by its limits."""
+    """Return a table of SoCs with an HTP, grouped by their limits."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for soc in _json_of("socs")["socs"]:
         limits = (
@@ -295,28 +295,28 @@ def _socs() -> str:
 
 
 def _schemas() -> str:
-    """The names of the JSON schemas that are shipped."""
+    """Return the names of the JSON schemas in the package."""
     return ", ".join(f"`{file.stem}`" for file in sorted(SCHEMAS.glob("*.json")))
 
 
 def _public_names() -> str:
-    """The names that `qnnmem.__all__` promises."""
+    """Return the public names in `qnnmem.__all__`."""
     return ", ".join(f"`{name}`" for name in sorted(qnnmem.__all__, key=str.lower))
 
 
 def _c_functions(document: str) -> str:
-    """Functions in C and in Python."""
+    """Return a table of functions in C and in Python."""
     return "\n".join(_table(("C", "Python", "note"), side_by_side.function_rows(document)))
 
 
 def _c_structs(document: str) -> str:
-    """Structs in C and in Python, with the members whose names differ."""
+    """Return a table of structs in C and in Python, with the members whose names differ."""
     titles = ("C", "Python", "members under another name")
     return "\n".join(_table(titles, side_by_side.struct_rows(document)))
 
 
 def _c_constants() -> str:
-    """Every enum with its constants and their numbers."""
+    """Return a list of enums with their constants and numbers."""
     return "\n".join(f"- {line}" for line in side_by_side.constant_lines())
 
 
@@ -331,7 +331,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _budget_keys() -> str:
-    """Keys of a budget file that are options, with the option that each one is."""
+    """Return a table of budget file keys that are options, with these options."""
     rows = []
     for key, (target, _read) in BUDGET_KEYS.items():
         group = FitOptions if target == HTP else PlanOptions

@@ -1,4 +1,4 @@
-"""C names beside Python names, for the page "C and Python side by side".
+"""C names and the equivalent Python names, for the page "C and Python side by side".
 
 Functions and structs come from `c_and_python.toml`, constants from the enums themselves.
 """
@@ -20,13 +20,13 @@ from c_names import kinds
 from qnnmem.qnn.enums import CEnum, DataType
 
 TABLE = Path(__file__).with_name("c_and_python.toml")
-LAST_DECIMAL = 10001  # the largest option; above are versions with two parts, and "not set"
-_ELSEWHERE = "~"  # before words that stand in place of a name
+LAST_DECIMAL = 10001  # the largest option; larger values are versions with two parts, and "not set"
+_ELSEWHERE = "~"  # prefix of a text in place of a name
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A name in C, the full name in Python if there is one, and what else is to be said."""
+    """Name in C, full name in Python if there is one, and a note."""
 
     c: str
     python: str
@@ -34,24 +34,24 @@ class Pair:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """A row of a table."""
+        """Row of the table."""
         return f"`{self.c}`", shown(self.python), self.note
 
 
 @cache
 def table() -> dict[str, Any]:
-    """What the file says."""
+    """Return the content of the table file."""
     return tomllib.loads(TABLE.read_text("utf-8"))
 
 
 def functions(document: str) -> Iterator[Pair]:
-    """The functions of a document."""
+    """Yield the functions of a document."""
     for name, said in table()["function"][document].items():
         yield Pair(name, said) if isinstance(said, str) else Pair(name, *said)
 
 
 def structs(document: str) -> Iterator[tuple[Pair, list[Pair]]]:
-    """The structs of a document, each with its members."""
+    """Yield the structs of a document, each with its members."""
     for name, struct in table()["struct"][document].items():
         home = struct["python"]
         members = [_member(home, c, said) for c, said in struct["members"].items()]
@@ -65,7 +65,7 @@ def _member(home: str, c: str, said: str) -> Pair:
 
 
 def constants() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
-    """For each enum its first line, and its members: name in C, number, name in Python."""
+    """Yield the title and the members (C name, number, Python name) of each enum."""
     for kind in kinds():
         title = (inspect.getdoc(kind) or "").splitlines()[0]
         named = {member: name for name, member in kind.__members__.items()}
@@ -77,13 +77,13 @@ def constants() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
 
 
 def _number(member: CEnum) -> str:
-    """As the headers write it: types and what is not set in hexadecimal."""
+    """Return a number in the notation of the headers: hexadecimal for types and "not set"."""
     is_pattern = isinstance(member, DataType) or int(member) > LAST_DECIMAL
     return f"{int(member):#06x}" if is_pattern else str(int(member))
 
 
 def every_python_name() -> set[str]:
-    """Everything that the page says can be found in Python."""
+    """Return all Python names on the page."""
     found = {pair.python for one in ("lpai", "htp") for pair in functions(one)}
     for document in ("lpai", "htp"):
         for struct, members in structs(document):
@@ -93,7 +93,7 @@ def every_python_name() -> set[str]:
 
 
 def resolve(name: str) -> object:
-    """What a full name stands for; AttributeError if it stands for nothing."""
+    """Return the object with a full name; raise AttributeError if there is none."""
     words = name.split(".")
     for length in range(len(words), 0, -1):
         try:
@@ -108,19 +108,19 @@ def resolve(name: str) -> object:
 
 
 def shown(python: str) -> str:
-    """A full name as programs write it: `lpai` is imported from the package."""
+    """Return a full name in the form that programs use: `lpai` is imported from the package."""
     if not python:
         return ""
     return f"`{python.removeprefix('qnnmem.') if python.startswith('qnnmem.lpai.') else python}`"
 
 
 def function_rows(document: str) -> Sequence[tuple[str, str, str]]:
-    """Rows of the table of functions."""
+    """Return the rows of the table of functions."""
     return [pair.cells for pair in functions(document)]
 
 
 def struct_rows(document: str) -> Sequence[tuple[str, str, str]]:
-    """Rows of the table of structs: each with the members that snake case does not name."""
+    """Return the rows of the table of structs, each with the members not named in snake case."""
     return [
         (*struct.cells[:2], "; ".join(_otherwise(one) for one in members if _differs(one)))
         for struct, members in structs(document)
@@ -128,7 +128,7 @@ def struct_rows(document: str) -> Sequence[tuple[str, str, str]]:
 
 
 def _differs(member: Pair) -> bool:
-    """Whether a member has another name in Python than its own in snake case."""
+    """Return True if a member's Python name differs from its C name in snake case."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", member.c).lower()
     return member.python.rpartition(".")[2] != snake
 
@@ -139,7 +139,7 @@ def _otherwise(member: Pair) -> str:
 
 
 def constant_lines() -> Iterator[str]:
-    """For each enum its title, its home in Python, and its constants with their numbers."""
+    """Yield a line for each enum: title, Python class, constants with their numbers."""
     for title, rows in constants():
         home = rows[0][2].rpartition(".")[0]
         yield f"{title} `{home}`: " + ", ".join(f"`{c}` {number}" for c, number, _ in rows)

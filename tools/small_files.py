@@ -1,4 +1,4 @@
-"""Small files of every kind, made in code, for the fuzzer to damage and for tests."""
+"""Small files of every kind, generated in code, for the fuzzer to damage and for tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ONNX = (
 
 
 def onnx_seeds() -> list[bytes]:
-    """Small ONNX models: a branch, quantized, stateful."""
+    """Return small ONNX models: with a branch, quantized, with state."""
     import onnx.parser
 
     head = '<ir_version: 8, opset_import: ["" : 18]> '
@@ -29,7 +29,7 @@ def onnx_seeds() -> list[bytes]:
 
 
 # Tensors as (name, shape, type, stored), ops as (code, inputs, outputs), graph inputs and outputs:
-# a chain with weights, a diamond with a variable tensor. Written as lists, to be changed.
+# a chain with weights, a diamond with a variable tensor. Lists, so that damage can change them.
 TFLITE: tuple[list[Any], ...] = (
     [
         [["in", [1, 8], 9, 0], ["w", [16], 9, 1], ["m", [1, 8], 9, 0], ["out", [2, 4], 9, 0]],
@@ -45,12 +45,12 @@ TFLITE: tuple[list[Any], ...] = (
 
 
 def tflite_seeds() -> list[bytes]:
-    """Small TFLite models."""
+    """Return small TFLite models."""
     return [Flat().file(*graph) for graph in TFLITE]
 
 
 class Flat:
-    """A TFLite flatbuffer in the making; the numbers are field numbers of its schema."""
+    """Builder of a TFLite flatbuffer; the numbers are field numbers of the schema."""
 
     def __init__(self) -> None:
         import flatbuffers
@@ -58,14 +58,14 @@ class Flat:
         self.builder = flatbuffers.Builder(512)
 
     def table(self, fields: dict[int, tuple[str, int]]) -> int:
-        """Write a table and give its place."""
+        """Write a table; return its offset."""
         self.builder.StartObject(max(fields, default=0) + 1)
         for slot, (kind, value) in fields.items():
             getattr(self.builder, f"Prepend{kind}Slot")(slot, value, 0)
         return int(self.builder.EndObject())
 
     def vector(self, items: Iterable[int], kind: str) -> tuple[str, int]:
-        """Write a vector of numbers (Int32) or of tables (UOffsetTRelative)."""
+        """Write a vector of numbers (Int32) or of tables (UOffsetTRelative); return its field."""
         values = tuple(items)
         self.builder.StartVector(4, len(values), 4)
         for value in reversed(values):
@@ -73,17 +73,17 @@ class Flat:
         return "UOffsetTRelative", self.builder.EndVector()
 
     def tables(self, items: Iterable[int]) -> tuple[str, int]:
-        """Write a vector of tables."""
+        """Write a vector of tables; return its field."""
         return self.vector(tuple(items), "UOffsetTRelative")
 
     def tensor(self, name: str, shape: list[int], kind: int, stored: int) -> int:
-        """Write a tensor; `stored` 1: it has data, -1: it is a variable."""
+        """Write a tensor; `stored` is 1 for a tensor with data, -1 for a variable."""
         text = ("UOffsetTRelative", self.builder.CreateString(name))
         fields = {0: self.vector(shape, "Int32"), 1: ("Int8", kind), 3: text}
         return self.table(fields | {2: ("Uint32", max(stored, 0)), 5: ("Bool", stored < 0)})
 
     def file(self, tensors: list[Any], ops: list[Any], ends: list[list[int]]) -> bytes:
-        """Write one graph: tensors, ops as (code, inputs, outputs), graph inputs and outputs."""
+        """Return a file with one graph: tensors, ops as (code, inputs, outputs), and its ends."""
         data = ("UOffsetTRelative", self.builder.CreateByteVector(bytes(16)))
         buffers = [self.table({}), self.table({0: data})]
         codes = [self.table({0: ("Int8", code), 3: ("Int32", code)}) for code, _, _ in ops]
@@ -104,7 +104,7 @@ class Flat:
 
 
 def eaix_seeds() -> list[bytes]:
-    """Small eAI reports: a chain with weights, a diamond with a padded layout."""
+    """Return small eAI reports: a chain with weights, a diamond with a padded layout."""
 
     def tensor(key: int, dims: list[int], flag: int = 0, layout: str = "") -> dict[str, Any]:
         kind = {"dataLayout": layout, "dataType": "int8", "shape": {"dimensions": dims}}
@@ -134,7 +134,7 @@ def eaix_seeds() -> list[bytes]:
 
 
 def csv_seeds() -> list[bytes]:
-    """Small buffer lists, with and without alignment and offsets."""
+    """Return small buffer lists, with and without alignment and offsets."""
     rows = [b"b%d,%d,%d,%d\n" % (i, i, i + 3, 16 + i) for i in range(8)]
     return [
         b"id,lower,upper,size\n" + b"".join(rows),

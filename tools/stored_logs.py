@@ -1,4 +1,4 @@
-"""Keeps excerpts of real logs beside the knowledge base: what the HTP library and LPAI really said.
+"""Store excerpts of real logs in the knowledge base: real output of the HTP library and LPAI.
 
     qnnmem provoke graph-limit --soc SM8750 -o provoked      (and so on for the other kinds)
     python tools/stored_logs.py failures provoked            replaces the records `htp-*`
@@ -8,7 +8,7 @@
     python tools/stored_logs.py expect                       pins the entries that now speak rightly
     python tools/stored_logs.py documented                   marks entries that no stored log shows
 
-Records made by hand, from failures that people reported in public, are left as they are.
+Records made by hand, from failures that users reported in public, are not changed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "src" / "qnnmem" / "doctor" / "kb" / "stored_logs"
 CASES, HEALTHY = LOGS / "cases.jsonl", LOGS / "healthy.jsonl"
 
-# Stage, cause, whether memory is short and what the lines alone support, for each kind of failure.
+# By kind of failure: stage, cause, whether memory is short, and what the lines alone support.
 KINDS = {
     "graph-limit": ("graph", "mem_graph_limit", True, "cause"),
     "op-over-vtcm": ("graph", "mem_vtcm", True, "cause"),
     "pd-full": ("context", "mem_dsp_va", True, "cause"),
     "host-memory": ("graph", "mem_system_ram", True, "cause"),
-    # A damaged file has no cause of its own in the closed set; that memory is not short is certain.
+    # The closed set has no cause for a damaged file; it is certain that memory is not short.
     "bad-binary": ("context", "version_mismatch", False, "memory_only"),
     "op-unsupported": ("graph", "op_unsupported", False, "cause"),
     "no-fallback": ("graph", "op_unsupported", False, "memory_only"),
@@ -56,7 +56,7 @@ _SCARY = re.compile(
     r"|QnnDevice_|QnnBackend_|Starting stage|Completed stage|chosen for context|PD size|SSR|build v"
     r"|Session successfully|All nodes placed|LogNodeSupport"
 )
-# ONNX Runtime's last words about a session add nothing to the lines above them.
+# ONNX Runtime's last lines about a session only repeat the lines above them.
 _SPOKEN_OF = re.compile(r"session contains graph nodes")
 _MAX_LINE = 400
 _MAX_LINES = 80
@@ -69,7 +69,7 @@ _PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+(?=[\w.+-]+)")
 
 
 def failures(folder: Path) -> None:
-    """Replaces the records of provoked HTP failures by those of a folder."""
+    """Replace the records of provoked HTP failures by those of a folder."""
     for kind in PROVOKED:
         for soc in SOCS:
             record = json.loads((folder / f"{kind}-{soc}.json").read_text("utf-8"))
@@ -86,14 +86,14 @@ def lpai() -> None:
     from qnnmem.contract.leaks import separate
 
     kept = [one for one in read(CASES) if one["id"][:5] != "lpai-"]
-    with separate():  # clients that make mistakes free nothing
+    with separate():  # clients with mistakes free nothing
         write(CASES, [*kept, *map(record, FAILURES)])
     good = {"id": "lpai-net-run", "source": SOURCE, "how": "run", "lines": good_run()}
     write(HEALTHY, [*(one for one in read(HEALTHY) if one["id"][:5] != "lpai-"), good])
 
 
 def failed(name: str, log: Path, source: str, numbers: Mapping[str, Any] | None = None) -> None:
-    """Replaces the record of one HTP failure; its name starts with the kind."""
+    """Replace the record of one HTP failure; its name starts with the kind."""
     kind = next(kind for kind in KINDS if name.startswith(kind))
     stage, cause, memory, decidable = KINDS[kind]
     found = {
@@ -113,13 +113,13 @@ def failed(name: str, log: Path, source: str, numbers: Mapping[str, Any] | None 
 
 
 def healthy(name: str, log: Path, source: str) -> None:
-    """Replaces a healthy record by the typical and the suspicious lines of a good run's log."""
+    """Replace a healthy record by the typical and the suspicious lines of a good run's log."""
     found = {"id": name, "source": source, "how": "run", "lines": _one_of_each(_lines(log))}
     replace(HEALTHY, found)
 
 
 def replace(path: Path, record: dict[str, Any]) -> None:
-    """Puts a record where the one of the same name is, or last."""
+    """Replace the record with the same name, or append the record."""
     records = read(path)
     names = [one["id"] for one in records]
     if record["id"] in names:
@@ -130,7 +130,7 @@ def replace(path: Path, record: dict[str, Any]) -> None:
 
 
 def expect() -> None:
-    """Notes with each failure the entry that speaks on it, where what it says is right."""
+    """Store with each failure the entry that matches it, if the entry is right."""
     from qnnmem.doctor.kb.check import judged
     from qnnmem.doctor.kb.knowledge import built_in
 
@@ -152,7 +152,7 @@ def expect() -> None:
 
 
 def documented() -> None:
-    """Writes `documented = true` into the entries that speak on no stored log, and only there."""
+    """Write `documented = true` into exactly those entries that match no stored log."""
     from qnnmem.doctor.kb.check import spoken
     from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 
@@ -167,14 +167,14 @@ def documented() -> None:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The records of a file; none if it is not there."""
+    """Return the records of a file; empty if the file does not exist."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
 
 
 def write(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    """One record on a line; the entry that a case is expected at survives a new excerpt."""
+    """Write one record per line; a case keeps its expected entry when its excerpt changes."""
     expected = {one["id"]: one.get("entry") for one in read(path)}
     for one in records:
         if "entry" in one and one["entry"] is None:
@@ -184,14 +184,14 @@ def write(path: Path, records: Iterable[dict[str, Any]]) -> None:
 
 
 def around(lines: Sequence[str], pattern: re.Pattern[str], near: int) -> list[str]:
-    """Lines that match, and so many before and after each."""
+    """Return the lines that match, and `near` lines before and after each."""
     hits = [at for at, line in enumerate(lines) if pattern.search(line)]
     chosen = {at + step for at in hits for step in range(-near, near + 1)}
     return [lines[at] for at in sorted(chosen) if 0 <= at < len(lines)]
 
 
 def _one_of_each(lines: Sequence[str]) -> list[str]:
-    """The first suspicious line of each shape, and some of the rest, in their order."""
+    """Return the first suspicious line of each shape, and some other lines, in order."""
     seen: set[str] = set()
     chosen = []
     for number, line in enumerate(lines):
@@ -206,7 +206,7 @@ def _one_of_each(lines: Sequence[str]) -> list[str]:
 
 def _lines(log: Path) -> list[str]:
     text = log.read_text("utf-8", "replace")
-    # Folders tell about a machine, not about a failure.
+    # Folder names describe a machine, not a failure.
     plain = (
         _PATH.sub("", _COLOUR.sub("", line)).rstrip()[:_MAX_LINE] for line in text.splitlines()
     )
@@ -214,7 +214,7 @@ def _lines(log: Path) -> list[str]:
 
 
 def main(words: Sequence[str]) -> None:
-    """Does what the command line asks for."""
+    """Run the command of the command line."""
     if words[0] == "failures":
         failures(Path(words[1]))
     elif words[0] in ("expect", "documented", "lpai"):

@@ -368,7 +368,7 @@ def answering_with(made: model.CauseModel) -> Iterator[None]:
 
 
 def evaluate(
-    texts: Sequence[Text], matrix: Matrix, folds: int, asked: Sequence[int]
+    texts: Sequence[Text], matrix: Matrix, folds: int, asked: Sequence[int], rows: int = ROWS
 ) -> dict[str, dict[int, Answer]]:
     """The model alone, the doctor without it, and with it; none has seen a text's repository.
 
@@ -382,7 +382,7 @@ def evaluate(
     found: dict[str, dict[int, Answer]] = {name: {} for name in COLUMNS}
     for fold in asked:
         rest = [at for at, one in enumerate(texts) if fold_of(one, folds) != fold]
-        fitted = fit(texts, matrix, rest)
+        fitted = fit(texts, matrix, rest, rows)
         models = {
             "templates": model.CauseModel(packed(fitted, heat, silent)),
             "together": model.CauseModel(packed(fitted, heat, stored.thresholds)),

@@ -1,7 +1,7 @@
-"""What hatchling calls when it builds a wheel: objects of ours, compiled for one kind of machine.
+"""Build hook of hatchling: adds compiled objects to a wheel for one kind of machine.
 
-Only where `QNNMEM_WHEEL` names the machine; every other wheel is the pure one, and editable
-installations and source archives know nothing of it. `CC` names the compiler with its options.
+The hook acts only if `QNNMEM_WHEEL` names the machine; every other wheel is pure Python, as are
+editable installations and source archives. `CC` is the compiler with its options.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ ASKED = "QNNMEM_WHEEL"
 
 
 class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Does nothing unless it is asked to."""
+    """Build hook that does nothing unless `QNNMEM_WHEEL` is set."""
 
     def dependencies(self) -> list[str]:
-        """What a build in an environment of its own needs more than the pure one."""
+        """Return additional requirements of the isolated build."""
         return ["pyelftools>=0.31,<1"] if os.environ.get(ASKED) else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile where a machine is named, and put the objects into the wheel."""
+        """Compile the objects if a machine is named, and add them to the wheel."""
         machine = os.environ.get(ASKED)
         if not machine or version == "editable":
             return
-        # Nothing of ours is installed here, nor what it depends on: these modules need nothing.
+        # Neither this package nor its dependencies are installed here: these modules need nothing.
         sys.path[:0] = [str(Path(self.root, "tools")), str(Path(self.root, "src"))]
         from wheel_objects import PLACE, compiler_for, write_objects
 
@@ -38,10 +38,10 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
         for path in write_objects(Path(self.folder.name), machine, compiler):
             build_data["force_include"][str(path)] = f"{PLACE}/{path.name}"
         build_data["pure_python"] = False
-        # What is sure before anybody has looked: tools/wheels.py has it judged and renamed.
+        # A safe tag at first: tools/wheels.py checks and renames the wheel.
         build_data["tag"] = f"py3-none-linux_{machine}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove what was compiled: the tree stays as it was."""
+        """Remove the compiled objects: the source tree is not changed."""
         if folder := getattr(self, "folder", None):
             folder.cleanup()

@@ -1,4 +1,4 @@
-"""The parts in C, compiled for wheels that need no compiler where they are installed."""
+"""The C parts, compiled for wheels, so that users need no compiler."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from qnnmem.programs.launch import OBSERVER, SHIM
 
 PARTS = (SHIM, OBSERVER, TEXTS, PACKING)
 MACHINES = tuple(ELF_MACHINES)
-PLACE = f"qnnmem/{SHIPPED}"  # in the wheel
+PLACE = f"qnnmem/{SHIPPED}"  # folder in the wheel
 
 
 def compiler_for(machine: str, named: str) -> list[str]:
-    """The words that start a compiler: what was named, the system's, or Debian's for others."""
+    """Return the compiler command: the given command, the system's, or Debian's cross compiler."""
     here = machine == platform.machine()
     return shlex.split(named) or ["cc" if here else f"{machine}-linux-gnu-gcc"]
 
 
 def write_objects(folder: Path, machine: str, compiler: Sequence[str]) -> list[Path]:
-    """Compile all objects for a machine into a folder; the last file says what the others are."""
+    """Compile all objects for a machine into a folder; the last file lists the others."""
     if machine not in MACHINES:
         raise ValueError(f"wheels are made for {' and '.join(MACHINES)}, not for {machine!r}")
     listed: dict[str, dict[str, str]] = {}
@@ -56,7 +56,7 @@ def write_objects(folder: Path, machine: str, compiler: Sequence[str]) -> list[P
 
 
 def glibc_versions(data: bytes) -> list[tuple[int, int]]:
-    """The versions of glibc that an object says it needs symbols of; none for one without any."""
+    """Return the glibc versions that an object requires; empty if none."""
     from elftools.elf.elffile import ELFFile
     from elftools.elf.gnuversions import GNUVerNeedSection
 

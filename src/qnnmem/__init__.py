@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qnnmem.version import __version__ as __version__
 
-# `typing` is not imported here: the command line would handle Ctrl-C later.
+# `typing` is not imported: a slower import would delay the handling of Ctrl-C.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from qnnmem import lpai
@@ -73,7 +73,7 @@ __all__ = [
     "verify",
 ]
 
-# Imported at first use, so that the command line starts at once. No module may be named `load` or
+# Imported on first use, so that the command line starts fast. No module may be named `load` or
 # `plan`: importing it would replace the function of that name.
 _HOMES = {
     "qnnmem.errors": (

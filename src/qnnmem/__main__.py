@@ -1,4 +1,4 @@
-"""`python -m qnnmem`."""
+"""Entry point of `python -m qnnmem`."""
 
 from qnnmem.cli import main
 

@@ -1,4 +1,4 @@
-"""Arguments of public calls: a value of another kind is refused in one sentence."""
+"""Checks of arguments of public calls; a wrong type gives one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def expect(value: object, kinds: _Kinds, what: str) -> None:
 
 
 def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
-    """Return the values of an iterable as a tuple, each of one type."""
+    """Return the values of an iterable as a tuple; raise UsageError for other types."""
     if type(values) is not tuple:
         if isinstance(values, _ONE_THING) or not isinstance(values, Iterable):
             raise UsageError(f"{what}, not {_shown(values)}")
@@ -38,7 +38,7 @@ def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
 
 
 def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
-    """Return a checked mapping with text keys; None counts as empty."""
+    """Return a mapping with text keys; None gives an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
@@ -50,7 +50,7 @@ def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
 
 
 def as_whole(value: object, what: str) -> int:
-    """Return a whole number; numpy's integers count."""
+    """Return a whole number, also from numpy's integers; raise UsageError for other values."""
     if type(value) is not bool and hasattr(value, "__index__"):
         return operator.index(value)
     raise UsageError(f"{what}, not {_shown(value)}")

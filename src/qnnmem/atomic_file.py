@@ -1,8 +1,8 @@
-"""Write files that appear whole or not at all, and remove empty folders after a failure.
+"""Atomic writes of files, without leftovers after a failure.
 
 Only regular files are ever replaced, and none without `force`: then the last step creates the name,
-so that exactly one of two writers succeeds. A new file gets the mode that the umask leaves; a file
-that replaces another keeps the mode of the old one.
+so that exactly one of two writers succeeds. A new file gets the mode that the umask leaves; a
+replaced file keeps its mode.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _SHOWN = 200  # characters of a path in a sentence
-_PERMISSIONS = 0o777  # what is kept of a mode: no set-user-id on a file of new content
+_PERMISSIONS = 0o777  # permissions that a replaced file keeps: new content gets no set-user-id
 
 
 def write_whole(path: Path, *pieces: ReadableBuffer, force: bool = True) -> int:
-    """Write a file under a temporary name and rename it; return its size in bytes."""
+    """Write a file atomically, with a temporary name; return its size in bytes."""
     return write_pieces(path, pieces, force=force)
 
 
 def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = True) -> int:
-    """Write pieces under a temporary name and rename it; return the size in bytes."""
+    """Write pieces to a file atomically, with a temporary name; return its size in bytes."""
     temporary = _beside(path)
     with _said(path), _removed(temporary):
         size = _fill(temporary, pieces)
@@ -40,7 +40,7 @@ def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = 
 
 
 def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = True) -> None:
-    """Write several files, all or none."""
+    """Write several files; if one fails, none is written."""
     new = {path: _beside(path) for path in contents}
     with _removed(*new.values()):
         for path, content in contents.items():
@@ -50,7 +50,7 @@ def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = Tru
 
 
 def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
-    """Rename finished files, all or none: if one fails, the old files come back.
+    """Rename finished files; if one fails, the old files are restored.
 
     `new` maps each name to its temporary name on the same file system.
     """
@@ -69,7 +69,7 @@ def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
 
 
 def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
-    """Rename a finished file on the same file system."""
+    """Rename a finished file to its final name on the same file system."""
     mode = _replaceable_mode(path)
     if force:
         if mode is not None:
@@ -85,7 +85,7 @@ def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
 
 
 def check_replaceable(path: Path, *, force: bool) -> None:
-    """Raise OutputError before the work if a path cannot be written after it."""
+    """Raise OutputError early if a path could not be written later."""
     with _said(path):
         mode = _replaceable_mode(path)
         if mode is not None and not force:
@@ -99,7 +99,7 @@ def check_replaceable(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def folder_for_output(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents; remove those still empty when the block ends."""
+    """Create a folder and its parents; remove new folders that are empty when the block ends."""
     made: list[Path] = []
     try:
         try:
@@ -125,7 +125,7 @@ def shown(path: Path) -> str:
 
 def _beside(path: Path) -> Path:
     """Return an unused hidden name in the same folder."""
-    # Not with_name, which rejects paths that end in ".."; opening them explains why.
+    # Not with_name, which rejects paths that end in ".."; opening such a path gives the reason.
     return path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}"
 
 
@@ -138,7 +138,7 @@ def _fill(temporary: Path, pieces: Iterable[ReadableBuffer]) -> int:
 def _replaceable_mode(path: Path) -> int | None:
     """Return the permissions of a replaceable file; None if the name is free.
 
-    Renaming replaces whatever has the name: `/dev/null` would be gone for the whole machine.
+    Renaming would also replace a device: `/dev/null` would be gone for the whole machine.
     """
     try:
         mode = path.lstat().st_mode
@@ -150,12 +150,12 @@ def _replaceable_mode(path: Path) -> int | None:
 
 
 def _make_name(temporary: Path, path: Path) -> None:
-    """Give a file a new name; raise FileExistsError if it is taken."""
+    """Move a finished file to a new name; raise FileExistsError if the name is taken."""
     try:
         os.link(temporary, path)
     except FileExistsError:
         raise
-    except (OSError, NotImplementedError):  # links are not for all; other reasons show again
+    except (OSError, NotImplementedError):  # not all file systems have links
         with path.open("xb"):
             pass
     else:
@@ -169,7 +169,7 @@ def _make_name(temporary: Path, path: Path) -> None:
 
 
 def _set_aside(path: Path, backup: Path) -> None:
-    """Give an existing file a second name, from which it can be restored."""
+    """Give an existing file a backup name, from which it can be restored."""
     if _replaceable_mode(path) is None:
         return
     try:
@@ -184,7 +184,7 @@ def _put_back(path: Path, new: Path, old: Path) -> None:
     if os.path.lexists(old):
         old.replace(path)
     elif not os.path.lexists(new) or _is_one_file(new, path):
-        path.unlink(missing_ok=True)  # ours, in a place where nothing was
+        path.unlink(missing_ok=True)  # written by this call, where no file was before
 
 
 def _is_one_file(one: Path, other: Path) -> bool:
@@ -200,7 +200,7 @@ def _taken(path: Path) -> OutputError:
 
 @contextmanager
 def _removed(*temporaries: Path) -> Iterator[None]:
-    """Remove a temporary name however the block ends."""
+    """Remove temporary names at the end of the block, also after an error."""
     try:
         yield
     finally:
@@ -211,7 +211,7 @@ def _removed(*temporaries: Path) -> Iterator[None]:
 
 @contextmanager
 def _said(path: Path) -> Iterator[None]:
-    """Turn system errors into an OutputError about the intended file."""
+    """Convert system errors inside the block to an OutputError about this file."""
     try:
         yield
     except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name

@@ -10,13 +10,13 @@ from qnnmem.errors import Damaged, LoadError
 from qnnmem.text import quote
 from qnnmem.units import format_size
 
-MISSING = "no such file"  # the one wording for it
+MISSING = "no such file"  # the same wording everywhere
 NOT_THERE = (FileNotFoundError, NotADirectoryError)
 _LONGEST_NAME = 4096
 
 
 def regular_size(path: Path) -> int:
-    """Return the size of `path`, which must be a regular file with content; never blocks."""
+    """Return the size of a file; raise LoadError unless it is regular and not empty."""
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -33,7 +33,7 @@ def regular_size(path: Path) -> int:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Read the whole file, refused when it holds more than `limit` bytes."""
+    """Return the content of a file; raise LoadError if it has more than `limit` bytes."""
     size = regular_size(path)
     if size > limit:
         largest = format_size(limit)
@@ -49,9 +49,9 @@ def read_head(path: Path, count: int) -> bytes:
 def read_range(path: Path, start: int, count: int) -> bytes:
     """Return at most `count` bytes of a file from `start` on."""
     try:
-        # O_NONBLOCK: should a pipe take the file's place after the check, opening it returns.
+        # O_NONBLOCK: if a pipe replaced the file after the check, opening it must not block.
         with open(path, "rb", opener=_open_without_waiting) as file:
-            # read() allocates what it is asked for, so never ask for more than the file has.
+            # read() allocates as many bytes as requested: request no more than the file has.
             left = os.fstat(file.fileno()).st_size - start
             file.seek(start)
             return file.read(max(0, min(count, left)))
@@ -60,13 +60,13 @@ def read_range(path: Path, start: int, count: int) -> bytes:
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """Return the file that an untrusted file names; it must lie below `folder`, links followed.
+    """Return the file named in an untrusted file; it must be below `folder`, links followed.
 
-    Raise Damaged with a clause about the name otherwise.
+    Otherwise raise Damaged with a clause about the name.
     """
     if not name or "\0" in name or len(name) > _LONGEST_NAME:
         raise Damaged("names no usable file")
-    # Absolute on either system: the same file must be judged alike everywhere.
+    # Absolute on any system: all systems must judge a file equally.
     if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor:
         raise Damaged(f"is at {quote(name)}, an absolute path, which is refused")
     try:
@@ -80,19 +80,19 @@ def file_below(folder: Path, name: str) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """True if the path exists; never raises."""
+    """Return True if the path exists; never raises."""
     try:
         return path.exists()
-    except (OSError, ValueError):  # a name too long, a folder closed to us, a NUL byte
+    except (OSError, ValueError):  # e.g. a name that is too long, or a NUL byte
         return False
 
 
 def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path | None:
-    """Return the config file that a tool file names, from its own folder or the current one.
+    """Return the config file named in a tool file, from its folder or the current folder.
 
-    With `here_first` the current folder comes first, as for the tools. Wherever the
-    name counts from, the file must lie below the tool file's folder, links followed: raise Damaged
-    with a clause about the name otherwise. None: there is no such file.
+    With `here_first`, the current folder is tried first, as the SDK's tools do. The file must be
+    below the tool file's folder, links followed; otherwise raise Damaged with a clause about the
+    name. Return None if there is no such file.
     """
     places = (tool_file.parent / name, Path(name))
     for path in reversed(places) if here_first else places:
@@ -106,7 +106,7 @@ def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path
 def _is_below(path: Path, folder: Path) -> bool:
     try:
         return path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError, ValueError):  # a loop of links
+    except (OSError, RuntimeError, ValueError):  # circular links
         return False
 
 

@@ -1,4 +1,4 @@
-"""The user's cache folder, and results kept in it between runs, found by content."""
+"""The user's cache folder, and results stored in it between runs, found by content."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from qnnmem.errors import OutputError
 
-# Nothing can be read or written there, so that every cache write fails and is skipped.
+# No file can be read or written there, so every cache write fails and is skipped.
 NOWHERE = Path(os.devnull, "qnnmem")
-DIGEST = 32  # bytes of one
+DIGEST = 32  # bytes of a digest
 
 
 def cache_folder() -> Path:
-    """Return our folder in the user's cache folder; `NOWHERE` for a user without a home.
+    """Return qnnmem's folder in the user's cache folder; `NOWHERE` for a user without a home.
 
-    A home is an existing folder with an absolute path: a relative one would litter the working
-    directory, and qnnmem does not create a missing home.
+    A home is an existing folder with an absolute path. A relative path would create files in the
+    working directory, and a missing home is not created.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
@@ -33,9 +33,9 @@ def cache_folder() -> Path:
 
 
 def read_kept(path: Path, limit: int) -> bytes:
-    """Return a file of an earlier run: regular, not behind a link; never blocks.
+    """Return the content of a cached file; never blocks, never follows a link.
 
-    It must belong to this user and be writable by no one else.
+    The file must be regular, belong to this user and not be writable by other users.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
@@ -53,9 +53,10 @@ def read_kept(path: Path, limit: int) -> bytes:
 
 
 def make_closed(folder: Path) -> None:
-    """Create a folder and its missing parents for this user alone.
+    """Create a folder and its missing parents with access for this user only.
 
-    `mkdir(parents=True)` leaves parents to the umask; whoever can write there could rename ours.
+    `mkdir(parents=True)` creates parents with the umask; a user who can write there could rename
+    the folder.
     """
     if not folder.parent.exists():
         make_closed(folder.parent)
@@ -63,8 +64,8 @@ def make_closed(folder: Path) -> None:
 
 
 def write_kept(path: Path, data: bytes) -> None:
-    """Write a file for later runs of this user: atomically, and closed to others."""
-    import tempfile  # which most runs do not need
+    """Write a cache file for later runs of this user: atomically, and closed to others."""
+    import tempfile  # most runs do not need it
 
     make_closed(path.parent)
     handle, name = tempfile.mkstemp(prefix=".", dir=path.parent)
@@ -82,7 +83,7 @@ def write_kept(path: Path, data: bytes) -> None:
 
 def digest(parts: Iterable[bytes]) -> bytes:
     """Return a collision-resistant digest of the parts; their boundaries count."""
-    # The module behind hashlib, which itself loads OpenSSL: 4 ms at the start of every command.
+    # hashlib's own module; hashlib itself loads OpenSSL: 4 ms at the start of every command.
     try:
         from _blake2 import blake2b
     except ImportError:
@@ -98,9 +99,9 @@ _MAX_FILE = 1 << 20
 
 
 class ResultCache:
-    """A folder of results as small files; an invalid file counts as missing.
+    """Folder of results as small files; an invalid file counts as missing.
 
-    With `must_keep` an unwritable folder is an error; otherwise results are not kept.
+    With `must_keep`, an unwritable folder is an error; otherwise results are not stored.
     """
 
     def __init__(self, folder: Path, kind: str = "sweep", *, must_keep: bool = True) -> None:
@@ -108,7 +109,7 @@ class ResultCache:
         self._must_keep = must_keep
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return a kept result, or None."""
+        """Return a cached result, or None."""
         import json
 
         path = self._path(key)
@@ -141,7 +142,7 @@ class ResultCache:
 
 
 def _digest(key: str, result: Mapping[str, Any]) -> str:
-    """Return a checksum; a flipped bit could still give a valid result."""
+    """Return a checksum: after a bit flip, a result could still look valid."""
     import hashlib
     import json
 

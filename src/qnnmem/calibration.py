@@ -6,9 +6,9 @@ Each entry of the folder is one sample, in the order of names:
     b/             one NAME.npy or NAME.raw for each input
     c.npy, c.raw   the only input of a model that has one
 
-Such an entry may stand in place of the folder: then it is the only sample. An `input_list.txt` in
-the folder, or in its place, comes first: one line is one sample, of `name:=path` or of paths in the
-order of the inputs, as in qnn-net-run.
+A single entry can replace the folder: then it is the only sample. An `input_list.txt`, in the
+folder or given directly, takes precedence. Each of its lines is a sample, of `name:=path` words or
+of paths in the order of the inputs, as in qnn-net-run.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ MAX_SAMPLES = 10_000
 _LIST_NAME = "input_list.txt"
 _MAX_LIST_BYTES = 16 << 20
 _MAX_HEADER = 10_000
-_WIDEST = 8  # bytes of one element, whatever its type
-_ROOM = 1 << 16  # for headers and names
+_WIDEST = 8  # bytes of the widest element type
+_ROOM = 1 << 16  # bytes for headers and names
 # Exceptions of numpy for invalid headers, which it reads with Python's own parser.
 _BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError)
-_SMALL = 4  # upper limit of random integers
+_SMALL = 4  # upper bound of random integers
 _RAW, _NPY, _NPZ = ".raw", ".npy", ".npz"
 
 
 class Input(NamedTuple):
-    """A graph input: numpy name of its type, and its shape."""
+    """Graph input: its name, the numpy name of its type, its shape."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    integers: bool = True  # whether integers may replace the real numbers of a float type
-    below: int | None = None  # rows of the table that random integers index
+    integers: bool = True  # True: integers may replace the real numbers of a float type
+    below: int | None = None  # number of rows of the table that random integers index
 
     @property
     def elements(self) -> int:
@@ -57,7 +57,7 @@ class Input(NamedTuple):
 
     @property
     def wanted(self) -> str:
-        """Type and shape in words."""
+        """Type and shape as text."""
         return f"{self.dtype} of shape {_shape(self.shape)}"
 
 
@@ -70,7 +70,7 @@ def find_samples(
 ) -> tuple[Sample, ...]:
     """Return the samples of a folder or input list in order, without reading them.
 
-    `here` is the folder that relative names in the list start from; `apart` is no sample.
+    Relative names in the list start from `here`; the file `apart` is not a sample.
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
@@ -118,7 +118,7 @@ def read_sample(
 
 
 def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, NDArray[Any]]:
-    """Return random data: normally distributed floats, and small integers as valid indices."""
+    """Return random arrays by input name: normally distributed floats, small integers."""
     import numpy
 
     random = numpy.random.default_rng([seed, number])
@@ -170,7 +170,7 @@ def _beside(listed: Path, name: str, here: Path) -> Path:
 
 
 def _is_sample(folder: Path, inputs: Sequence[Input]) -> bool:
-    """True if a folder is one sample of a model with several inputs."""
+    """Return True if a folder is one sample of a model with several inputs."""
     known = {_file_name(item.name) for item in inputs}
     files = [entry for entry in _names(folder) if entry.suffix.lower() in (_NPY, _RAW)]
     return len(inputs) > 1 and bool(files) and {file.stem for file in files} <= known
@@ -186,7 +186,7 @@ def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Itera
 
 
 def _file(file: Path, inputs: Sequence[Input]) -> Sample:
-    """Return the sample in one file."""
+    """Return the sample in one file; raise UsageError if its input is ambiguous."""
     if file.suffix.lower() == _NPZ:
         return (("", file),)
     if len(inputs) != 1:
@@ -262,8 +262,8 @@ def _read_npz(path: Path, wanted: Mapping[str, Input]) -> dict[str, NDArray[Any]
     import zipfile
     import zlib
 
-    # Exceptions of zipfile for invalid archives: its own checks, then any error that the
-    # numbers in the file cause.
+    # Exceptions of zipfile for invalid archives: its own checks, then any error caused by the
+    # numbers in the file.
     own = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
     strayed = (RuntimeError, ValueError, OSError, struct.error, LookupError, OverflowError)
     limit = sum(item.elements * _WIDEST + _ROOM for item in wanted.values())
@@ -334,7 +334,7 @@ def _npy_header(label: str, blob: bytes) -> tuple[tuple[int, ...], Any]:
     try:
         major = npy.read_magic(stream)[0]
         read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
-        with warnings.catch_warnings():  # about headers of old versions
+        with warnings.catch_warnings():  # the warnings are about headers of old versions
             warnings.simplefilter("ignore")
             shape, _, dtype = read(stream, max_header_size=_MAX_HEADER)
     except (*_BAD_HEADER, TokenError) as exc:
@@ -353,9 +353,11 @@ def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
         converted = numpy.ascontiguousarray(array, item.dtype).reshape(item.shape)
     if item.dtype.startswith("float"):
         if not numpy.isfinite(converted).all():
-            raise UsageError(f"{label}: holds NaN or infinity, which no range can hold")
+            raise UsageError(f"{label} contains NaN or infinity, which no range can include")
     elif not numpy.array_equal(converted, array):
-        raise UsageError(f"{label}: holds numbers that {item.dtype} cannot, of {array.dtype.name}")
+        raise UsageError(
+            f"{label} contains {array.dtype.name} numbers that {item.dtype} cannot hold"
+        )
     return converted
 
 

@@ -24,11 +24,11 @@ Trace = tuple[tuple[str, int], ...]
 
 
 class Caller(Protocol):
-    """The origin of a call: a line of the client's Python, or of another program."""
+    """Origin of a call: a Python line of the client, or a place in another program."""
 
     @property
     def place(self) -> str:
-        """File and line, for a sentence."""
+        """File and line as text."""
 
     @property
     def line(self) -> str:
@@ -36,12 +36,12 @@ class Caller(Protocol):
 
     @property
     def trace(self) -> Trace:
-        """The call stack of a program; empty for Python."""
+        """Call stack of a program; empty for Python."""
 
 
 @dataclass(frozen=True, slots=True)
 class PythonCaller:
-    """A line of the client's own Python."""
+    """Python line of the client."""
 
     place: str
     line: str
@@ -88,7 +88,7 @@ def caller_place() -> str:
     if frame is None:
         return ""
     name = frame.f_code.co_filename
-    with contextlib.suppress(OSError):  # a working folder that is gone
+    with contextlib.suppress(OSError):  # the working folder was removed
         name = name.removeprefix(str(Path.cwd()) + os.sep)
     return f"{name}:{frame.f_lineno}"
 
@@ -103,4 +103,4 @@ def _outside() -> FrameType | None:
 def _is_passed(name: str) -> bool:
     if name == contextlib.__file__ or name.startswith((_PACKAGE, "<frozen")):
         return True
-    return os.path.abspath(name).startswith(_PACKAGE)  # noqa: PTH100  # a name may be no path
+    return os.path.abspath(name).startswith(_PACKAGE)  # noqa: PTH100  # the name may not be a path

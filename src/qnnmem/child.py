@@ -1,6 +1,7 @@
-"""Child processes with limits on memory and time, an empty folder, and a sure end.
+"""Child processes with limits on memory and time, an empty folder, and a guaranteed end.
 
-The parent holds a `ChildProcess`; the program in the child calls `serve`. Both speak `qnnmem.wire`.
+The parent uses `ChildProcess`; the program in the child calls `serve`. Both exchange the messages
+of `qnnmem.wire`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from qnnmem.text import sentence
 from qnnmem.units import format_size
 from qnnmem.wire import ChildFailure, Frame, WireMessage, decode, read_frame, read_raw, write_frame
 
-# Address space of a child; ONNX files end at 2 GiB, and copies of weights must fit too.
+# Address space of a child: ONNX files have at most 2 GiB, and copies of weights must fit, too.
 MEMORY_LIMIT = 12 << 30
 # Largest part of a reply, unless the request sets another limit: names, shapes, sentences.
 REPLY_LIMIT = 64 << 20
@@ -39,7 +40,7 @@ _ONE_THREAD = MappingProxyType(
 )
 
 T = TypeVar("T", bound=WireMessage)
-_LIFELINE = "QNNMEM_LIFELINE"  # number of the pipe's end that a child holds
+_LIFELINE = "QNNMEM_LIFELINE"  # environment variable with the child's end of a pipe
 
 Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
@@ -47,7 +48,8 @@ Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
     """Return the address space of a child: three quarters of the memory, at most `most` bytes.
 
-    Never more than this process has itself (`ulimit -v`): the system would refuse to set it.
+    The result never exceeds the limit of this process (`ulimit -v`), because the system would
+    refuse it.
     """
     there = usable_memory()
     wanted = MEMORY_LIMIT if there is None else there // 4 * 3
@@ -57,7 +59,7 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
 
 
 def describe_limit(limit: int) -> str:
-    """Return a child's address space in words, with the reason if `ulimit` sets it."""
+    """Return a child's address space as text, with the reason if `ulimit` sets it."""
     own = address_space_limit()
     why = ", all that ulimit -v leaves it" if own is not None and own <= limit else ""
     return f"its {format_size(limit)} of address space{why}"
@@ -67,7 +69,7 @@ def limit_memory(limit: int) -> None:
     """Limit the address space of this process; a crash leaves no core file."""
     try:
         import resource
-    except ImportError:  # not on Windows: there the time limit is the only one
+    except ImportError:  # not on Windows: there the time limit is the only limit
         return
     own = address_space_limit()
     limit = limit if own is None else min(limit, own)
@@ -76,7 +78,7 @@ def limit_memory(limit: int) -> None:
 
 
 def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
-    """Return the environment of a child: our modules, no telemetry, one thread, its `folder`."""
+    """Return the environment of a child: this package, no telemetry, one thread, its `folder`."""
     # Absolute, because the child works in another folder.
     paths = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)  # noqa: PTH100
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
@@ -84,9 +86,9 @@ def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[
 
 
 class ChildFolder:
-    """The folders of a child: an empty working folder, and a folder for its own files.
+    """Folders of a child: an empty working folder, and a folder for its own files.
 
-    In the empty one a name that escapes a check finds nothing to read.
+    A file name that escapes a check finds no file in the empty folder.
     """
 
     def __init__(self) -> None:
@@ -100,16 +102,16 @@ class ChildFolder:
             raise OutputError(f"no temporary folder can be made ({exc.strerror})") from exc
 
     def remove(self) -> None:
-        """Remove both folders with their content; the child must be gone."""
-        with suppress(OSError):  # looking inside takes open files, of which none may be left
+        """Remove both folders with their content; the child must have ended."""
+        with suppress(OSError):  # listing a folder needs a file descriptor, and none may be left
             self.empty.rmdir()
             self.files.rmdir()
         self._scratch.cleanup()
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all it started."""
-    # Not poll(): a leader that has ended but was not collected still names its group.
+    """Kill a process and all processes that it started."""
+    # Not poll(): a leader that ended but was not waited for still identifies its group.
     if process.returncode is not None:
         return
     try:
@@ -119,7 +121,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, close its pipes and collect it."""
+    """Kill a process, close its pipes and wait for it."""
     kill_group(process)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
@@ -131,7 +133,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def open_replies() -> BinaryIO:
-    """Return the pipe to the parent, moved away from stdout, to which libraries print."""
+    """Return the pipe to the parent; stdout is redirected, because libraries print to it."""
     if _LIFELINE in os.environ:
         die_with_parent(int(os.environ[_LIFELINE]))
     replies = os.fdopen(os.dup(1), "wb")
@@ -142,7 +144,7 @@ def open_replies() -> BinaryIO:
 def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
     """Answer requests in a child by their type until the parent closes the pipe.
 
-    The limit on memory is the only argument of the program. An exception becomes a `ChildFailure`.
+    The program's only argument is its memory limit. An exception becomes a `ChildFailure`.
     """
     limit = int(sys.argv[1])
     limit_memory(limit)
@@ -161,26 +163,26 @@ def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
 
 
 def die_with_parent(lifeline: int) -> None:
-    """Let the kernel end this child's group when the parent's end of a pipe closes.
+    """Make the kernel kill this child's group when the parent's end of a pipe closes.
 
-    A thread could not do it: native code may hold the interpreter for minutes. Neither could a
-    signal at the parent's death: it comes when the thread ends that started the child.
+    A thread could not do it: native code may hold the interpreter lock for minutes. A signal at the
+    parent's death could not do it either: it arrives when the starting thread ends.
     """
     import fcntl
     import select
 
-    signal.signal(signal.SIGIO, signal.SIG_DFL)  # which is deadly
+    signal.signal(signal.SIGIO, signal.SIG_DFL)  # the default action ends the process
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
     poll = select.poll()
     poll.register(lifeline, 0)
-    if poll.poll(0):  # it was closed before anybody listened
+    if poll.poll(0):  # the pipe was closed before the signal was set up
         os._exit(1)
 
 
 class _Lifeline:
-    """A pipe that is open as long as the parent lives and wants the child."""
+    """Pipe that is open as long as the parent lives and needs the child."""
 
     def __init__(self) -> None:
         self.child_end, self._end = os.pipe() if os.name == "posix" else (-1, -1)
@@ -188,26 +190,26 @@ class _Lifeline:
         self.words = {_LIFELINE: str(self.child_end)} if self.passed else {}
 
     def let_go(self) -> None:
-        """Close the child's end once the child has it."""
+        """Close the child's end after the child has inherited it."""
         for number in self.passed:
             os.close(number)
 
     def cut(self) -> None:
-        """Close the parent's end."""
+        """Close the parent's end, which ends the child."""
         end, self._end = self._end, -1
         if end >= 0:
             os.close(end)
 
 
 class ChildProcess:
-    """A module of qnnmem in a child process with limits on memory and time.
+    """Module of qnnmem in a child process with limits on memory and time.
 
-    It starts at once in an empty folder, gets its memory limit as its only argument, and is gone
-    when the block ends. Paths sent to it must be absolute.
+    The child starts immediately in an empty folder, gets its memory limit as its only argument, and
+    ends with the block. Paths sent to it must be absolute.
     """
 
-    _is_lost = False  # no answer can be trusted any more
-    _pause_s = threading.TIMEOUT_MAX  # the longest between two looks at a deadline that changes
+    _is_lost = False  # True: no further answer can be trusted
+    _pause_s = threading.TIMEOUT_MAX  # maximum pause between two checks of a deadline
 
     def __init__(
         self,
@@ -249,17 +251,17 @@ class ChildProcess:
             threading.Thread(target=self._watch, daemon=True).start()
         except BaseException as exc:
             self._end()
-            if isinstance(exc, RuntimeError):  # no thread to be had
+            if isinstance(exc, RuntimeError):  # no thread available
                 raise UsageError(f"no child process can be watched ({exc})") from exc
             raise
 
     @property
     def expired(self) -> bool:
-        """Return whether the child was ended by its time limit."""
+        """True if the time limit ended the child."""
         return self._expired.is_set()
 
     def give_up(self) -> None:
-        """End the child at once, from any thread; a waiting caller receives None."""
+        """Kill the child immediately, from any thread; a waiting caller receives None."""
         kill_group(self._process)
 
     def send(self, message: WireMessage, payload: bytes | bytearray | memoryview = b"") -> None:
@@ -267,7 +269,7 @@ class ChildProcess:
         try:
             if self._process.stdin is not None:
                 write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
-        except (OSError, ValueError):  # it would wait for the rest, and we for its answer
+        except (OSError, ValueError):  # otherwise both processes would wait
             self.give_up()
 
     @overload
@@ -275,10 +277,10 @@ class ChildProcess:
     @overload
     def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None: ...
     def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None:
-        """Return one frame with a message of a type, each part at most `most` bytes; or None.
+        """Return one frame of the given type, each part at most `most` bytes; or None.
 
-        None from a child that crashed, was ended or sends anything else, and ever after: what is
-        left in the pipe could be the answer to an earlier request.
+        After a crash, a kill or an invalid message, this and all later calls return None: bytes
+        left in the pipe could answer an earlier request.
         """
         frame = None
         try:
@@ -294,9 +296,9 @@ class ChildProcess:
     def ask(
         self, request: WireMessage, kind: type[T], payload: bytes = b"", most: int = REPLY_LIMIT
     ) -> Frame[T]:
-        """Send a request and receive its answer of at most `most` bytes.
+        """Send a request and return its answer of at most `most` bytes.
 
-        ChildLost from a child that did not live to answer, ChildFailed with what it says otherwise.
+        Raise ChildLost if the child ended without an answer, ChildFailed if it reports an error.
         """
         self.send(request, payload)
         frame: Frame[T | ChildFailure] | None = self.receive(kind | ChildFailure, most)
@@ -323,12 +325,12 @@ class ChildProcess:
     def _end(self) -> None:
         self._ended.set()
         kill_group(self._process)
-        self._lifeline.cut()  # ends the rest of a group whose leader is gone
+        self._lifeline.cut()  # kills the rest of a group whose leader has ended
         end(self._process)
         self._folder.remove()
 
     def _watch(self) -> None:
-        """End the child after its deadline, which may change meanwhile."""
+        """Kill the child after its deadline, which may change meanwhile."""
         while not self._ended.wait(min(self.deadline.left_s, self._pause_s)):
             if self.deadline.is_over:
                 self._expired.set()
@@ -339,9 +341,9 @@ class ChildProcess:
 def start(
     command: list[str], folder: ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a child in a process group of its own; remove its folder if that fails."""
+    """Start a child in its own process group; remove its folder if that fails."""
     try:
-        return subprocess.Popen(  # noqa: S603  our own module, no shell
+        return subprocess.Popen(  # noqa: S603  a module of this package, no shell
             command, cwd=folder.empty, env=dict(environment), start_new_session=True, **pipes
         )
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Garbage collection, paused while millions of values without cycles are made."""
+"""Settings of the garbage collector for work that makes millions of values without cycles."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _SELDOM = (50_000, 20, 100)
 
 
 def collect_seldom() -> None:
-    """Collect rarely, for the start of a command: imported modules stay anyway."""
+    """Make collections rare during the start of a command: imported modules stay in use anyway."""
     gc.set_threshold(*_SELDOM)
 
 
 def collect_as_ever() -> None:
     """Restore Python's default collection thresholds.
 
-    Where many values come and go, young values are still in the processor's cache.
+    With many short-lived values, frequent collections keep young values in the CPU cache.
     """
     gc.set_threshold(*_AS_EVER)
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause collection in a block or a decorated function.
+    """Pause garbage collection in a block or a decorated function.
 
-    Repeated collections cost up to a third of the time it takes to make the values.
+    Repeated collections take up to a third of the time for creating the values.
     """
     enabled = gc.isenabled()
     gc.disable()

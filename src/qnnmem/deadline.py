@@ -4,7 +4,7 @@
         for node in graph:
             ask_deadline()
 
-Passes over a file call `ask_deadline`; the caller that answers a user sets the deadline.
+Loops over a file call `ask_deadline`; the caller that answers a user sets the deadline.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from qnnmem.errors import NotInTime, OutOfTime, Setting
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The time by which a result must be ready."""
+    """Time by which a result must be ready."""
 
-    limit_s: float  # as the user gave it; infinite without a limit
-    ends_at: float  # of the monotonic clock
+    limit_s: float  # limit given by the user; infinite without a limit
+    ends_at: float  # time of the monotonic clock
 
     @classmethod
     def after(cls, limit_s: float | None, room_s: float = 0.0) -> Deadline:
-        """Return a deadline in some seconds; `room_s` are for work that the limit excludes."""
+        """Return a deadline in some seconds; `room_s` is extra time for work outside the limit."""
         limit_s = math.inf if limit_s is None else limit_s + room_s
         return cls(limit_s, time.monotonic() + limit_s)
 
@@ -40,11 +40,11 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the deadline has passed."""
+        """True if the deadline has passed."""
         return self.left_s <= 0
 
     def left(self, usual_s: float) -> float:
-        """Return the seconds left for a step (`usual_s` without a limit) or raise NotInTime."""
+        """Return the seconds left for a step (`usual_s` without a limit), or raise NotInTime."""
         self.check()
         return usual_s if math.isinf(self.ends_at) else self.left_s
 
@@ -58,7 +58,7 @@ class Deadline:
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Let `ask_deadline` raise inside the block after this or an outer deadline has passed."""
+        """Make `ask_deadline` raise inside the block after this or an outer deadline."""
         outer = _enforced.get()
         token = _enforced.set(self if outer is None or self.ends_at < outer.ends_at else outer)
         try:

@@ -37,12 +37,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from qnnmem.finding import Finding
-from qnnmem.text import printable
+from qnnmem.text import lazy_pattern, printable
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An argument by its Python name, with a value if one is meant."""
+    """Argument by its Python name, optionally with a value."""
 
     name: str
     value: str = ""
@@ -81,7 +81,7 @@ Words: TypeAlias = str | tuple[str | Setting, ...]
 
 
 def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
-    """Return the text with every setting written by `word`."""
+    """Return the text; `word` formats every setting."""
     parts = (words,) if isinstance(words, str) else words
     if word is str:
         parts = _joined_mappings(parts)
@@ -104,7 +104,7 @@ def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...
 
 
 def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
-    """Return several texts as one, with settings still as data."""
+    """Return several texts as one; settings remain data."""
     parts = ((text,) if isinstance(text, str) else text for text in texts)
     return tuple(part for text in parts for part in text if part)
 
@@ -114,8 +114,21 @@ def spaced(settings: Sequence[Setting]) -> tuple[str | Setting, ...]:
     return tuple(part for setting in settings for part in (" ", setting))[1:]
 
 
+# A message that begins with one of these has its place as subject: `m.onnx is empty`.
+_VERB = lazy_pattern(
+    "(?:arranges|cannot|contains|describes|does|ends|has|have|holds|is|leaves|lacks|means|must"
+    "|names|needs|reads|returns|says|states|stores|takes|unpacks|uses|would) "
+)
+
+
+def _after_place(place: str, what: str) -> str:
+    """Return a place and a message as one sentence: `m.onnx is empty`, `m.csv: no buffers`."""
+    between = " " if _VERB.match(what) else ": "
+    return f"{place}{between}{what}" if place else what
+
+
 class QnnMemError(Exception):
-    """Base of every error this package raises on purpose; its text is one plain sentence."""
+    """Base of all errors that this package raises on purpose; the text is one plain sentence."""
 
     exit_code = 2
 
@@ -124,10 +137,16 @@ class QnnMemError(Exception):
         super().__init__(self.sentence())
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Return where, what and cure as a sentence, with settings written by `word`."""
-        where = f"{printable(self.where)}: " if self.where else ""
+        """Return where, what and cure as a sentence; `word` formats every setting."""
+        return _after_place(printable(self.where), self._what_and_cure(word))
+
+    def without_place(self, word: Callable[[Setting], str] = str) -> str:
+        """Return the sentence without the place; a missing subject is `the file`."""
+        return _after_place("the file", self._what_and_cure(word)).removeprefix("the file: ")
+
+    def _what_and_cure(self, word: Callable[[Setting], str]) -> str:
         cure = f"; {join_words(self.cure, word)}" if self.cure else ""
-        return f"{where}{join_words(self.what, word)}{cure}"
+        return f"{join_words(self.what, word)}{cure}"
 
 
 class UsageError(QnnMemError):
@@ -155,7 +174,7 @@ class FloatModel(UsageError):
 class MissingSoc(UsageError):
     """A model must be compiled, and no SoC is chosen."""
 
-    settings = (Setting("soc", "SM8650"),)  # a common one
+    settings = (Setting("soc", "SM8650"),)  # a common SoC
 
     def __init__(self, path: Path | str = "", what: Words = "must be compiled first") -> None:
         cure = chain_words("choose a SoC, e.g. ", self.settings)
@@ -165,7 +184,7 @@ class MissingSoc(UsageError):
 class LoadError(QnnMemError):
     """A file cannot be read."""
 
-    stage = ""  # pass of the ONNX loader that refused the file, if one did
+    stage = ""  # pass of the ONNX loader that refused the file, if any
 
     def __init__(
         self,
@@ -176,13 +195,13 @@ class LoadError(QnnMemError):
         settings: Sequence[Setting] = (),
     ) -> None:
         self.path = str(path)
-        self.settings = tuple(settings)  # that let the same request continue
+        self.settings = tuple(settings)  # settings that let the same request continue
         super().__init__(reason, where=path, cure=cure)
 
     @property
     def reason(self) -> str:
-        """What is wrong with the file, and the cure, without the path."""
-        return join_words(self.what) + (f"; {join_words(self.cure)}" if self.cure else "")
+        """Problem of the file and its cure, without the path."""
+        return self.without_place()
 
 
 class FreeDimensions(LoadError):
@@ -223,7 +242,7 @@ class OutOfTime(LoadError):
 
 
 class WrongSize(LoadError):
-    """An input file has another size than its tensor; the sentence is qnn-net-run's own."""
+    """An input file has another size than its tensor; the sentence is that of qnn-net-run."""
 
     exit_code = 1
 
@@ -232,12 +251,12 @@ class WrongSize(LoadError):
         super().__init__(path, f"file size in bytes ({size}), should be equal to: {expected}")
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Return the tool's own sentence."""
+        """Return the sentence of the SDK's tool."""
         return f"Input file {super().sentence(word)}"
 
 
 class OutputError(QnnMemError):
-    """A result cannot be written where it was asked for."""
+    """A result cannot be written to its destination."""
 
 
 class ProgramError(QnnMemError):
@@ -245,7 +264,7 @@ class ProgramError(QnnMemError):
 
 
 class QnnError(QnnMemError):
-    """A call failed the way QNN fails: with a code, and here also with the reason."""
+    """A call failed as in QNN, with a QNN error code; the finding holds the reason."""
 
     exit_code = 1
 
@@ -256,7 +275,7 @@ class QnnError(QnnMemError):
 
 
 class TcmFatal(QnnMemError):
-    """More allocations than the TCM pool can count: on the device this ends the whole system."""
+    """More allocations than the TCM pool can count: on the device this crashes the whole system."""
 
     exit_code = 134
 
@@ -272,7 +291,7 @@ class CannotTell(QnnMemError):
 
 
 class NoCompiler(CannotTell):
-    """The real HTP library is not there, or there is none for this platform."""
+    """The real HTP library is not installed, or does not exist for this platform."""
 
     def with_cure(self, more: Words) -> NoCompiler:
         """Return the error with a further cure that needs no library."""
@@ -280,7 +299,7 @@ class NoCompiler(CannotTell):
 
 
 class WorkerError(QnnMemError):
-    """A worker of the HTP library elsewhere cannot serve a request; the next one may work."""
+    """A remote worker of the HTP library cannot serve a request; the next request may work."""
 
 
 class WorkerLost(WorkerError):

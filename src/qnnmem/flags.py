@@ -26,10 +26,10 @@ def flag(setting: Setting) -> str:
 
 
 def flag_word(setting: Setting) -> str:
-    """Return a setting as one word, so that a value may begin with a dash."""
+    """Return a setting as one word, so that its value may start with a dash."""
     return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
 
 
 def with_flags(words: Words) -> str:
-    """Return a text in which every setting is written as an option."""
+    """Return the text with every setting as an option."""
     return join_words(words, flag)

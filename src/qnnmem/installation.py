@@ -1,10 +1,10 @@
-"""How this program was installed, and the command that adds an extra to that installation.
+"""The installation of this program, and the command that adds an extra to it.
 
     in a checkout          pip install -e '/path[htp]'
     from a repository      pip install 'qnnmem[htp] @ git+https://...'
     from an index          pip install 'qnnmem[htp]'
 
-with `uv tool install`, `pipx install` or `uv pip install` in place of pip where those were used.
+`uv tool install`, `pipx install` or `uv pip install` replace pip if they made the installation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _NAME = "qnnmem"
-PACKAGE = "onnxruntime-qnn"  # the package that has the vendor's libraries
+PACKAGE = "onnxruntime-qnn"  # package with the vendor's libraries
 
 
 def command_for(extra: str) -> str:
@@ -31,7 +31,7 @@ def command_for(extra: str) -> str:
     if installer == "uv":
         return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
     if "vcs_info" in origin and (folder := _folder(origin)):
-        # pip before 24.1 rejects such an address beside a name.
+        # pip before 24.1 rejects such a URL after a name.
         requirement = shlex.quote(f"{folder}[{extra}]")
     return f"{_pip()} install {requirement}"
 
@@ -90,7 +90,7 @@ def _folder(origin: Mapping[str, Any]) -> str:
 
 
 def _pip() -> str:
-    """Return the command of this Python's pip, by name if the shell finds the same one."""
+    """Return the command of this Python's pip; the short name if the shell finds the same pip."""
     from shutil import which
 
     found = which("pip")
@@ -100,10 +100,10 @@ def _pip() -> str:
 
 
 def package_folder(libraries: Iterable[str]) -> Path | None:
-    """Return the folder of the installed package that has all of these libraries."""
+    """Return the folder of the installed package if it has all these libraries, else None."""
     from importlib.util import find_spec
 
-    spec = find_spec(PACKAGE.replace("-", "_"))  # finds without importing
+    spec = find_spec(PACKAGE.replace("-", "_"))  # finds the package without importing it
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     wanted = tuple(libraries)
     found = (Path(place) for place in places)

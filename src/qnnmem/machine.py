@@ -8,11 +8,11 @@ from pathlib import Path
 
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
-_DIGITS = 20  # of a 64-bit number; the text is untrusted, and int() rejects thousands of digits
+_DIGITS = 20  # digits of a 64-bit number; int() rejects thousands of digits
 
 
 def usable_memory() -> int | None:
-    """Return the memory of the machine or of our control group in bytes; None if unknown."""
+    """Return the memory of the machine or of its control group in bytes; None if unknown."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
@@ -31,7 +31,7 @@ def address_space_limit() -> int | None:
 
 
 def group_limits(read: Callable[[Path], str]) -> Iterator[int]:
-    """Yield memory limits of our control group and its parents, version 1 or 2.
+    """Yield the memory limits of this process's control groups, version 1 or 2.
 
     `read` returns the text of a file, "" if it is missing; it may read from another machine.
     """

@@ -1,4 +1,4 @@
-"""Native parts in C: shipped with a wheel, or compiled at first use and kept."""
+"""Native parts in C: shipped with a wheel, or compiled on first use and cached."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from qnnmem.cache import DIGEST, NOWHERE, cache_folder, digest, read_kept, write
 from qnnmem.errors import UsageError
 from qnnmem.text import lazy_pattern, shorten
 
-SHIPPED = "shipped"  # the folder of compiled objects, beside this file, in wheels that have them
-SHIPPED_LIST = "shipped.json"  # their machine, the oldest glibc that has all they need, each object
-# Machines that wheels can bring objects for, by their number in ELF.
+SHIPPED = "shipped"  # folder of compiled objects next to this file, in wheels with objects
+SHIPPED_LIST = "shipped.json"  # list of machine, minimum glibc, and objects
+# Machines for which wheels can contain objects, with their ELF numbers.
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden")
 _INCLUDED = lazy_pattern(rb'^#include "([\w.]+)"\n', re.MULTILINE)
@@ -24,15 +24,15 @@ _SECONDS = 120
 
 
 class NativePart(NamedTuple):
-    """A C source and its objects, each with its compiler flags."""
+    """C source with its objects, each with its compiler flags."""
 
     package: str
     source: str
     objects: Mapping[str, tuple[str, ...]]
-    use: str  # purpose, for the error that asks for a compiler
+    use: str  # purpose of the part, for the error about a missing compiler
 
     def text(self) -> bytes:
-        """Return the source with our headers included, so that no include path is needed."""
+        """Return the source with its headers included, so that no include path is needed."""
         return _with_headers(self.package, _file(self.package, self.source).read_bytes())
 
     def made_of(self, machine: str) -> str:
@@ -42,7 +42,7 @@ class NativePart(NamedTuple):
         return digest((self.text(), *said)).hex()[:32]
 
 
-# Uses no module that is slow to import: quick commands call this.
+# Quick commands call this: import no slow module.
 def _file(package: str, name: str) -> Path:
     return Path(__file__).parent.joinpath(*package.split(".")[1:], name)
 
@@ -76,9 +76,9 @@ def load_library(part: NativePart, name: str) -> Any:
         raise ImportError("compiled code is loaded on Linux only")
     try:
         data = made_objects(part)[name]
-        # Not from its file: another process could replace it, or the mount may be noexec.
-        # The descriptor stays open: the loader treats two libraries with one path as the same, and
-        # the number of a closed descriptor is reused.
+        # Not from its file: another process could replace it, or the mount may be noexec. The
+        # descriptor stays open: the loader treats two libraries with one path as the same, and the
+        # number of a closed descriptor is reused.
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
@@ -100,9 +100,9 @@ def read_shipped(
             text = file.read(_LARGEST)
     except OSError:
         return None  # a wheel without objects
-    from hashlib import sha256  # which loads OpenSSL
+    from hashlib import sha256  # loads OpenSSL
 
-    import msgspec  # which nobody needs who builds a wheel
+    import msgspec  # not needed to build a wheel
 
     try:
         listed: Any = msgspec.json.decode(text)
@@ -116,7 +116,7 @@ def read_shipped(
             if listed["objects"].get(name) != said or elf_machine(found[name]) != machine:
                 return None
     except (OSError, msgspec.MsgspecError, LookupError, TypeError, AttributeError, RecursionError):
-        return None  # a damaged one
+        return None  # a damaged list
     return found
 
 
@@ -126,7 +126,7 @@ def listed_object(made_of: str, sha256: str) -> dict[str, str]:
 
 
 def elf_machine(data: bytes) -> str:
-    """Return the machine of a 64-bit little-endian ELF file, "" for any other file."""
+    """Return the machine of a 64-bit little-endian ELF file, "" for another file."""
     if data[:6] != b"\x7fELF\x02\x01":
         return ""
     number = int.from_bytes(data[18:20], "little")
@@ -157,7 +157,7 @@ def _object(kept: Path, part: NativePart, name: str) -> bytes:
         if data[:DIGEST] == digest((data[DIGEST:],)):
             return data[DIGEST:]
     except OSError:
-        pass  # the first time
+        pass  # not compiled yet
     compiler = find_compiler()
     if compiler is None:
         raise UsageError(
@@ -166,7 +166,7 @@ def _object(kept: Path, part: NativePart, name: str) -> bytes:
         )
     made = compile_object(part, name, (compiler,))
     if kept.parts[: len(NOWHERE.parts)] != NOWHERE.parts:
-        with contextlib.suppress(OSError):  # compiled again the next time
+        with contextlib.suppress(OSError):  # not cached: it will be compiled again
             write_kept(kept, digest((made,)) + made)
     return made
 

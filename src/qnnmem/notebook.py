@@ -11,6 +11,6 @@ _RENDERER = "qnnmem.report.notebook"
 
 
 def shown(value: object) -> str:
-    """Return HTML of a plan, bill, incident or fix: no scripts, no requests, all escaped."""
+    """Return HTML of a plan, bill, incident or fix: no scripts, no requests, all text escaped."""
     html: str = import_module(_RENDERER).html_of(value)
     return html

@@ -7,22 +7,22 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-# No memory is larger, and every reader of JSON keeps such a number exact.
+# No memory is larger, and every JSON reader represents such numbers exactly.
 _LARGEST = 1 << 53
 
 
 class Origin(Enum):
-    """The way in which a number became known."""
+    """Way in which a number was obtained."""
 
-    MEASURED = "measured"  # a real library printed it or a real run showed it
-    COMPUTED = "computed"  # we derived it
-    DOCUMENTED = "documented"  # a vendor page states it
-    REPORTED = "reported"  # users state it
-    GIVEN = "given"  # the caller set it
+    MEASURED = "measured"  # printed by a real library, or observed in a real run
+    COMPUTED = "computed"  # derived by this package
+    DOCUMENTED = "documented"  # stated on a page of the vendor
+    REPORTED = "reported"  # stated by users
+    GIVEN = "given"  # set by the caller
 
 
 class Sourced(Struct, frozen=True):
-    """A size in bytes and where it comes from; results hold it as it is."""
+    """Size in bytes with its origin; part of JSON results."""
 
     value: Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] = field(name="bytes")
     origin: Origin

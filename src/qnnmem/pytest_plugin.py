@@ -1,7 +1,7 @@
-"""pytest: `@pytest.mark.qnn_budget(model=..., scratch="512K")`, and the fixture `qnn_plan`.
+"""Plugin for pytest: `@pytest.mark.qnn_budget(model=..., scratch="512K")`, fixture `qnn_plan`.
 
-Registered as an entry point, so every run of pytest imports this module where qnnmem is installed:
-nothing of qnnmem is imported before a test asks for it.
+As an entry point, it is imported in every pytest run where qnnmem is installed. Therefore it
+imports no other module of qnnmem before a test needs it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.fixture
 def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
-    """Plan a model: `qnn_plan("model.onnx", dims={"N": 1})`, by default that of the mark."""
+    """Return a function that plans a model, by default the model of the mark."""
 
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
         from qnnmem.gate.budget_check import plan_task
@@ -74,7 +74,7 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
 
 
 def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
-    """Return a path relative to the root of the tests."""
+    """Return the budget task of a model; a relative path starts at the root of the tests."""
     from qnnmem.errors import UsageError
     from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.config import entry_of

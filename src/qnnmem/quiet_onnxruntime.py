@@ -1,7 +1,7 @@
-"""ONNX Runtime without telemetry: importing it otherwise leaves a device id in the user's home.
+"""Import of ONNX Runtime without telemetry, which would store a device id in the user's home.
 
-Its official builds open an uploader and write that id as soon as they are imported, before any
-call can forbid it. Only the environment variable comes early enough.
+The official builds start an uploader and write that id during the import, before any call can
+forbid it. Only an environment variable takes effect early enough.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ SILENCE = MappingProxyType({"ORT_DISABLE_TELEMETRY": "1"})
 
 
 def import_onnxruntime(part: str = "") -> Any:
-    """Import `onnxruntime` or a part of it; nothing else in this package imports it."""
+    """Import `onnxruntime` or a part of it; all imports in this package use this function."""
     os.environ.update(SILENCE)
     module = import_module("onnxruntime")
-    # For builds that do not know the variable, and for a module that was imported before us.
+    # For builds without the variable, and for a module that was imported earlier.
     module.disable_telemetry_events()
     return import_module(f"onnxruntime.{part}") if part else module
 
@@ -28,11 +28,12 @@ def import_onnxruntime(part: str = "") -> Any:
 def exact_session(
     model: bytes | str, *, folder: Path | None = None, without: Sequence[str] = (), **settings: Any
 ) -> Any:
-    """Return a deterministic session on a serialised model or a path.
+    """Return a deterministic session for a serialised model or a path.
 
-    It uses one thread and no optimisations, so that scheduling never changes the last bit, and
-    no memory arena, as the process is limited. `folder` holds external data of a serialised model,
-    `without` names optimisers to leave out, and `settings` are attributes of session options.
+    It uses one thread and no optimisations, so that scheduling never changes the last bit. It has
+    no memory arena, because the process is limited. `folder` holds external data of a serialised
+    model, `without` names optimisers to disable, and `settings` are attributes of the session
+    options.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()

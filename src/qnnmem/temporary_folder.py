@@ -1,7 +1,8 @@
-"""Temporary folders that are removed with the work they were made for.
+"""Temporary folders that are removed when their work ends.
 
-A killed process cannot clean up. So a folder stays locked while its process lives, and the next run
-removes folders without a lock. Only full names as made here count: `qnnmem-results` is the user's.
+A killed process cannot clean up. Therefore a folder stays locked while its process lives, and the
+next run removes unlocked folders. Only complete generated names count: `qnnmem-results` belongs to
+the user.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pathlib import Path
 from qnnmem.atomic_file import shown
 from qnnmem.errors import OutputError
 
-_PREFIX = "qnnmem~"  # short: the names of sockets in it have 107 bytes at most
+_PREFIX = "qnnmem~"  # short, because socket paths have at most 107 bytes
 _HIDDEN_PREFIX = ".qnnmem-"
-_DRAWN = "[a-z0-9_]{8}"  # what tempfile adds to a prefix
+_DRAWN = "[a-z0-9_]{8}"  # characters that tempfile adds to a prefix
 _NAME = re.compile(f"(?:{re.escape(_PREFIX)}|{re.escape(_HIDDEN_PREFIX)}){_DRAWN}")
-_ABANDONED_S = 10.0  # a folder exists for a moment before its lock
+_ABANDONED_S = 10.0  # seconds: a new folder exists for a moment before its lock
 
 
 def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
@@ -45,27 +46,27 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
 
 
 def is_temporary_name(name: str) -> bool:
-    """True if a temporary folder inside another can have this name."""
+    """Return True if a temporary folder inside another folder can have this name."""
     return name.startswith(_HIDDEN_PREFIX) and _NAME.fullmatch(name) is not None
 
 
 def remove_abandoned_inside(folder: Path) -> None:
-    """Remove temporary folders inside a folder that killed processes left."""
-    _remove_abandoned.__wrapped__(folder, _HIDDEN_PREFIX)  # however often
+    """Remove temporary folders of killed processes inside a folder."""
+    _remove_abandoned.__wrapped__(folder, _HIDDEN_PREFIX)  # not cached: on every call
 
 
 class _HeldFolder(tempfile.TemporaryDirectory[str]):
-    """A temporary folder with a lock that shows it is in use."""
+    """Temporary folder with a lock that shows it is in use."""
 
     def __init__(self, prefix: str, inside: Path | None) -> None:
-        # What cannot be removed must not hide the result, or the error, of the work.
+        # A failed removal must not hide the result, or the error, of the work.
         super().__init__(prefix=prefix, dir=inside, ignore_cleanup_errors=True)
         self._lock = lock_folder(Path(self.name))
 
     def cleanup(self) -> None:
-        """Remove it."""
+        """Remove the folder and release its lock."""
         super().cleanup()
-        if Path(self.name).exists():  # whatever was in the way may be gone by now
+        if Path(self.name).exists():  # the obstacle may be gone by now
             import shutil
 
             shutil.rmtree(self.name, ignore_errors=True)
@@ -75,7 +76,7 @@ class _HeldFolder(tempfile.TemporaryDirectory[str]):
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Lock a folder until the descriptor is closed; None if it is locked or cannot be.
+    """Lock a folder until the returned descriptor is closed; None if locking fails.
 
     The system releases the lock when the process ends.
     """
@@ -95,9 +96,9 @@ def lock_folder(folder: Path) -> int | None:
     return descriptor
 
 
-@cache  # once for each run
+@cache  # only once for each run
 def _remove_abandoned(place: Path, prefix: str) -> None:
-    """Remove our folders whose process was killed."""
+    """Remove temporary folders whose process was killed."""
     import shutil
 
     with suppress(OSError):
@@ -115,7 +116,7 @@ def _is_old_and_ours(folder: Path) -> bool:
         return False
     try:
         state = folder.lstat()
-    except OSError:  # gone in the meantime
+    except OSError:  # removed meanwhile
         return False
     mine = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
     return mine and time.time() - state.st_mtime > _ABANDONED_S

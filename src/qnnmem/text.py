@@ -1,16 +1,16 @@
-"""Untrusted text made safe to show: quoted, printable, short; and patterns to look into it."""
+"""Untrusted text made safe to show (quoted, printable, short), and lazily compiled patterns."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # not from typing: the command line starts sooner without that import
+TYPE_CHECKING = False  # not from typing: the command line starts faster without that import
 if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
     from typing import Any, AnyStr
 
 _QUOTED = 80
-_LONGEST_NAME = 64  # length limit for comparing names; longer ones take too long
-MAX_NAME = 400  # of a name that is shown to be given back
+_LONGEST_NAME = 64  # length limit for comparing names; longer names take too long
+MAX_NAME = 400  # characters of a name that users can paste
 _MAX_SENTENCE = 200
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -84,9 +84,9 @@ def sentence(exc: BaseException) -> str:
 
 
 class _LazyPattern:
-    """Stands for a compiled pattern; its methods are those of the pattern.
+    """Proxy for a compiled pattern; it has the methods of the pattern.
 
-    Compiling takes from a tenth of a millisecond to some, and a run needs few patterns.
+    Compiling a pattern takes up to some milliseconds, and a run needs few patterns.
     """
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:
@@ -96,10 +96,10 @@ class _LazyPattern:
         import re
 
         found = getattr(re.compile(self._pattern, self._flags), name)
-        setattr(self, name, found)  # further calls do not come here
+        setattr(self, name, found)  # later accesses bypass this method
         return found
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a stand-in for `re.compile(pattern, flags)` that compiles when it is first used."""
+    """Return a proxy for `re.compile(pattern, flags)` that compiles on first use."""
     return _LazyPattern(pattern, flags)  # type: ignore[return-value]  # it has the same methods

@@ -1,4 +1,4 @@
-"""Bytes, steps, alignment and how sizes are written."""
+"""Types and text forms of sizes, steps and alignments."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Bytes = NewType("Bytes", int)
 Offset = NewType("Offset", int)
 Step = NewType("Step", int)
 Align = NewType("Align", int)
-# How callers may write a size or an alignment: 262144 or "256K".
+# Types for a size or an alignment in a call: 262144 or "256K".
 Size: TypeAlias = "int | str"
 
-# Largest size accepted anywhere: planners add sizes in 64-bit integers and must never wrap.
+# Largest size accepted anywhere: planners add sizes in 64-bit integers, which must never wrap.
 MAX_BYTES = Bytes(1 << 60)
 # Of a tensor. QNN has ranks up to 8; arrays of numpy 1 have at most 32 dimensions.
 MAX_RANK = 32
@@ -44,14 +44,14 @@ def parse_size(text: str) -> Bytes:
 
 def as_bytes(size: Size) -> Bytes:
     """Return a size in bytes from a number or a text such as `256K`."""
-    if type(size) is int:  # nearly always, and planners make many
+    if type(size) is int:  # the common case; planners make many
         return Bytes(size)
     if isinstance(size, str):
         return parse_size(size)
     try:
-        if isinstance(size, bool):  # an answer, not a number
+        if isinstance(size, bool):  # a boolean is not a size
             raise TypeError
-        return Bytes(operator.index(size))  # numpy's integers, too
+        return Bytes(operator.index(size))  # also numpy's integers
     except TypeError:
         raise UsageError(
             f"{a_kind(type(size))} is not a size; write it like 2035712 or '256K'"
@@ -64,7 +64,7 @@ def as_align(align: Size) -> Align:
 
 
 def as_step(step: int) -> Step:
-    """Return a step, which must be a whole number."""
+    """Return a step; raise UsageError unless it is a whole number."""
     try:
         return Step(operator.index(step))
     except TypeError:

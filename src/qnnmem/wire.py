@@ -1,14 +1,14 @@
-"""Messages between processes: one frame format, typed messages, one place that validates.
+"""Messages between processes: frames with typed, validated messages.
 
 A frame is two lengths, a message in MessagePack and a payload of raw bytes. Messages are subclasses
-of `WireMessage`, defined beside the code that sends them. The reader names the types it accepts:
+of `WireMessage`, defined next to the code that sends them. The reader names the types it accepts:
 
     match child.receive(Progress | Result):
         case (Progress(text), _): ...
 
-Bytes that are no frame, a frame above the limit, another type, a missing field or a value out of
-range are the same error to a reader: ValueError. Nothing is executed and no type is looked up by
-name, so the other end may be hostile.
+A malformed frame, a frame above the limit, another type, a missing field or a value out of range
+all raise ValueError. Nothing is executed and no type is looked up by name, so the other process may
+be hostile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Frame = tuple[T, bytes]
 LENGTHS = struct.Struct("<QQ")
 _CHUNK = 1 << 20
 
-# Integer types with the range that the other end may send.
+# Integer types with the range that the other process may send.
 ByteCount = Annotated[int, Meta(ge=0, le=1 << 50)]
 Seconds = Annotated[float, Meta(ge=0, lt=1e9)]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]  # SHA-256 of a file
@@ -38,10 +38,10 @@ _built: set[object] = set()
 
 
 def ready(kind: type[T]) -> type[T]:
-    """Return the type, which any thread may now decode or convert to.
+    """Return the type after preparing msgspec for its use in any thread.
 
-    msgspec builds what it knows of a type at its first use. Another thread that uses the type
-    before that is finished crashes the process.
+    msgspec prepares a type on its first use. If another thread uses the type before that is
+    finished, the process crashes.
     """
     with _lock:
         if kind not in _built:
@@ -51,27 +51,27 @@ def ready(kind: type[T]) -> type[T]:
 
 
 class WireMessage(Struct, frozen=True, tag=True):
-    """The message of one frame; its class name identifies the type."""
+    """Message of one frame; its class name identifies the type."""
 
-    doing: ClassVar[str] = "a request"  # of a request: what the child does, for error messages
+    doing: ClassVar[str] = "a request"  # the child's work for this request, for error messages
 
 
 class Done(WireMessage, frozen=True):
-    """A reply without fields; its payload is the answer."""
+    """Reply without fields; the payload is the answer."""
 
 
 class ChildFailure(WireMessage, frozen=True):
-    """A reply to a request that failed."""
+    """Reply to a request that failed."""
 
     sentence: str
     kind: str = ""
 
 
 class Readable(Protocol):
-    """The part of a stream that frames are read from."""
+    """Interface of a stream that frames are read from."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Read at most `size` bytes; none at the end."""
+        """Read at most `size` bytes; empty or None at the end."""
         ...
 
 
@@ -88,7 +88,7 @@ def write_frame(
 def read_raw(stream: Readable, limit: int) -> tuple[bytes, bytes] | None:
     """Return one frame with its message still encoded; None at the end of the stream.
 
-    A message or payload of more than `limit` bytes is a ValueError and not read.
+    Raise ValueError, without reading it, for a message or payload of more than `limit` bytes.
     """
     lengths = _read_exactly(stream, LENGTHS.size)
     if len(lengths) < LENGTHS.size:
@@ -111,7 +111,7 @@ def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None:
 
 
 def _read_exactly(stream: Readable, size: int) -> bytes:
-    """Read `size` bytes, fewer only at the end, even from streams that return short reads."""
+    """Return `size` bytes, fewer only at the end, even from streams with short reads."""
     part = stream.read(size) if size else b""
     if part is None or len(part) == size or not part:
         return part or b""
@@ -123,7 +123,7 @@ def _read_exactly(stream: Readable, size: int) -> bytes:
 
 
 def encode(message: WireMessage) -> bytes:
-    """Encode a message."""
+    """Encode a message as MessagePack."""
     return msgspec.msgpack.encode(message, enc_hook=_encode_path)
 
 
@@ -140,7 +140,7 @@ def decode(text: bytes, kind: Any) -> Any:
 
 
 def _encode_path(value: object) -> bytes:
-    if isinstance(value, Path):  # names of files need not be UTF-8
+    if isinstance(value, Path):  # file names need not be UTF-8
         return os.fsencode(value)
     raise TypeError(f"{type(value).__name__} does not belong into a message")
 

@@ -211,8 +211,8 @@ def test_files_that_options_name_are_missed_alike(
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
-        (b"", 2, "standard input: is empty"),
-        (sample(2), 2, "standard input: is a TFLite model, which qnnmem doctor does not read"),
+        (b"", 2, "standard input is empty"),
+        (sample(2), 2, "standard input is a TFLite model, which qnnmem doctor does not read"),
         (b"06-01 12:00:00.000  1  1 I QnnDsp: started\n" * 3, 0, "healthy"),
     ],
     ids=["empty", "tflite", "log"],

@@ -35,8 +35,8 @@ def test_a_shape_that_data_decide_can_be_stated(
     """The cure is an option to paste."""
     path = save(tmp_path, "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }")
     assert say(capsys, monkeypatch, "plan", path) == (
-        f"qnnmem: {path}: the shape of 'y', made by 'NonZero', depends on the data; "
-        "give its largest shape with --shape y=1x4"
+        f"qnnmem: {path}: the shape of 'y', output of 'NonZero', depends on the data; "
+        "set its largest shape with --shape y=1x4"
     )
 
 

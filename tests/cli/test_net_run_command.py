@@ -663,8 +663,8 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--model", "m.so"), "qnnmem prepare"),
-        (("--dlc_path", "m.dlc"), "qnnmem prepare"),
+        (("--model", "m.so"), "qnn-context-binary-generator"),
+        (("--dlc_path", "m.dlc"), "qnn-context-binary-generator"),
         (("--binary_updates", "u"), "prepare the changed model"),
         (("--set_output_tensors", "a"), "cannot go with --retrieve_context"),
         (("--debug",), "cannot go with --retrieve_context"),

@@ -146,7 +146,7 @@ def test_a_list_without_buffers_fits_nowhere(tmp_path: Path) -> None:
     """A file that lost its rows gets no verdict."""
     result = run(buffers(tmp_path, "id,lower,upper,size\n"), "--capacity", "0")
     assert (exit_code(result), result.stdout) == (2, "")
-    assert "no buffers: only the header line is there" in str(result.exception)
+    assert "the CSV has a header line but no buffers" in str(result.exception)
 
 
 def test_csv_keeps_the_rows_and_adds_offsets(tmp_path: Path) -> None:
@@ -600,7 +600,7 @@ def test_a_plan_for_one_value_says_so_first(tmp_path: Path) -> None:
     path = tmp_path / "reshaped.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
     words = (path, "--value", "s=3,4")
-    expected = "holds for 's' = 3,4 only: Reshape 'h' depends on it"
+    expected = "valid only for 's' = 3,4: Reshape 'h' depends on it"
     assert run(*words).stdout.splitlines()[0] == expected
     assert json.loads(run(*words, "--format", "json").stdout)["holds_for"] == [expected]
 

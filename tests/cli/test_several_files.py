@@ -271,8 +271,8 @@ def test_standard_input_is_a_file(form: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "standard input: is empty"),
-        (b"nonsense", "standard input: is text, which cannot be planned"),
+        (b"", "standard input is empty"),
+        (b"nonsense", "standard input is text, which qnnmem cannot plan"),
         (b"id,lower,upper,size\na,0,3\n", "standard input: "),
     ],
 )
@@ -299,7 +299,7 @@ def test_standard_input_that_is_closed(tmp_path: Path) -> None:
     command = f"{sys.executable} -m qnnmem plan - <&-"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("qnnmem: standard input: ")
+    assert done.stderr.startswith("qnnmem: standard input cannot be read")
     assert done.stderr.count("\n") == 1
 
 
@@ -359,7 +359,7 @@ def test_explain_reads_standard_input() -> None:
     done = with_input(b"1002\n\n0x3ea\n", "explain", "-", "--json")
     assert (exit_code(done), len(json.loads(done.stdout)["codes"])) == (0, 2)
     done = with_input(b"\n", "explain", "-")
-    assert (exit_code(done), sentence(done)) == (2, "standard input: is empty")
+    assert (exit_code(done), sentence(done)) == (2, "standard input is empty")
 
 
 def test_named_files_are_each_meant_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

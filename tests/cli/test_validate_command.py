@@ -54,6 +54,7 @@ def test_the_first_tensor_that_differs_is_named(tmp_path: Path) -> None:
     assert exit_code(done) == 1
     assert "first 'y'; look at the graph before memory" in done.stdout
     assert exit_code(run("validate", MODEL, *GIVEN, *words, "--tolerance", "1")) == 0
+    assert exit_code(run("validate", MODEL, *GIVEN, *words, "--against", "gpu")) == 1
 
 
 def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
@@ -61,6 +62,7 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
     words = saved(tmp_path)
     for more, said in (
         ((), "choose a SoC"),
+        (("--against", "gpu"), "pass its inputs and outputs with --data and --results"),
         (words[:2], "--data and --results go together"),
         (words[2:], "--data and --results go together"),
         (("--data", words[1], "--results", f"{words[3]}/0"), "2 inputs and 1 saved outputs"),

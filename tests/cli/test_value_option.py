@@ -145,7 +145,7 @@ def test_a_size_that_does_not_fit_is_replaced_in_the_command(detector: Path) -> 
     done = whole(
         "plan", "--shape", "input=1x64", detector, "--shape=state=1x1x4", "--value", "sr=16000"
     )
-    assert "dimension 1 of input 'input' is 64 and must be at least 200" in done.stderr
+    assert "dimension 1 of input 'input' is 64 but must be at least 200" in done.stderr
     words = recommended(done)
     assert "input=1x64" not in words
     assert whole(*words).returncode == 0
@@ -157,7 +157,7 @@ def test_a_planned_detector_has_one_branch(detector: Path) -> None:
     assert exit_code(done) == 0, done.output
     assert "--value sr=16000" in done.output
     small = run("plan", detector, "--shape", "input=1x150", "--shape", "state=1x1x4")
-    assert "'sr' decides which branch is taken; it runs with" in sentence(small)
+    assert "'sr' decides which branch is taken; the model runs with" in sentence(small)
     assert sentence(small).endswith("--value sr=8000")
 
 
@@ -178,7 +178,7 @@ def test_a_wrong_value_is_one_sentence(detector: Path) -> None:
     """Names, types and files."""
     for text, words in (
         ("Sr=1", "did you mean 'sr'?"),
-        ("sr=1.5", "holds whole numbers (int64), not 1.5"),
+        ("sr=1.5", "needs whole numbers (int64), not 1.5"),
         ("sr=1,2", "is 2 elements; the input is scalar"),
         ("sr=@absent.npy", "absent.npy"),
     ):

@@ -11,11 +11,15 @@ import pytest
 from client_mistakes import run
 from command_line import exit_code, sentence, verb
 
+from qnnmem.errors import NoCompiler
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.installed import installed_library
 from qnnmem.native_parts import made_objects
 from qnnmem.programs.c_headers import MAIN, headers, write_headers, write_libraries
 from qnnmem.programs.functions import NAMES
 from qnnmem.programs.launch import SHIM
 from qnnmem.programs.layout import TENSOR_BYTES
+from qnnmem.qnn.enums import TensorMemType
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 SOURCE = Path(__file__).parent / "programs" / "by_name.c"
@@ -35,6 +39,51 @@ OFFSETS = {
     ("QnnInterface_t", "v2_27.backendGetProperty"): 40 + 8 * 62,
     ("QnnSystemContext_BinaryInfoV3_t", "graphs"): 96,
     ("QnnSystemContext_BinaryInfoV1_t", "graphs"): 120,
+}
+
+ONLINE = Path(__file__).parent / "programs" / "online_prepare.c"
+# What the pages' listings take from the client, and which type each value has.
+ARGUMENTS = (
+    "Qnn_BackendHandle_t backendHandle, Qnn_GraphHandle_t graphHandle, "
+    "QnnSystemContext_Handle_t qnnSystemCtxHandle, void *contextBinaryBuffer, "
+    "uint64_t contextBinaryBufferSize, QnnLpaiMem_MemType_t memType, uint32_t *scratchSize, "
+    "void *scratchBuffer, uint32_t *startAddrAlignment, uint32_t *sizeAlignment"
+)
+LISTINGS = {
+    "alignment": """
+QnnLpaiBackend_BufferAlignmentReq_t need;
+QnnLpaiBackend_CustomProperty_t custom = {QNN_LPAI_BACKEND_GET_PROP_ALIGNMENT_REQ, &need};
+QnnBackend_Property_t property = {QNN_BACKEND_PROPERTY_OPTION_CUSTOM, {&custom}};
+QnnBackend_Property_t *list[2] = {&property, 0};
+if (QnnBackend_getProperty(backendHandle, list)) return;
+*startAddrAlignment = need.startAddrAlignment, *sizeAlignment = need.sizeAlignment;
+""",
+    "memory": """
+QnnLpaiGraph_CustomProperty_t ask = {QNN_LPAI_GRAPH_GET_PROP_SCRATCH_MEM_SIZE, scratchSize};
+QnnGraph_Property_t property = {QNN_GRAPH_PROPERTY_OPTION_CUSTOM, {&ask}};
+QnnGraph_Property_t *asked[2] = {&property, 0};
+if (QnnGraph_getProperty(graphHandle, asked)) return;
+ask.option = QNN_LPAI_GRAPH_GET_PROP_PERSISTENT_MEM_SIZE;
+QnnLpaiGraph_Mem_t mem = {memType, *scratchSize, scratchBuffer};
+QnnLpaiGraph_CustomConfig_t give = {QNN_LPAI_GRAPH_SET_CFG_SCRATCH_MEM, &mem};
+QnnGraph_Config_t config = {QNN_GRAPH_CONFIG_OPTION_CUSTOM, {&give}};
+QnnGraph_Config_t *given[2] = {&config, 0};
+if (QnnGraph_setConfig(graphHandle, (const QnnGraph_Config_t **)given)) return;
+give.option = QNN_LPAI_GRAPH_SET_CFG_PERSISTENT_MEM;
+""",
+    "io": """
+const QNN_SYSTEM_INTERFACE_VER_TYPE *qnnSystemInterface = 0;
+const QnnSystemContext_BinaryInfo_t *info = 0;
+Qnn_ContextBinarySize_t infoSize = 0;
+qnnSystemInterface->systemContextGetBinaryInfo(
+    qnnSystemCtxHandle, contextBinaryBuffer, contextBinaryBufferSize, &info, &infoSize);
+QnnSystemContext_GraphInfo_t *graph = &info->contextBinaryInfoV1.graphs[0];
+for (size_t i = 0; i < graph->graphInfoV1.numGraphInputs; i++) {
+    Qnn_Tensor_t *tensor = &graph->graphInfoV1.graphInputs[i];
+    tensor->v1.memType = QNN_TENSORMEMTYPE_RAW;
+    tensor->v1.clientBuf.data = scratchBuffer, tensor->v1.clientBuf.dataSize = 64;
+}
+""",
 }
 
 
@@ -108,3 +157,26 @@ def test_headers_of_others_stay(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["QnnInterface.h"]
     (tmp_path / "QnnInterface.h").write_bytes(b"\xff" * 5000)
     assert exit_code(verb("lpai", "headers")("-o", tmp_path, "--force")) == 2
+
+
+@pytest.mark.parametrize("listing", LISTINGS)
+def test_a_listing_compiles(listing: str, tmp_path: Path) -> None:
+    """With the names, members and types that the pages have, without a warning."""
+    text = f"void listing({ARGUMENTS}) {{\n{LISTINGS[listing]}\n}}"
+    assert compiled(tmp_path, text, "-Wno-unused-parameter") == ""
+
+
+@pytest.mark.htp
+def test_online_preparation_in_c_carries_the_hint(tmp_path: Path) -> None:
+    """Memhandle tensors and their node, composed in the real HTP library."""
+    try:
+        library = installed_library().folder / "libQnnHtp.so"
+    except NoCompiler as missing:
+        pytest.skip(str(missing))
+    write_headers(tmp_path / "include")
+    program, binary = tmp_path / "online_prepare", tmp_path / "net.bin"
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{tmp_path / 'include'}"]
+    subprocess.run([*command, str(ONLINE), "-o", str(program), "-ldl"], check=True)
+    subprocess.run([program, library, binary], check=True, timeout=60)
+    (graph,) = read_context(binary).graphs
+    assert {one.mem_type for one in graph.tensors} == {TensorMemType.MEMHANDLE}

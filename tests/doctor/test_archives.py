@@ -311,7 +311,8 @@ def test_what_is_not_read_of_a_zip_is_said(
     (here / "a.zip").write_bytes(changed(data, place, value))
     done = doctor("a.zip")
     assert exit_code(done) == code
-    assert f"note: left out: a.zip: odd.log: {why}" in done.output
+    assert "note: left out: a.zip: odd.log" in done.output
+    assert why in done.output
 
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
@@ -407,7 +408,7 @@ def test_damaged_members_are_said(here: Path) -> None:
         (here / "a.zip").write_bytes(data[:place] + b"\xff" * 8 + data[place + 8 :])
         done = doctor("a.zip")
         assert exit_code(done) == 2
-        assert f"note: left out: a.zip: a.log: cannot be read: {why}" in done.output
+        assert f"note: left out: a.zip: a.log cannot be read: {why}" in done.output
 
 
 def test_a_tar_without_an_end_is_not_whole(here: Path) -> None:
@@ -460,7 +461,7 @@ def test_a_size_is_not_believed(
     (here / "a.tar").write_bytes(pack(first + header(b"b.log", size, kind) + bytes(512)))
     done = doctor("a.tar")
     assert exit_code(done) == 2
-    assert "left out: a.tar: " in done.output
+    assert "left out: a.tar" in done.output
 
 
 def test_a_chain_of_headers_is_no_recursion(here: Path) -> None:
@@ -517,12 +518,12 @@ def test_bombs_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 20)
     zeros = bytes(8 << 20)
     (here / "a.zip").write_bytes(zipped([("a.log", zeros)]))
-    with pytest.raises(UsageError, match=r"a.zip: a.log: unpacks to over 8,388,608 bytes from"):
+    with pytest.raises(UsageError, match=r"a.zip: a.log unpacks to over 8,388,608 bytes from"):
         find_logs(["a.zip"])
     (here / "a.tgz").write_bytes(gzip.compress(tarred([("a.log", zeros)])))
     assert "a log does not" in sentence(doctor("a.tgz"))
     (here / "same.zip").write_bytes(overlapping(200))
-    assert "same.zip: unpacks to over " in sentence(doctor("same.zip"))
+    assert "same.zip unpacks to over " in sentence(doctor("same.zip"))
     twice = gzip.compress(gzip.compress(bytes(1 << 20)) * 100)
     (here / "in.zip").write_bytes(zipped([("a.log.gz", gzip.decompress(twice))]))
     done = doctor("in.zip")
@@ -546,7 +547,7 @@ def test_so_many_bytes_and_no_more(here: Path) -> None:
     for form, limit in (("a.zip", 100), ("a.tar.gz", 2000)):
         (here / form).write_bytes(FORMS[form](LOGS))
         with bounded(tar, "MAX_UNPACKED", limit):
-            assert sentence(doctor(form)) == f"{form}: unpacks to more than {limit:,} bytes"
+            assert sentence(doctor(form)) == f"{form} unpacks to more than {limit:,} bytes"
 
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])

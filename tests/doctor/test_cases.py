@@ -18,7 +18,7 @@ from doctor_log import STYLES  # noqa: E402
 from left_out import Base  # noqa: E402
 
 CASES = doctor_cases.read_cases()
-NOISY = share(list(enumerate(CASES)), 3)
+NOISY = share(list(enumerate(CASES)), 5)
 NOISE_LINES = 1000
 FEW_LINES = 100  # in styles whose turn it is not
 

@@ -67,7 +67,7 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
         assert incident.shortage_bytes == needed - printed > 0
 
 
-@pytest.mark.parametrize("name", share(sorted(LPAI), 2))
+@pytest.mark.parametrize("name", share(sorted(LPAI), 4))
 def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None:
     """Our runtime fails again as it did for the stored log, and the doctor says why."""
     wanted = LPAI[name]

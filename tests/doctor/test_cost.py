@@ -11,6 +11,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from seeds import share
 
 from qnnmem.doctor.kb import matcher
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in
@@ -98,7 +99,7 @@ def test_work_grows_with_the_log_for_every_template(knowledge: Knowledge, work: 
     """Halves of messages repeated, alone and in company: a log four times as long, no more."""
     halves = [half(text) for text in knowledge.texts]
     groups = [halves[k : k + GROUP] for k in range(0, len(halves), GROUP)]
-    for number, group in enumerate([[ISSUE], *groups]):
+    for number, group in share(list(enumerate([[ISSUE], *groups])), 4):
         piece = list(shapes(group))[number % 3]
         small = work.of(knowledge, grown(piece, SMALL))
         large = work.of(knowledge, grown(piece, SMALL * FACTOR))

@@ -285,3 +285,10 @@ def test_verbose_names_every_diagnosis() -> None:
     assert len(entries) > 8
     assert [one["id"] for one in entries if f" {one['id']}: " not in text] == []
     assert "more" not in text.rpartition("diagnoses")[2].replace("memory", "")
+
+
+def test_a_constant_that_is_no_code_is_called_one() -> None:
+    """A log names it, so it is asked for; the knowledge base has what it means there."""
+    with pytest.raises(UsageError, match="the constant 0x7fffffff") as caught:
+        explain("QNN_LPAI_MEM_TYPE_UNDEFINED", ())
+    assert "kb find QNN_LPAI_MEM_TYPE_UNDEFINED" in str(caught.value)

@@ -164,6 +164,17 @@ def test_the_commands_carry_the_dimensions_of_the_model(tmp_path: Path) -> None:
         ("Excessive constant weights loaded to HTP", {"founding-graph-create"}),
         ("Dynamic input shapes cause unexpected buffer growth", {"founding-inference"}),
         ("Insufficient system heap for HTP device creation", {"founding-device-init"}),
+        ("System heap pressure", {"founding-device-create"}),
+        # Solutions, and a line without its code.
+        ("Use INT8 / FP16 model", {"founding-device-create"}),
+        ("Check SoC HTP memory config", {"founding-device-create"}),
+        ("Fallback to CPU/GPU for validation", {"founding-device-create"}),
+        ("Verify HTP supports all operators in the graph", {"founding-graph-create"}),
+        ("Fix input shapes and avoid dynamic dimensions", {"founding-inference"}),
+        ("Ensure proper cleanup of previous QNN contexts", {"founding-device-init"}),
+        ("Validate HTP firmware and driver compatibility", {"founding-device-init"}),
+        ("qnn_htp_device_create failed", {"founding-device-create"}),
+        ("qnn_htp_graph_prepare failed", {"founding-graph-create"}),
     ],
 )
 def test_kb_find_puts_the_founding_entries_first(words: str, entries: set[str]) -> None:

@@ -361,6 +361,25 @@ def test_a_dsp_that_is_down(state: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "library", "verdict", "said"),
+    [
+        ("running", "libQnnLpai.so", GOOD, "no file names the version of LPAI, and TCM needs v6"),
+        ("running", "libQnnHtp.so", NOT_KNOWN, "no libQnnLpai.so in the usual folders"),
+        ("crashed", "libQnnLpai.so", PROBLEM, "adsp crashed"),
+        ("odd", "libQnnLpai.so", NOT_KNOWN, "adsp odd"),
+    ],
+)
+def test_what_lpai_needs(state: str, library: str, verdict: HostVerdict, said: str) -> None:
+    """A device with a Hexagon aDSP, and the libraries; the version only the SoC's papers say."""
+    files = {**BOARD.files, **dsp("adsp", state), f"/usr/lib/{library}": ""}
+    found = checks(replace(BOARD, files=files))["lpai"]
+    assert found.verdict is verdict
+    assert said in found.found
+    assert checks(DESK)["lpai"].verdict is NOT_KNOWN
+    assert checks(BOARD.without("remoteproc0"))["lpai"].found == "Linux starts no aDSP here"
+
+
+@pytest.mark.parametrize(
     ("firmware", "verdict"),
     [
         ("qcom/sm8650/cdsp.mbn", NOT_KNOWN),

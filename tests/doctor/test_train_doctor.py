@@ -66,11 +66,11 @@ def test_the_doctor_asks_the_model_of_a_fold() -> None:
 
 
 def test_a_part_is_evaluated() -> None:
-    """The short form: an eighth of the repositories; floors well below what is published."""
-    texts = read_texts()
-    found = train_doctor.evaluate(texts, Matrix(texts), 8, (0,))
+    """An eighth of the repositories, by what three others teach; floors below what that gives."""
+    texts = [one for one in read_texts() if fold_of(one, 8) in range(4)]
+    found = train_doctor.evaluate(texts, Matrix(texts), 8, (0,), 10 * ROWS)
     rows = {name: counted(texts, found[name]) for name in train_doctor.COLUMNS}
-    for row, least in (("cause", 0.75), ("high confidence right", 0.95), ("foreign quiet", 0.9)):
+    for row, least in (("cause", 0.7), ("high confidence right", 0.95), ("foreign quiet", 0.85)):
         right, asked = rows["together"][row]
         assert right >= least * asked, row
     assert "| cause |" in "\n".join(train_doctor.report(texts, found))

@@ -290,7 +290,7 @@ def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
             ["y"],
             "depends on the data",
         ),
-        ([helper.make_node("Relu", ["nothing"], ["y"])], ["y"], "nothing produces"),
+        ([helper.make_node("Relu", ["nothing"], ["y"])], ["y"], "no node produces"),
         ([helper.make_node("Strange", ["x"], ["y"], domain="own")], ["y"], "not an ONNX operator"),
     ],
     ids=["random", "empty", "sequence", "dependent", "dangling", "foreign"],

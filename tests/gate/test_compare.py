@@ -58,7 +58,7 @@ def budget(fits: bool | None, have: int = 9) -> dict[str, Any]:
 
 def plans(*found: dict[str, Any], refused: tuple[str, ...] = ()) -> dict[str, Any]:
     """Plans of several files."""
-    left = [{"input": name, "sentence": f"{name}: is empty"} for name in refused]
+    left = [{"input": name, "sentence": f"{name} is empty"} for name in refused]
     return {"schema": "qnnmem.plans/1", "plans": list(found), "refused": left}
 
 

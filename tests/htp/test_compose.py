@@ -123,7 +123,7 @@ def test_a_dlc_that_the_reader_gives_up_on_has_one_reason(verb: str) -> None:
     """The verbs that compile quote the reader as `plan` does."""
     file = FILES / "recurrent.dlc"  # of a GRU, as ONNX Runtime's provider writes it
     planned = sentence(run("plan", file))
-    assert "refused it: " in planned
+    assert "rejected the file: " in planned
     assert "Attribute 'hidden_size' not present" in planned
     assert sentence(run(verb, file, "--soc=SM8650")) == planned
 

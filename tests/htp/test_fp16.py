@@ -151,7 +151,7 @@ def library() -> Any:
 
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
-@pytest.mark.parametrize("name", share([*RIGHT, *WRONG], 2))
+@pytest.mark.parametrize("name", share([*RIGHT, *WRONG], 3))
 def test_the_real_library_computes_as_the_warning_says(
     tmp_path: Path, library: Any, name: str
 ) -> None:

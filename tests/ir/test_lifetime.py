@@ -8,6 +8,7 @@ import pytest
 import small_models
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import few
 from small_models import op
 
 from qnnmem.ir import DType, Effect, Lifetime, Model, Op, Role, lifetimes
@@ -260,7 +261,7 @@ def overwritten(m: Model, lives: Sequence[Lifetime]) -> list[str]:
     return wrong + [name for name in m.outputs if held[holder[name]] != value[name]]
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(st.integers(0, 10**9), st.booleans())
 def test_sharing_never_loses_a_value(seed: int, inplace: bool) -> None:
     """Run over shared bytes, every op and the application still read what was written for them."""
@@ -268,7 +269,7 @@ def test_sharing_never_loses_a_value(seed: int, inplace: bool) -> None:
     assert overwritten(m, lifetimes(m, inplace=inplace)) == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=few(200))
 @given(st.integers(0, 10**9), st.booleans())
 def test_every_tensor_is_in_exactly_one_lifetime(seed: int, inplace: bool) -> None:
     """No tensor is forgotten or held twice, and each is alive wherever it is used."""

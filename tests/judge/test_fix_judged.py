@@ -20,7 +20,7 @@ from judge.naive import Run, feeds_of, read_run, session
 from judge.situations import write_convolution
 
 # Seeds and parts of what the plain model needs: in place, in bands, in parts, or not at all.
-MODELS = int(os.environ.get("QNNMEM_JUDGED_FIXES", "20"))
+MODELS = int(os.environ.get("QNNMEM_JUDGED_FIXES", "10"))
 FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
 
 

@@ -12,7 +12,7 @@ from judge.generated import write_model
 from judge.judged_plan import Case, judge_plan, judge_proof
 from judge.naive import read_run
 
-MODELS = int(os.environ.get("QNNMEM_JUDGED_MODELS", "60"))
+MODELS = int(os.environ.get("QNNMEM_JUDGED_MODELS", "30"))
 FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from fetched import ENTRIES, TOOL
 from judge.judged_plan import Case, judge_plan
 from judge.naive import read_run
-from seeds import EVERY
+from seeds import EVERY, share
 
 pytestmark = pytest.mark.models
 
@@ -45,7 +45,7 @@ def case_of(name: str, random: Random) -> Case:
     )
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", share(REAL, 2))
 def test_every_number_is_that_of_the_run(name: str) -> None:
     """Offsets lose no byte; pools, peak, bound, TCM and budgets are what a naive run adds up to."""
     random = Random(name)  # noqa: S311

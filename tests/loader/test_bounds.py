@@ -59,7 +59,7 @@ def refusal(folder: Path, name: str, content: bytes) -> str:
     path.write_bytes(content)
     with pytest.raises(LoadError) as caught:
         qnnmem.load(path)
-    return str(caught.value).partition(f"{name}: ")[2]
+    return str(caught.value).partition(name)[2].lstrip(": ")
 
 
 ONES = ",".join(map(str, MANY))
@@ -121,7 +121,7 @@ def test_a_list_without_buffers_is_refused(tmp_path: Path) -> None:
     """Only the header line: there is nothing to plan."""
     for tail in (b"", b"\n", b"\r\n\n"):
         said = refusal(tmp_path, "b.csv", b"id,lower,upper,size" + tail)
-        assert said.startswith("no buffers")
+        assert said.endswith("no buffers")
 
 
 # --- What changes the number of elements ----------------------------------------------------------
@@ -131,11 +131,11 @@ def test_a_reshape_keeps_the_number_of_elements(tmp_path: Path) -> None:
     """Also in the body of a branch, and of a tensor that the body captures."""
     plain = "g (float[1,12] x) => (float[1,7] y) <int64[2] s = {1,7}> { y = Reshape(x, s) }"
     said = refusal(tmp_path, "m.onnx", onnx_bytes(plain))
-    assert said == "Reshape 'y' turns 12 elements into 7"
+    assert said == "Reshape 'y' has 12 input elements but 7 output elements"
     branch = """g (float[1,12] x, bool c) => (float[1,7] y) <int64[2] s = {1,7}>
     { y = If (c) <then_branch = t () => (float[1,7] u) { u = Reshape(x, s) },
                   else_branch = f () => (float[1,7] v) { v = Reshape(x, s) }> }"""
-    assert "turns 12 elements into 7" in refusal(tmp_path, "m.onnx", onnx_bytes(branch))
+    assert "has 12 input elements but 7" in refusal(tmp_path, "m.onnx", onnx_bytes(branch))
 
 
 def test_a_reshape_to_a_stated_bound_is_accepted(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_reshape_of_a_dlc_keeps_the_number_of_elements() -> None:
         for at, kind in enumerate(kinds)
     )
     op = ComposedOp("r", "qti.aisw", "Reshape", (0,), (1,), {}, {})
-    with pytest.raises(LoadError, match="operator 'r' turns 4 elements into 5"):
+    with pytest.raises(LoadError, match="operator 'r' has 4 input elements but 5 output elements"):
         as_model(Path("g.dlc"), ComposedGraph("g", tensors, (op,)))
 
 
@@ -175,7 +175,7 @@ def test_a_dimension_and_a_shape_that_disagree_are_refused(tmp_path: Path) -> No
     path = tmp_path / "m.onnx"
     path.write_bytes(onnx_bytes("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"))
     assert qnnmem.load(path, dims={"N": 3}, shapes={"x": (3, 4)}).tensors["x"].shape == (3, 4)
-    with pytest.raises(UsageError, match="dimension 'N' is 1, but 3 in the shape given for 'x'"):
+    with pytest.raises(UsageError, match="dimension 'N' is 1, but the shape of 'x' gives 3"):
         qnnmem.load(path, dims={"N": 1}, shapes={"x": (3, 4)})
 
 

@@ -73,7 +73,7 @@ def test_hints_are_ignored_with_a_note(tmp_path: Path) -> None:
     path = tmp_path / "hints.csv"
     path.write_text("id,lower,upper,size,hint\nx,2,5,8,0\n")
     model = csv.read(path)
-    assert model.notes == ("the hint column is ignored",)
+    assert model.notes == ("the hint column was ignored",)
     assert model.format == "csv"
 
 
@@ -86,32 +86,32 @@ def test_empty_gaps_are_accepted(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("id,lower,upper,size,gaps\nx,2,5,8,3-4\n", "gaps"),
-        ("id,lower,upper\nx,2,5\n", "line 1 lacks a column"),
+        ("id,lower,upper\nx,2,5\n", "line 1 has too few columns"),
         ("id,lower,upper,size,colour\nx,2,5,8,red\n", "unknown column 'colour'"),
         ("id,lower,upper,size,size\nx,2,5,8,8\n", "names a column twice"),
         ("id,lower,upper,end,size\nx,2,5,5,8\n", "names a column twice"),
-        ("id,lower,upper,size\nx,2,5,8\ny,2,5\n", "line 3 has 3 fields, the header 4"),
-        ("id,lower,upper,size\nx,2,5,8,9\n", "line 2 has 5 fields, the header 4"),
+        ("id,lower,upper,size\nx,2,5,8\ny,2,5\n", "line 3 has 3 fields where the header has 4"),
+        ("id,lower,upper,size\nx,2,5,8,9\n", "line 2 has 5 fields where the header has 4"),
         ("id,lower,upper,size\n\nx,2,5,8\n", "line 2 has 1 fields"),
         ("id,lower,upper,size\nx,2,5,8\nx,2,5,8\n", "line 3 repeats the id 'x'"),
-        ("id,lower,upper,size\n,2,5,8\n", "line 2 has no id"),
+        ("id,lower,upper,size\n,2,5,8\n", "the id on line 2 is empty"),
         ("id,lower,upper,size\nx,5,5,8\n", "line 2 has a lifetime"),
         ("id,start,end,size\nx,5,4,8\n", "line 2 has a lifetime"),
-        ("id,lower,upper,size\nx,2,5,-8\n", "line 2 has size -8"),
-        ("id,lower,upper,size,alignment\nx,2,5,8,0\n", "line 2 has alignment 0"),
-        ("id,lower,upper,size,offset\nx,2,5,8,-1\n", "line 2 has offset -1"),
-        ("id,lower,upper,size,offset\nx,2,5,8,\n", "no plain integer as offset"),
-        ("id,lower,upper,size\nx,2,5,8.5\n", "line 2 has no plain integer as size: '8.5'"),
-        ("id,lower,upper,size\nx,2,5,1_000\n", "no plain integer"),
-        ("id,lower,upper,size\nx,2,5,٣\n", "no plain integer"),
-        ("id,lower,upper,size\nx,2,5,²\n", "no plain integer"),
-        ("id,lower,upper,size\nx,2,5," + "9" * 10_000 + "\n", "no plain integer"),
-        (f"id,lower,upper,size\nx,2,5,{1 << 60}\n", "which is out of range"),
-        (f"id,lower,upper,size\nx,{-(1 << 60)},5,8\n", "which is out of range"),
+        ("id,lower,upper,size\nx,2,5,-8\n", "line 2: size -8"),
+        ("id,lower,upper,size,alignment\nx,2,5,8,0\n", "line 2: alignment 0"),
+        ("id,lower,upper,size,offset\nx,2,5,8,-1\n", "line 2: offset -1"),
+        ("id,lower,upper,size,offset\nx,2,5,8,\n", "offset is '', not a whole number"),
+        ("id,lower,upper,size\nx,2,5,8.5\n", "line 2: size is '8.5', not a whole number"),
+        ("id,lower,upper,size\nx,2,5,1_000\n", "not a whole number"),
+        ("id,lower,upper,size\nx,2,5,٣\n", "not a whole number"),
+        ("id,lower,upper,size\nx,2,5,²\n", "not a whole number"),
+        ("id,lower,upper,size\nx,2,5," + "9" * 10_000 + "\n", "not a whole number"),
+        (f"id,lower,upper,size\nx,2,5,{1 << 60}\n", " is out of range"),
+        (f"id,lower,upper,size\nx,{-(1 << 60)},5,8\n", " is out of range"),
         (f"id,lower,upper,size\nx,2,5,{1 << 59}\ny,2,5,{(1 << 59) + 1}\n", "add up to more"),
-        ('id,lower,upper,size\n"x",2,5,8\n', "line 2 holds '\"'"),
-        ("id,lower,upper,size\rx,2,5,8\r", "line 1 holds"),
-        ("\n\n", "is blank"),
+        ('id,lower,upper,size\n"x",2,5,8\n', "line 2 contains '\"'"),
+        ("id,lower,upper,size\rx,2,5,8\r", "line 1 contains"),
+        ("\n\n", "has no header line"),
         ("id" + "," * 100_000, "too many columns"),
     ],
 )
@@ -125,7 +125,7 @@ def test_bad_rows_are_refused(tmp_path: Path, text: str, reason: str) -> None:
 
 def test_other_encodings_are_refused(tmp_path: Path) -> None:
     """A file that is not UTF-8 is not guessed at."""
-    with pytest.raises(LoadError, match="not text in UTF-8"):
+    with pytest.raises(LoadError, match="not UTF-8 text"):
         parse(tmp_path, "id,lower,upper,size\nä,2,5,8\n".encode("latin-1"))
 
 

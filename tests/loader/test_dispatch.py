@@ -37,15 +37,15 @@ def test_a_path_may_be_text(tmp_path: Path) -> None:
     ("name", "content", "reason"),
     [
         ("a.tflite", b"\0" * 64, "'TFL3' is missing"),
-        ("a.dat", b"\x1c\0\0\0TFL3" + b"\0" * 64, "holds no graph"),
+        ("a.dat", b"\x1c\0\0\0TFL3" + b"\0" * 64, "contains no graph"),
         ("a.json", b'{"graphs": []}', "list 'graphs' is missing"),
-        ("b.json", b'{"nodes": []}', "is JSON, which cannot be planned"),
+        ("b.json", b'{"nodes": []}', "is JSON, which qnnmem cannot plan"),
         ("a.eaix", b"graphs", "not valid JSON"),
         ("a.csv", b"x;y\n1;2\n", "unknown column"),
-        ("a.bin", b"\x02\0\0\0\x03", "is binary data of no known kind, which cannot be planned"),
-        ("a.dlc", b"PK\x03\x04", "is a zip archive, which cannot be planned"),
+        ("a.bin", b"\x02\0\0\0\x03", "is binary data of no known kind, which qnnmem cannot plan"),
+        ("a.dlc", b"PK\x03\x04", "is a zip archive, which qnnmem cannot plan"),
         ("a.serialized", b"\x08\x01", "is not an ONNX model"),
-        ("a.png", b"\x89PNG", "is an image, which cannot be planned"),
+        ("a.png", b"\x89PNG", "is an image, which qnnmem cannot plan"),
         ("a.csv", b"", "is empty"),
     ],
 )
@@ -76,13 +76,13 @@ def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     """A named pipe without a writer is refused at once."""
     pipe = tmp_path / "model.onnx"
     os.mkfifo(pipe)
-    with pytest.raises(LoadError, match="not an ordinary file"):
+    with pytest.raises(LoadError, match="not a regular file"):
         load(pipe)
 
 
 def test_a_device_is_not_read() -> None:
     """A device that never ends is refused."""
-    with pytest.raises(LoadError, match="not an ordinary file"):
+    with pytest.raises(LoadError, match="not a regular file"):
         load("/dev/zero")
 
 

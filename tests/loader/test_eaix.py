@@ -214,7 +214,7 @@ def test_further_graphs_are_noted(tmp_path: Path) -> None:
     made = anomaly_detection()
     made["graphs"] *= 3
     model = read(tmp_path, made)
-    assert model.notes == ("the report holds 3 graphs; only the first was read",)
+    assert model.notes == ("only the first of 3 graphs in the report was read",)
 
 
 def test_unknown_flags_are_noted(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_unknown_flags_are_noted(tmp_path: Path) -> None:
     made = report(
         [node(0, "PAD", [tensor(0, (4,), flag=INPUT | 0x40)], [tensor(1, (4,), flag=OUTPUT)])]
     )
-    assert read(tmp_path, made).notes == ("tensor flags 0x40 are not understood and were ignored",)
+    assert read(tmp_path, made).notes == ("unknown tensor flags 0x40 were ignored",)
 
 
 def test_equal_names_become_unique(tmp_path: Path) -> None:
@@ -278,15 +278,15 @@ def later() -> dict[str, Any]:
         (one(reads=tensor(0, (4,))), "reads 't0' before"),
         (later(), "reads 't5' before"),
         (one(writes=tensor(0, (4,), flag=INPUT)), "which already has a value"),
-        (one(writes=tensor(0, (5,), flag=INPUT)), "described in two different ways"),
-        (one(writes=tensor(1, (-4,), flag=OUTPUT)), "impossible size -4"),
-        (one(writes=tensor(1, (1.5,), flag=OUTPUT)), "impossible size a float"),  # type: ignore[arg-type]  # wrong on purpose
+        (one(writes=tensor(0, (5,), flag=INPUT)), "described twice, with differences"),
+        (one(writes=tensor(1, (-4,), flag=OUTPUT)), "impossible size: -4"),
+        (one(writes=tensor(1, (1.5,), flag=OUTPUT)), ("impossible size: a float")),  # type: ignore[arg-type]  # wrong on purpose
         (one(writes=tensor(1, (10**9,) * 3, flag=OUTPUT)), "more than"),
         (one(writes=tensor(1, (1,) * 33, flag=OUTPUT)), "more than 32 dimensions"),
         (one(writes=tensor(1, (4,), "quaternion", OUTPUT)), "unknown type 'quaternion'"),
         (with_node(outputs=ports([tensor(1, (4,)) | {"flag": "many"}])), "no valid 'flag'"),
-        (one(reads=weights(0, -1)), "impossible size -1"),
-        (report([*[node(3, "PAD", [], [tensor(k, (4,))]) for k in range(2)]]), "'actual_order' 3"),
+        (one(reads=weights(0, -1)), "impossible size: -1"),
+        (report([*[node(3, "PAD", [], [tensor(k, (4,))]) for k in range(2)]]), "actual_order, 3"),
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, made: Mapping[str, Any], reason: str) -> None:
@@ -300,7 +300,7 @@ def test_contradictions_are_refused(tmp_path: Path, made: Mapping[str, Any], rea
     ("content", "reason"),
     [
         (b"[" * 1_000_000, "nested too deeply"),
-        (b'{"graphs": NaN}', "NaN is not a number"),
+        (b'{"graphs": NaN}', "NaN is not a valid number"),
         (b'{"graphs": ' + b"9" * 100_000 + b"}", "100000 digits"),
         (b'{"graphs": [', "not valid JSON"),
         (b'{"graphs": "\xff"}', "not valid JSON"),

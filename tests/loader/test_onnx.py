@@ -86,7 +86,7 @@ def test_dims_and_shapes_fix_what_is_open(tmp_path: Path) -> None:
     [
         ({"dims": {"M": 2}}, "no dimension 'M'; the model has 'N'"),
         ({"shapes": {"q": (2,)}}, "no tensor 'q'; the inputs are 'x'"),
-        ({"shapes": {"x": (2,)}}, "input 'x' has 2 dimensions, the shape given has 1"),
+        ({"shapes": {"x": (2,)}}, "input 'x' has 2 dimensions, but its given shape has 1"),
         ({"dims": {"N": -2}}, "dimension 'N' cannot be -2"),
     ],
 )
@@ -104,14 +104,14 @@ def test_declared_shapes_are_not_believed(tmp_path: Path) -> None:
     path = save(tmp_path, "g (float[4,4] x) => (float[1] y) <float[1] h> { h = Exp(x) y = Neg(h) }")
     model = read(path)
     assert model.tensors["h"].shape == model.tensors["y"].shape == (4, 4)
-    assert model.notes == ("output 'y' is declared as 1, the model gives 4x4",)
+    assert model.notes == ("output 'y' is declared as 1 but has shape 4x4",)
 
 
 @pytest.mark.parametrize(
     ("declared", "options", "notes"),
     [
-        ("float[1,8,1]", {}, ("output 'y' is declared as 1x8x1, the model gives 1x8",)),
-        ("float[N,9]", {}, ("output 'y' is declared as ?x9, the model gives 1x8",)),
+        ("float[1,8,1]", {}, ("output 'y' is declared as 1x8x1 but has shape 1x8",)),
+        ("float[N,9]", {}, ("output 'y' is declared as ?x9 but has shape 1x8",)),
         ("float[1,8]", {}, ()),
         ("float[N,M]", {}, ()),
         ("float[1,8]", {"shapes": {"x": (2, 8)}}, ()),  # the caller changes it, not the file
@@ -129,7 +129,10 @@ def test_constants_beyond_what_the_file_stores_are_said(tmp_path: Path) -> None:
     """Computed while loading, and in the binary as large as they are."""
     text = "g (float[1,64] x) => (float[1,64] y) <int64[2] s = {64, 64}>"
     path = save(tmp_path, f"{text} {{ w = ConstantOfShape(s) y = MatMul(x, w) }}")
-    said = "constants take 16,384 bytes, the file stores 16: 1 computed, largest 'w' (16,384)"
+    said = (
+        "constants take 16,384 bytes, but only 16 are stored in the file: 1 are computed, the "
+        "largest is 'w' (16,384)"
+    )
     assert read(path).notes == (said,)
 
 
@@ -178,7 +181,7 @@ def test_dead_ops_are_dropped_aloud(tmp_path: Path) -> None:
     model = read(path)
     assert op_types(model) == ["Neg"]
     assert model.inputs == ("x", "u")
-    assert model.notes == ("ops left out because no output depends on them: 1",)
+    assert model.notes == ("ops removed because no output depends on them: 1",)
 
 
 def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
@@ -242,7 +245,7 @@ def test_shapes_inference_misses_are_measured(tmp_path: Path) -> None:
     path = save(tmp_path, "g (float[2,3] x) => (float[A,B] y) { y = com.microsoft.Gelu(x) }")
     model = read(path)
     assert model.tensors["y"].shape == (2, 3)
-    assert model.notes == ("tensor shapes measured by running the model: 1",)
+    assert model.notes == ("shapes measured in a trial run: 1",)
 
 
 def test_an_unknown_op_with_declared_shape_is_accepted_aloud(tmp_path: Path) -> None:
@@ -252,7 +255,7 @@ def test_an_unknown_op_with_declared_shape_is_accepted_aloud(tmp_path: Path) -> 
     )
     model = read(path)
     assert model.tensors["y"].shape == (5,)
-    assert model.notes == ("tensor shapes as the file declares them, not verified: 1 ('h')",)
+    assert model.notes == ("shapes taken from the file without verification: 1 ('h')",)
 
 
 def test_an_unknown_op_without_shape_is_refused(tmp_path: Path) -> None:

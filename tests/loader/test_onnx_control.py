@@ -70,7 +70,7 @@ def test_branches_of_different_shape_are_refused(tmp_path: Path) -> None:
     """One sentence names the tensor, the reason and the way out; the way out works."""
     text = branches("c", "v = Concat<axis=0>(x, x)")
     path = save(tmp_path, f"g (float[2] x, bool c) => (float[2] y) {{ y = {text} }}")
-    with pytest.raises(LoadError, match=r"'y', made by 'If', depends on the branch") as caught:
+    with pytest.raises(LoadError, match=r"'y', output of 'If', depends on the branch") as caught:
         read(path)
     assert caught.value.sentence(flag).endswith(" with --shape y=AxB")
     assert read(path, shapes={"y": (4,)}).tensors["y"].shape == (4,)
@@ -98,7 +98,9 @@ def test_a_loop_that_data_steer_is_refused_until_stated(tmp_path: Path) -> None:
         "on = Identity(go) e = Exp(a) f = Neg(e)",
         "y = Relu(t)",
     )
-    with pytest.raises(LoadError, match="'t', made by 'Loop', depends on how often the loop runs"):
+    with pytest.raises(
+        LoadError, match="'t', output of 'Loop', depends on the number of iterations"
+    ):
         read(path)
     assert read(path, shapes={"t": (9, 2)}).tensors["y"].shape == (9, 2)
 
@@ -123,7 +125,7 @@ def test_a_loop_whose_state_grows_is_refused(tmp_path: Path) -> None:
         "on = Identity(go) e = Concat<axis=0>(a, a) f = Neg(a)",
         "",
     )
-    with pytest.raises(LoadError, match="changes its shape from round to round"):
+    with pytest.raises(LoadError, match="changes its shape between iterations, which is"):
         read(path)
 
 
@@ -157,10 +159,10 @@ def test_shapes_that_depend_on_data_are_refused(
 ) -> None:
     """The sentence names the first tensor whose size only data know, and the way out."""
     path = save(tmp_path, f"g (float[3] x) => (float[N] y) {{ {nodes} }}")
-    with pytest.raises(LoadError, match=f"'{tensor}', made by '{op}', depends on") as caught:
+    with pytest.raises(LoadError, match=f"'{tensor}', output of '{op}', depends on") as caught:
         read(path)
     said = caught.value.sentence(flag)
-    assert f"depends on the data; give its largest shape with --shape {tensor}={largest}" in said
+    assert f"depends on the data; set its largest shape with --shape {tensor}={largest}" in said
     # An operator that does not tell how much it gives was watched, and that is said.
     assert said.endswith("in a trial run; real data may need more)") == (not largest)
 
@@ -178,7 +180,7 @@ def test_all_shapes_that_depend_on_data_come_in_one_answer(tmp_path: Path) -> No
         read(path)
     said = caught.value.sentence(flag)
     assert "the shapes of 4 tensors depend on the data: 'h' (NonZero), 'u' (Unique), 'r'" in said
-    assert "--shape h=1x4 --shape u=5 --shape r=5 --shape d=AxB (1 of them as seen in" in said
+    assert "--shape h=1x4 --shape u=5 --shape r=5 --shape d=AxB (1 of them measured in" in said
     model = read(path, shapes={"h": (1, 4), "u": (5,), "r": (5,), "d": (4,)})
     assert model.tensors["c"].shape == (4,)
 
@@ -189,13 +191,13 @@ def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
     model = read(path, shapes={"h": (1, 4)})
     assert model.tensors["y"].shape == (1, 4)
     assert model.notes == ()
-    assert model.holds_for == ("holds while 'h' of NonZero 'h' is no larger than the stated 1x4",)
+    assert model.holds_for == ("valid while 'h' of NonZero 'h' is at most the given shape 1x4",)
 
 
 def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
     """A shape that inference proves is not the user's to choose."""
     path = save(tmp_path, "g (float[4] x) => (float[4] y) { h = Exp(x) y = Neg(h) }")
-    with pytest.raises(UsageError, match="tensor 'h' has shape 4, not 2x2"):
+    with pytest.raises(UsageError, match="tensor 'h' has shape 4 instead of 2x2"):
         read(path, shapes={"h": (2, 2)})
 
 
@@ -270,18 +272,18 @@ def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> 
         (
             "g (float[12] x, int64[2] s) => (float[A,B] y) { h = Reshape(x, s) y = Neg(h) }",
             {"values": {"s": [3, 4]}},
-            "holds for 's' = 3,4 only: Reshape 'h' depends on it",
+            "valid only for 's' = 3,4: Reshape 'h' depends on it",
         ),
         (
             "g (float[2] x, int64 k) => (float[2] y) <int64 one = {1}>"
             f"{{ c = Equal(k, one) y = {BRANCHES.format(cond='c', other='v = Neg(x)')} }}",
             {"values": {"k": 1}},
-            "holds for 'k' = 1 only: If 'y' depends on it",
+            "valid only for 'k' = 1: If 'y' depends on it",
         ),
         (
             "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }",
             {"shapes": {"y": (1, 4)}},
-            "holds while 'y' of NonZero 'y' is no larger than the stated 1x4",
+            "valid while 'y' of NonZero 'y' is at most the given shape 1x4",
         ),
     ],
 )
@@ -308,7 +310,7 @@ def test_turns_that_a_trial_run_counted_are_named(tmp_path: Path) -> None:
     model = read(path)
     assert model.tensors["t"].shape == (5,)
     assert model.holds_for == (
-        "holds for inputs that give the shapes measured in a trial run: 't' of Loop 'y'",
+        "valid for inputs with the shapes measured in a trial run: 't' of Loop 'y'",
     )
 
 

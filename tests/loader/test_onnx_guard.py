@@ -40,7 +40,7 @@ def refused(folder: Path, proto: onnx.ModelProto) -> str:
     """The sentence with which a model is refused."""
     with pytest.raises(LoadError) as caught:
         guarded(folder, proto)
-    return str(caught.value).partition("m.onnx: ")[2]
+    return caught.value.reason
 
 
 def body(proto: Any, number: int = 1) -> Any:
@@ -56,8 +56,8 @@ def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda m: m.graph.ClearField("output"), "is not an ONNX model, or one without outputs"),
-        (lambda m: m.ClearField("opset_import"), "does not say which ONNX operator set it uses"),
+        (lambda m: m.graph.ClearField("output"), "is not an ONNX model, or has no outputs"),
+        (lambda m: m.ClearField("opset_import"), "does not state its ONNX operator set"),
         (
             lambda m: setattr(m.opset_import[0], "version", 6),
             "uses ONNX operator set 6; 7 or newer",
@@ -65,11 +65,11 @@ def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
         (lambda m: m.opset_import.add(domain="ai.onnx", version=1), "uses ONNX operator set 1; 7"),
         (
             lambda m: setattr(m.opset_import[0], "version", NEWEST + 1),
-            f"uses ONNX operator set {NEWEST + 1}; the newest one known here is {NEWEST}",
+            f"uses ONNX operator set {NEWEST + 1}; the newest supported one is {NEWEST}",
         ),
         (
             lambda m: m.opset_import.add(domain="ai.onnx", version=NEWEST),
-            f"names several ONNX operator sets: 18 and {NEWEST}",
+            f"states several ONNX operator sets: 18 and {NEWEST}",
         ),
         (lambda m: m.graph.node.add(op_type="A", output=["a"]), "tensor 'a' is defined twice"),
         (lambda m: m.graph.node.add(op_type="A", output=["x"]), "tensor 'x' is defined twice"),
@@ -79,38 +79,38 @@ def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
         (lambda m: body(m).node.add(op_type="A", output=["v"]), "tensor 'v' is defined twice"),
         (lambda m: m.graph.input.add(name=""), "a tensor name is empty or longer than 65,536"),
         (lambda m: m.graph.input.add(name="n" * 65537), "a tensor name is empty or longer than"),
-        (lambda m: m.graph.sparse_initializer.add(), "stores weights as sparse tensors"),
-        (lambda m: body(m).sparse_initializer.add(), "stores weights as sparse tensors"),
-        (lambda m: m.graph.output.add(name="z"), "output 'z' is produced by no node"),
-        (lambda m: body(m).output.add(name="z"), "node 'If' reads 'z', which nothing produces"),
+        (lambda m: m.graph.sparse_initializer.add(), "contains sparse tensors"),
+        (lambda m: body(m).sparse_initializer.add(), "contains sparse tensors"),
+        (lambda m: m.graph.output.add(name="z"), "output 'z' is not produced by any node"),
+        (lambda m: body(m).output.add(name="z"), "node 'If' reads 'z', which no node produces"),
         (
             lambda m: m.graph.node.add(op_type="Neg", input=["z"], output=["q"]),
-            "node 'Neg' reads 'z', which nothing produces",
+            "node 'Neg' reads 'z', which no node produces",
         ),
         (
             lambda m: m.graph.node.add(name="who", op_type="Neg", input=["z"], output=["q"]),
-            "node 'who' reads 'z', which nothing produces",
+            "node 'who' reads 'z', which no node produces",
         ),
         (
             lambda m: body(m).node.add(op_type="Neg", input=["u"], output=["q"]),
-            "node 'If' reads 'u', which nothing produces",  # of the other branch
+            "node 'If' reads 'u', which no node produces",  # of the other branch
         ),
         (
             lambda m: m.graph.node.add(op_type="Neg", input=["k"], output=["q"]),
-            "node 'Neg' reads 'k', which nothing produces",  # of a body
+            "node 'Neg' reads 'k', which no node produces",  # of a body
         ),
         (
             lambda m: m.graph.node[0].input.append("y"),
-            "the graph has a cycle through or before node",
+            "the graph has a cycle at or before node",
         ),
         (
             lambda m: m.graph.node.add(op_type="Loop", input=["q"], output=["q"]),
-            "the graph has a cycle through or before node 'Loop'",
+            "the graph has a cycle at or before node 'Loop'",
         ),
-        (lambda m: m.graph.initializer[0].dims.append(2), "stores 4 values, its shape asks for 8"),
+        (lambda m: m.graph.initializer[0].dims.append(2), "stores 4 values, but its shape needs 8"),
         (
             lambda m: body(m).initializer[0].dims.append(2),
-            "tensor 'k' stores 1 values, its shape asks for 2",
+            "tensor 'k' stores 1 values, but its shape needs 2",
         ),
     ],
 )
@@ -176,7 +176,7 @@ def test_nodes_are_counted_over_all_bodies(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(well_formed, "MAX_NODES", 4)
     guarded(tmp_path, model())
     monkeypatch.setattr(well_formed, "MAX_NODES", 3)
-    assert refused(tmp_path, model()) == "has more than 3 nodes, too many to plan"
+    assert refused(tmp_path, model()) == "the file has more than 3 nodes, the limit for planning"
 
 
 def test_outputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_outputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(guard_pass, "MAX_OUTPUTS", 2)
     guarded(tmp_path, proto)
     monkeypatch.setattr(guard_pass, "MAX_OUTPUTS", 1)
-    assert refused(tmp_path, proto) == "has more than 1 outputs, too many to plan"
+    assert refused(tmp_path, proto) == "the file has more than 1 outputs, the limit for planning"
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
@@ -204,7 +204,7 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path, old: bytes) -> None:
     data = model().SerializeToString()
     assert old in data
     (tmp_path / "m.onnx").write_bytes(data.replace(old, old[:-1] + b"\xff"))
-    with pytest.raises(LoadError, match=r"holds names that are not text|is truncated"):
+    with pytest.raises(LoadError, match=r"contains names that are not text"):
         read_guarded(tmp_path / "m.onnx")
 
 
@@ -224,7 +224,7 @@ def test_bytes_in_place_of_a_text_are_damage(
         b"\xff".decode()
 
     monkeypatch.setattr(guard_pass, "_check_model", stumble)
-    assert refused(tmp_path, model()).startswith("holds names that are not text")
+    assert refused(tmp_path, model()).startswith("the file contains names that are not text")
 
 
 @pytest.mark.parametrize("blob", [b"\x08\x08", b"\x3a\x02\x08\x01", b"\x08\x08\x3a\x00"])
@@ -256,7 +256,7 @@ def test_stored_data_is_checked_wherever_it_stands(tmp_path: Path) -> None:
     for change in places:
         proto = model()
         change(proto)
-        assert "tensor 't' stores 3 bytes, its shape asks for 4" in refused(tmp_path, proto)
+        assert "tensor 't' stores 3 bytes, but its shape needs 4" in refused(tmp_path, proto)
 
 
 def test_training_is_left_out(tmp_path: Path) -> None:
@@ -285,5 +285,5 @@ def test_running_out_of_memory_is_a_sentence(
 
     monkeypatch.setattr(onnx, "ModelProto", Greedy)
     (tmp_path / "m.onnx").write_bytes(b"\x08\x08")
-    with pytest.raises(LoadError, match="does not fit into memory"):
+    with pytest.raises(LoadError, match="needs more memory to read than this machine has"):
         read_guarded(tmp_path / "m.onnx")

@@ -110,19 +110,19 @@ def test_a_value_takes_type_and_shape_of_the_input(
 @pytest.mark.parametrize(
     ("kind", "value", "words"),
     [
-        ("int64", 1.5, "holds whole numbers (int64), not 1.5"),
-        ("uint8", 300, "holds whole numbers (uint8), not 300"),
-        ("uint8", -1, "holds whole numbers (uint8), not -1"),
-        ("bool", 2, "holds true or false, not 2"),
-        ("int64", True, "holds int64, its value is true or false"),
+        ("int64", 1.5, "needs whole numbers (int64), not 1.5"),
+        ("uint8", 300, "needs whole numbers (uint8), not 300"),
+        ("uint8", -1, "needs whole numbers (uint8), not -1"),
+        ("bool", 2, "needs true or false, not 2"),
+        ("int64", True, "has type int64, but its value is true or false"),
         ("float16", 1e9, "too large for float16"),
-        ("int64", float("nan"), "holds whole numbers (int64)"),
+        ("int64", float("nan"), "needs whole numbers (int64)"),
         ("int64[2]", (1, 2, 3), "is 3 elements; the input is 2"),
         ("int64", (1, 2), "is 2 elements; the input is scalar"),
         ("int64[2,2]", [[1, 2, 3]], "is 1x3; the input is 2x2"),
-        ("int64", 1 << 70, "not numbers of a known type"),
-        ("int64", "seven", "is 'seven', not numbers of a known type"),
-        ("int64[N]", [[1], [2, 3]], "not numbers of a known type"),
+        ("int64", 1 << 70, "which is not a number of a known type"),
+        ("int64", "seven", "is 'seven', which is not a number of a known type"),
+        ("int64[N]", [[1], [2, 3]], "which is not a number of a known type"),
     ],
 )
 def test_a_value_that_the_input_cannot_hold_is_refused(
@@ -151,7 +151,7 @@ def test_values_come_from_files(tmp_path: Path) -> None:
             given(kind, tmp_path / name)
         assert "\n" not in str(caught.value)
     (tmp_path / "v.raw").write_bytes(b"123")
-    with pytest.raises(UsageError, match=r"3 bytes are no whole number of int32"):
+    with pytest.raises(UsageError, match=r"3 bytes is not a multiple of the int32"):
         given(kind, tmp_path / "v.raw")
 
 
@@ -204,7 +204,7 @@ def test_inputs_without_numbers_take_no_value(tmp_path: Path) -> None:
 def test_an_input_that_says_a_shape_can_be_given_a_value(tmp_path: Path) -> None:
     """The refusal names the input, and with a value nothing depends on data any more."""
     path = save(tmp_path, "g (float[1,2] x, int64[2] s) => (float[A,B] y) { y = Expand(x, s) }")
-    cure = r"give 's' a value with values=\{'s': VALUE\}, or give its largest shape with shapes="
+    cure = r"set 's' to a value with values=\{'s': VALUE\}, or set its largest shape with shapes="
     with pytest.raises(LoadError, match=cure):
         read(path)
     assert read(path, values={"s": (3, 2)}).tensors["y"].shape == (3, 2)

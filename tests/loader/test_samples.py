@@ -105,7 +105,7 @@ def write_bad(folder: Path, kind: str) -> None:
     [
         ("shape", r"a\.npy: float32 of shape 3x2 given, float32 of shape 2x3 expected for .*'x'"),
         ("type", r"a\.npy: complex64 given, float32 of shape 2x3 expected for input 'x'"),
-        ("nan", r"a\.npy: holds NaN or infinity"),
+        ("nan", r"a\.npy contains NaN or infinity"),
         ("short", r"a\.npy ends too early or is damaged"),
         ("text", r"a\.npy is not a readable \.npy file"),
         ("pickle", r"a\.npy: object of shape 2x3 given"),

@@ -112,7 +112,7 @@ def test_a_variable_of_two_sizes_is_refused(tmp_path: Path) -> None:
     """Reading and assigning one variable must agree on its size."""
     graph, start = streaming()
     tensors = (*graph.tensors[:2], T("before", (7,), INT8), graph.tensors[3])
-    with pytest.raises(LoadError, match="'ring' has 7 bytes in one place and 6 in another"):
+    with pytest.raises(LoadError, match="'ring' has 7 bytes in one place but 6 in another"):
         load(tmp_path, G(tensors, graph.inputs, graph.outputs, graph.ops), start)
 
 
@@ -138,7 +138,7 @@ def test_dead_operators_are_left_out_with_a_note(tmp_path: Path) -> None:
     ops = (O("CONV_2D", (0,), (1,)), O("CONV_2D", (0,), (2,)))
     model = load(tmp_path, G(tensors, (0,), (2,), ops))
     assert [op.sources for op in model.ops] == [(1,)]
-    assert model.notes == ("1 operators without a reader are left out",)
+    assert model.notes == ("1 operators with unused outputs were removed",)
 
 
 def test_dequantized_weights_count_as_stored(tmp_path: Path) -> None:
@@ -167,10 +167,10 @@ def test_sparse_constants_count_dense(tmp_path: Path, densify: bool) -> None:
     assert [op.inputs for op in model.ops] == [("in", "sparse")]
     assert model.tensors["sparse"].nbytes == 4 * 8 * 2
     said = (
-        "1 sparse constant counted dense, 64 bytes, as QNN has no sparse ones; "
-        "32 in the file, 24 of them indices"
+        "1 sparse constant counted as dense, 64 bytes, because QNN has no sparse constants; the "
+        "file stores 32 bytes, 24 of them indices"
     )
-    assert model.notes == (said + "; 1 DENSIFY op done while loading" * densify,)
+    assert model.notes == (said + "; 1 DENSIFY op done at load time" * densify,)
     run, nodes, _ = tflite.read_with_graph(tmp_path / "model.tflite", shapes={})
     assert nodes is None
     assert ("operator 0 ('DENSIFY')" if densify else "operator 0 ('CONV_2D')") in run.notes[-1]
@@ -219,9 +219,9 @@ def test_what_a_custom_operator_needs_inside_is_said_to_be_unknown(tmp_path: Pat
     tensors = tuple(T(str(number)) for number in range(8))
     ops = tuple(O("CUSTOM", (i,), (i + 1,), custom=name) for i, name in enumerate(names))
     one = load(tmp_path, G(tensors[:2], (0,), (1,), ops[:1]))
-    assert "what custom operator 'op0' needs inside" in join_words(one.assumed)
+    assert "custom operator 'op0' is unknown" in join_words(one.assumed)
     assert one.notes == ("custom operators: 1 ('op0')",)
-    assert "'op4' and 2 more need inside" in join_words(
+    assert "'op4' and 2 more is unknown" in join_words(
         load(tmp_path, G(tensors, (0,), (7,), ops)).assumed
     )
     builtin = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))
@@ -325,7 +325,7 @@ def test_nested_graphs_that_multiply_are_refused(tmp_path: Path) -> None:
         for deeper in range(1, 40)
     ]
     last = G(tensors, (0, 1), (3,), (O("CONV_2D", (1,), (3,)),))
-    with pytest.raises(LoadError, match="above 1,000,000 operators"):
+    with pytest.raises(LoadError, match="to more than 1,000,000 operators"):
         load(tmp_path, *levels, last)
 
 
@@ -345,7 +345,7 @@ def test_an_open_batch_is_planned_as_stored(tmp_path: Path) -> None:
     """The stored shape stands in for an open one, and a note names the input."""
     model = load(tmp_path, batched())
     assert model.tensors["in"].shape == (1, 8)
-    assert model.notes == ("input 'in' leaves its size open; planned for 1x8 as stored",)
+    assert model.notes == ("input 'in' has no fixed size; planned with the stored shape 1x8",)
 
 
 def test_an_open_batch_can_be_set(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_an_unknown_input_is_named_with_the_known_ones(tmp_path: Path) -> None:
 def test_a_size_known_only_while_running_is_refused(tmp_path: Path) -> None:
     """An open size inside a model with fixed inputs depends on the data."""
     graph = G((T("a"), T("b", signature=(-1,))), (0,), (1,), (O("CONV_2D", (0,), (1,)),))
-    with pytest.raises(LoadError, match="only known while running"):
+    with pytest.raises(LoadError, match="known only at run time"):
         load(tmp_path, graph)
 
 
@@ -389,15 +389,13 @@ def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None
     """A file that fixes what WHERE returns is planned for that, and the model says so."""
     tensors = (T("x", (4,)), T("y", (3, 1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
-    assert model.holds_for == (
-        "holds while 'y' of operator 0 ('WHERE') is no larger than the stored 3x1",
-    )
+    assert model.holds_for == ("valid while 'y' of operator 0 ('WHERE') is at most the stored 3x1",)
 
 
 def test_stored_shapes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     """A reshape that changes the number of elements shows that stored sizes are made up."""
     tensors = (T("a", (1, 8), signature=(-1, 8)), T("b", (1, 3), signature=(-1, 3)))
-    with pytest.raises(LoadError, match="8 elements into 3"):
+    with pytest.raises(LoadError, match="8 input elements but 3"):
         load(tmp_path, G(tensors, (0,), (1,), (O("RESHAPE", (0,), (1,)),)))
 
 
@@ -416,21 +414,21 @@ def one_op(*tensors: T, inputs: tuple[int, ...] = (0,), outputs: tuple[int, ...]
 @pytest.mark.parametrize(
     ("graph", "reason"),
     [
-        (one_op(T("a"), T("b", type=STRING)), "'b' holds strings"),
+        (one_op(T("a"), T("b", type=STRING)), "'b' contains strings"),
         (one_op(T("a"), T("b", type=99)), "unknown type 99"),
         (one_op(T("a"), T("b", (-4,))), "negative size"),
         (one_op(T("a"), T("b", (2**31 - 1,) * 2)), "more than"),
         (one_op(T("a"), T("b", (2**30,) * 3)), "more than"),
         (one_op(T("a"), T("b"), inputs=(7,)), "tensor 7, which does not exist"),
         (one_op(T("a"), T("b"), inputs=(-2,)), "tensor -2, which does not exist"),
-        (one_op(T("a"), T("b"), inputs=(1,)), "nothing has produced"),
-        (one_op(T("a"), T("b"), T("c"), inputs=(0, 2)), "nothing has produced"),
+        (one_op(T("a"), T("b"), inputs=(1,)), "no operator has produced"),
+        (one_op(T("a"), T("b"), T("c"), inputs=(0, 2)), "no operator has produced"),
         (one_op(T("a"), T("b"), outputs=(1, 1)), "produced twice"),
         (one_op(T("a"), T("b"), outputs=(0,)), "overwritten"),
         (one_op(T("a"), T("b"), T("w", (9,), FLOAT32, b"1234"), inputs=(0, 2)), "stores 4 bytes"),
         (one_op(T("a", type=RESOURCE), T("b")), "'a' is a resource"),
-        (G((T("a"),), (5,), (0,), ()), "not a tensor of its graph"),
-        (G((T("a"), T("b")), (0,), (1,), ()), "nothing has produced"),
+        (G((T("a"),), (5,), (0,), ()), "not a tensor of the graph"),
+        (G((T("a"), T("b")), (0,), (1,), ()), "no operator has produced"),
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, graph: G, reason: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from seeds import few
 
 from qnnmem.errors import LoadError, QnnMemError, WrongSize
 from qnnmem.ir import DType, Tensor
@@ -144,7 +145,7 @@ def test_what_is_no_file_is_refused(
         read_input(tmp_path / "x", Tensor("t", DType.UINT8, (1,)), None, native=True)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=few(200))
 @given(data=st.binary(max_size=200))
 def test_hostile_lists_end_in_a_sentence(data: bytes, tmp_path: Path) -> None:
     """Whatever bytes a list holds, it is read or refused, and so are the files it names."""

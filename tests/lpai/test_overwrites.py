@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import few
 
 from qnnmem.ir import DType, Effect, Model, Op, Span, Tensor
 from qnnmem.lpai.compiled import CompiledGraph
@@ -111,7 +112,7 @@ class Machine:
         return self.lost
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(st.integers(0, 10**9))
 def test_plans_have_no_collisions(seed: int) -> None:
     """Whatever the options, a plan of ours passes, and the byte machine agrees."""
@@ -120,7 +121,7 @@ def test_plans_have_no_collisions(seed: int) -> None:
     assert Machine(graph).run() == set()
 
 
-@settings(max_examples=300)
+@settings(max_examples=few(300))
 @given(st.integers(0, 10**9))
 def test_moved_buffers_are_judged_like_the_byte_machine_does(seed: int) -> None:
     """A plan with one buffer moved anywhere collides exactly if some byte is lost too early."""

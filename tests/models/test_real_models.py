@@ -161,10 +161,11 @@ ALSO_RUN = {
     *("smartturn", "ocr4_rec", "nudenet", "centerface", "silero_v3", "basicpitch"),
     *("light_densenet121", "light_shufflenet", "magika", "aecmos", "dnsmos", "light_resnet50"),
 }
+LONG = {"layout", "ocr4_det"}  # seconds each, planned below
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in chosen(".onnx") if EVERY or name not in ALSO_RUN]
+    "name", [name for name in chosen(".onnx") if EVERY or name not in {*ALSO_RUN, *LONG}]
 )
 def test_model_runs_in_its_plan_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Executed at the planned addresses, a model gives exactly its plain answer."""
@@ -201,7 +202,9 @@ def test_frame_by_frame_equals_the_whole_sequence(name: str, tmp_path: Path) -> 
     assert session.findings == ()
 
 
-@pytest.mark.parametrize("name", ["oww_mel", "magika", "aecmos", "nudenet", "light_shufflenet"])
+@pytest.mark.parametrize(
+    "name", share(["oww_mel", "nudenet", "magika", "light_shufflenet", "aecmos"], 2)
+)
 def test_io_pool_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Inputs and outputs in buffers of the application leave the answer as it is."""
     prepared = check_run(name, tmp_path, io=Io.OUTSIDE)
@@ -210,14 +213,14 @@ def test_io_pool_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
     assert prepared.plans[0].io_bytes >= least
 
 
-@pytest.mark.parametrize("name", ["smartturn", "ocr4_rec", "nudenet", "centerface"])
+@pytest.mark.parametrize("name", share(["centerface", "ocr4_rec", "nudenet", "smartturn"], 2))
 def test_model_runs_in_place_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Element-wise ops that write over a dying input save memory and change no bit."""
     tight = check_run(name, tmp_path, inplace=True)
     assert tight.plans[0].scratch_bytes < plan_of(name).scratch_bytes
 
 
-@pytest.mark.parametrize("name", ["silero_v3", "basicpitch", "light_densenet121"])
+@pytest.mark.parametrize("name", share(["silero_v3", "light_densenet121", "basicpitch"], 2))
 def test_reordered_model_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
     """Ops in the order chosen to save memory give the answer of the file's order."""
     better = check_run(name, tmp_path, reorder=True)

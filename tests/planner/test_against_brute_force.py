@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 import pytest
-from seeds import seeds
+from seeds import few, seeds
 
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, exact, plan_problem, verify
@@ -59,7 +59,7 @@ def random_buffers(rng: random.Random, most: int = 6) -> tuple[Buffer, ...]:
 
 def cases(seed: int, count: int) -> Iterator[tuple[random.Random, tuple[Buffer, ...]]]:
     """Draw seeded cases, each with its own source of further randomness."""
-    for number in range(count):
+    for number in range(few(count)):
         rng = random.Random(f"{seed}/{number}")  # noqa: S311 - reproducible cases, no secrets
         yield rng, random_buffers(rng)
 
@@ -103,7 +103,7 @@ def test_the_search_is_right_where_the_load_is_no_guide() -> None:
             hard += 1
             check_fit(buffers, least - 1, least, 0)
             check_fit(buffers, least, least, 0)
-    assert hard > 40
+    assert hard > few(40)
 
 
 def test_the_load_bound_never_passes_the_optimum() -> None:

@@ -32,7 +32,7 @@ def refused(path: Path, content: bytes) -> str:
 def test_control_characters_are_refused(tmp_path: Path, mark: str, text: str) -> None:
     """A name that moves the cursor is no name."""
     said = refused(tmp_path / "list.csv", (HEADER + text.format(mark)).encode())
-    assert "a buffer list is plain text" in said
+    assert "a buffer list must be plain text" in said
     assert mark not in said
 
 
@@ -46,7 +46,7 @@ def test_control_characters_are_not_written(name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\xff\xfei\0d\0", "not text in UTF-8"),
+        (b"\xff\xfei\0d\0", "not UTF-8 text"),
         (HEADER.encode("utf-16-le"), "plain text"),
         (HEADER.encode() + b'"a,0,1,5\n' * 9, "no quoting"),
         (HEADER.encode() + b"a,0,nan,5\n", "no plain integer as upper"),
@@ -72,7 +72,7 @@ def test_rows_are_counted_before_they_are_split(tmp_path: Path) -> None:
     """A million rows are handled, one more is not, and none of them is looked at for that."""
     path = tmp_path / "list.csv"
     path.write_bytes(HEADER.encode() + b"a,0,1,5\n" * 1_000_001)
-    with pytest.raises(LoadError, match="1,000,001 rows are over the limit of 1,000,000 handled"):
+    with pytest.raises(LoadError, match="the CSV has 1,000,001 rows, over the limit of 1,000,000"):
         csv.read(path)
 
 

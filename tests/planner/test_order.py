@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from seeds import few
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor, lifetimes
 from qnnmem.ir.lifetime import reordered
@@ -271,7 +272,7 @@ def test_same_answer_every_time() -> None:
 
 
 @pytest.mark.parametrize("states", [0, 2])
-@settings(max_examples=120)
+@settings(max_examples=few(120))
 @given(seed=st.integers(0, 1 << 32), ops=st.integers(0, 7), align=st.sampled_from((1, 64)))
 def test_small_models_reach_the_least_of_all_orders(
     states: int, seed: int, ops: int, align: int
@@ -285,7 +286,7 @@ def test_small_models_reach_the_least_of_all_orders(
 
 
 # The examples were once called proven with a peak above the least.
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @example(seed=627)
 @example(seed=1684)
 @example(seed=4444)
@@ -300,7 +301,7 @@ def test_wide_models_reach_the_least_of_all_orders(seed: int) -> None:
     assert found.after == fewest_over_sets(m)
 
 
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @given(seed=st.integers(0, 1 << 32), effort=st.integers(0, 300))
 def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
     """A search cut short calls its peak proven only if it is the least."""
@@ -310,7 +311,7 @@ def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
     assert not found.proven or found.after == fewest_over_sets(m)
 
 
-@settings(max_examples=60)
+@settings(max_examples=few(60))
 @given(seed=st.integers(0, 1 << 32), ops=st.integers(10, 80), inplace=st.booleans())
 def test_larger_models_are_never_worse(seed: int, ops: int, inplace: bool) -> None:
     """Whatever the graph, the order is valid, its peak is as stated and not above the given one."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import patient
+from seeds import few
 
 from qnnmem.ir import Span
 from qnnmem.planner import Buffer, Infeasible, Plan, Problem, Progress, plan, plan_problem, verify
@@ -224,7 +225,7 @@ def test_huge_sizes_do_not_wrap() -> None:
     assert answer.lower_bound <= answer.peak
 
 
-@settings(max_examples=100)
+@settings(max_examples=few(100))
 @given(problems)
 def test_plans_are_legal_and_not_below_their_bound(buffers: tuple[Buffer, ...]) -> None:
     """Every plan verifies, starts are aligned and the bound holds."""
@@ -234,7 +235,7 @@ def test_plans_are_legal_and_not_below_their_bound(buffers: tuple[Buffer, ...]) 
     assert all(o % b.align == 0 for o, b in zip(answer.offsets, buffers, strict=True))
 
 
-@settings(max_examples=50)
+@settings(max_examples=few(50))
 @given(problems, st.randoms(use_true_random=False))
 def test_the_order_of_the_buffers_does_not_matter(
     buffers: tuple[Buffer, ...], rng: random.Random
@@ -247,7 +248,7 @@ def test_the_order_of_the_buffers_does_not_matter(
     assert one.lower_bound == two.lower_bound
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 @given(problems, st.sampled_from((2, 3, 64)))
 def test_scaling_everything_scales_the_optimum(buffers: tuple[Buffer, ...], factor: int) -> None:
     """Sizes and alignments times a factor give a peak times that factor."""
@@ -261,7 +262,7 @@ def test_scaling_everything_scales_the_optimum(buffers: tuple[Buffer, ...], fact
         assert two.peak == factor * one.peak
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 @given(problems)
 def test_time_backwards_has_the_same_optimum(buffers: tuple[Buffer, ...]) -> None:
     """Mirroring all lives changes neither who meets whom nor the least peak."""
@@ -273,7 +274,7 @@ def test_time_backwards_has_the_same_optimum(buffers: tuple[Buffer, ...]) -> Non
     assert max(one.lower_bound, two.lower_bound) <= min(one.peak, two.peak)
 
 
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 @given(problems, st.data())
 def test_fewer_buffers_never_need_more(buffers: tuple[Buffer, ...], data: st.DataObject) -> None:
     """Leaving buffers out cannot raise the optimum."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import few
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.planner import Io, MemoryPlan, Pool, PoolOptions, plan_model, verify
@@ -93,7 +94,7 @@ class Machine:
         self.check((*self.model.outputs, *self.model.states))
 
 
-@settings(max_examples=120)
+@settings(max_examples=few(120))
 @given(st.integers(0, 10**9))
 def test_every_value_is_still_there_when_it_is_read(seed: int) -> None:
     """Whatever the options, no byte of a tensor, of state or of an output is lost too early."""
@@ -104,7 +105,7 @@ def test_every_value_is_still_there_when_it_is_read(seed: int) -> None:
     Machine(plan).run()
 
 
-@settings(max_examples=80)
+@settings(max_examples=few(80))
 @given(st.integers(0, 10**9))
 def test_buffers_stay_inside_their_pools(seed: int) -> None:
     """Every buffer is aligned, holds all its tensors and ends within its pool."""

@@ -295,7 +295,7 @@ buffers = [Buffer(str(k), rng.randrange(1, 999), (a, a + 1 + k % 9)) for k, a in
 instance = arrange(Problem(tuple(buffers)))
 signal.signal(signal.SIGALRM, stop)
 stopped = 0
-while stopped < 2000:
+while stopped < 500:
     try:
         signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 2e-3))
         fit(instance, 3000, Effort(10_000, float("inf")))

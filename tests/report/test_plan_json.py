@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import few
 from small_files import SEEDS
 
 import qnnmem
@@ -164,7 +165,7 @@ def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
         unique_by=lambda row: row[0],
     )
 )
-@settings(max_examples=40)
+@settings(max_examples=few(40))
 def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, int, int]]) -> None:
     """Whatever the names and sizes, the JSON satisfies the schema and holds the same buffers."""
     buffers = tuple(fixed(name, size, low, low + length) for name, size, low, length in rows)

@@ -136,8 +136,8 @@ def test_a_proof_about_control_flow_says_how_far_it_goes() -> None:
 
 def test_notes_of_the_reader_are_shown() -> None:
     """What the reader wants the user to know reaches the user."""
-    assert "note: the hint column is ignored" in show(
-        chain("x", "y", notes=("the hint column is ignored",))
+    assert "note: the hint column was ignored" in show(
+        chain("x", "y", notes=("the hint column was ignored",))
     )
 
 

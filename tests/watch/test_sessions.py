@@ -49,7 +49,7 @@ def _lines(stack: list[dict[str, Any]]) -> list[int]:
 
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason="the HTP library is not here")
-@pytest.mark.parametrize("what", share(LEAKS, 2))
+@pytest.mark.parametrize("what", share(LEAKS, 3))
 def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
     tmp_path: Path, what: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
 
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason="the HTP library is not here")
-@pytest.mark.parametrize("what", share([*GO_ON], 2))
+@pytest.mark.parametrize("what", share([*GO_ON], 3))
 def test_a_session_that_goes_on_without_qnn_is_a_finding(tmp_path: Path, what: str) -> None:
     """With its model, its line, the call that failed and what it costs."""
     found = _seen(tmp_path, what, GO_ON[what])

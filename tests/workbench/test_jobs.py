@@ -143,8 +143,8 @@ def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
     before = kept_files(served)
     png = served.drop("model.onnx", b"\x89PNG\r\n\x1a\n" + bytes(50))
     assert png.status == 415
-    assert png.said.startswith("model.onnx: is an image")
-    assert served.drop("empty.onnx", b"").said == "empty.onnx: is empty"
+    assert png.said.startswith("model.onnx is an image")
+    assert served.drop("empty.onnx", b"").said == "empty.onnx is empty"
     job = served.read("broken.csv", b"id,lower,upper,size\na,0,2,many\n")
     assert job["state"] == "failed"
     assert job["is_gone"]

@@ -1,6 +1,6 @@
 """The command line: arguments in, exit code out.
 
-This module imports next to nothing: what is not imported yet cannot be interrupted.
+This module has hardly any imports: Ctrl-C cannot interrupt an import that has not started.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Runs the command line and leaves with its exit code."""
+    """Run the command line and exit with its code."""
     from qnnmem.cli import signals
 
     code = signals.unwinding(_run)
     import atexit
     import gc
 
-    # The system takes back what is left; looking through it for garbage takes 20 ms. Only when the
-    # process does end: in one that goes on, garbage of before would never go.
+    # The operating system frees the memory anyway; a last garbage collection takes 20 ms. Freeze
+    # only at exit: otherwise earlier garbage would never be collected.
     atexit.register(gc.freeze)
     sys.exit(code)
 
 
 def net_run() -> None:
-    """`qnn-net-run`: the SDK's own where it is on PATH, else `qnnmem net-run`."""
+    """Run the SDK's `qnn-net-run` if it is on PATH, else `qnnmem net-run`."""
     _sdk_tool("qnn-net-run")
 
 
 def context_binary_generator() -> None:
-    """`qnn-context-binary-generator`: the SDK's own if it is on PATH, else qnnmem's."""
+    """Run the SDK's `qnn-context-binary-generator` if it is on PATH, else qnnmem's."""
     _sdk_tool("qnn-context-binary-generator")
 
 
@@ -44,13 +44,13 @@ def _sdk_tool(name: str) -> None:
     for folder in os.get_exec_path():
         path = Path(folder, name)
         if path.is_absolute() and os.access(path, os.X_OK) and _is_native(path):
-            os.execv(path, [str(path), *sys.argv[1:]])  # noqa: S606 - the user's own PATH
+            os.execv(path, [str(path), *sys.argv[1:]])  # noqa: S606 - from the user's own PATH
     sys.argv[1:1] = [name.removeprefix("qnn-")]
     main()
 
 
 def _is_native(path: Path) -> bool:
-    """Return whether a file is a compiled program, not a script."""
+    """Return True if a file is a compiled program, not a script."""
     try:
         with path.open("rb") as file:
             return path.is_file() and file.read(4) == b"\x7fELF"

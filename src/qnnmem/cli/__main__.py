@@ -1,4 +1,4 @@
-"""`python -m qnnmem.cli`."""
+"""Entry point of `python -m qnnmem.cli`."""
 
 from qnnmem.cli import main
 

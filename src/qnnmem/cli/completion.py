@@ -1,7 +1,7 @@
 """`qnnmem completion`: the script that lets a shell complete verbs, options, SoCs and files.
 
-Script and protocol are click's: the shell asks the program at each key. What click does not know is
-added here: names of SoCs, entries and rules, and which files a verb takes.
+Script and protocol are click's: the shell asks the program at each key. This module adds names that
+click does not know (SoCs, entries, rules), and the files that each verb reads.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from click.shell_completion import (
     add_completion_class,
 )
 
-_VARIABLE = "_QNNMEM_COMPLETE"  # click looks for it by this name
-_MOST = 200  # names that are worth a list
-# Endings of the files that a verb takes; other verbs and options take any.
+_VARIABLE = "_QNNMEM_COMPLETE"  # the name that click expects
+_MOST = 200  # more names would be no help
+# Suffixes of the files that a verb reads; other verbs and options accept any file.
 _MODEL = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
 _BINARY = (".bin", ".onnx")
 _ENDINGS = {
@@ -33,7 +33,7 @@ _ENDINGS = {
     "sweep": (".onnx",),
     "lint": (".json", ".conf"),
 }
-_PLAIN = re.compile(r"[\w./+@%~-]+")  # what no shell takes for something else
+_PLAIN = re.compile(r"[\w./+@%~-]+")  # characters without a meaning for any shell
 
 
 @click.command(no_args_is_help=True)
@@ -52,7 +52,7 @@ def completion(shell: str) -> int:
     from qnnmem.cli.verbs import qnnmem
 
     kind = next(one for one in _SHELLS if one.name == shell)
-    # Not BashComplete's own: that starts a bash to see whether it is a recent one.
+    # BashComplete itself would start bash to check its version.
     script = ShellComplete.source(kind(qnnmem, {}, "qnnmem", _VARIABLE))
     write(script.strip() + "\n", None, force=False)
     return 0
@@ -63,11 +63,11 @@ class _Answers(ShellComplete):
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         """Return the completions of the typed word."""
-        words = [word for word in args if word != "="]  # bash takes `--soc=SM8650` for three words
+        words = [word for word in args if word != "="]  # bash splits `--soc=SM8650` into words
         option, equal, value = incomplete.partition("=")
         if not (equal and option.startswith("--")):
             return self._answers(words, incomplete.removeprefix("="))
-        # Other shells take it for one word, which is replaced as a whole.
+        # Other shells keep it as one word and replace it as a whole.
         found = self._answers([*words, option], value)
         return [CompletionItem(f"{option}={one.value}") for one in found if one.type == "plain"]
 
@@ -76,7 +76,7 @@ class _Answers(ShellComplete):
         verb = next((word for word in words if not word.startswith("-")), "")
         last = words[-1] if words else ""
         if found and found[0].type == "file":
-            # An option's file may be any, what the verb itself takes has an ending.
+            # An option accepts any file; the verb's arguments have known suffixes.
             endings = () if last.startswith("-") else _ENDINGS.get(verb, ())
             return _files(incomplete, endings)
         if found or incomplete.startswith("-"):
@@ -87,7 +87,7 @@ class _Answers(ShellComplete):
 
 
 def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
-    """Return names from the data of the program: SoCs, entries, rules."""
+    """Return names from the program's data: SoCs, entries, rules."""
     if last == "--soc" or verb == last == "socs":
         from qnnmem.targets.socs import socs
 
@@ -104,12 +104,12 @@ def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
 
 
 def _files(incomplete: str, endings: tuple[str, ...]) -> list[CompletionItem[Any]]:
-    """Return folders and files with these endings, or let the shell list files."""
+    """Return folders and files with these suffixes, or let the shell list files."""
     shells_own = [CompletionItem(incomplete, type="file")]
     if not endings:
         return shells_own
     found = sorted(_listed(incomplete, endings))
-    # The shell quotes names, and puts no space after a folder that it completes.
+    # The shell quotes names, and adds no space after a completed folder.
     is_folder = len(found) == 1 and found[0].endswith("/")
     if not found or is_folder or len(found) > _MOST or not all(map(_PLAIN.fullmatch, found)):
         return shells_own
@@ -120,7 +120,7 @@ def _listed(incomplete: str, endings: tuple[str, ...]) -> Iterator[str]:
     folder, slash, name = incomplete.rpartition("/")
     try:
         entries = list(os.scandir(Path(folder + slash).expanduser()))
-    except (OSError, RuntimeError):  # no such folder, or the home of nobody
+    except (OSError, RuntimeError):  # the folder or the home directory does not exist
         return
     for entry in entries:
         if not entry.name.startswith(name) or (entry.name.startswith(".") and not name):
@@ -132,15 +132,15 @@ def _listed(incomplete: str, endings: tuple[str, ...]) -> Iterator[str]:
 
 
 class _Bash(_Answers, BashComplete):
-    """Words for bash."""
+    """Completions in bash's format."""
 
 
 class _Zsh(_Answers, ZshComplete):
-    """Words for zsh."""
+    """Completions in zsh's format."""
 
 
 class _Fish(_Answers, FishComplete):
-    """Words for fish."""
+    """Completions in fish's format."""
 
 
 _SHELLS: tuple[type[ShellComplete], ...] = (_Bash, _Zsh, _Fish)

@@ -1,4 +1,4 @@
-"""`qnnmem config` and `lint`: config files of the QNN tools for LPAI, written and checked."""
+"""`qnnmem config` and `lint`: write and check the LPAI config files of the QNN tools."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.config.settings import LpaiConfig
     from qnnmem.results.lint import LintResult
 
-# What config files are called; in a folder nothing else is opened.
+# Suffixes of config files; other files in a folder are not opened.
 _SUFFIXES = (".json", ".conf", ".config", ".cfg")
 
 
@@ -104,7 +104,7 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
 
 
 def _is_config(path: Path) -> bool:
-    """Return whether a file in a folder is meant for the QNN tools, be it good JSON or not."""
+    """Return True if a file in a folder is a config file of the QNN tools, even with bad JSON."""
     from qnnmem.bounded_file import read_head
     from qnnmem.errors import LoadError
     from qnnmem.lpai.config.json_positions import MAX_FILE
@@ -119,7 +119,7 @@ def _is_config(path: Path) -> bool:
 
 
 def _lint(files: Sequence[str], strict: bool) -> LintResult:
-    """Check the files; standard input keeps its name."""
+    """Check the files; results name standard input as the user typed it."""
     from contextlib import ExitStack
 
     from qnnmem.lpai.config.check import lint_files

@@ -1,6 +1,6 @@
 """`qnnmem doctor`: from a failing log to the stage, the cause and the missing bytes.
 
-With `--host` the machine itself is checked, alone or beside a log.
+With `--host` the machine itself is checked, alone or in addition to a log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from qnnmem.results.incident import Incident, ReadingStats
 
 _OF_MODEL = ("--dim", "--shape", "--value")
-_SHOWN_LIVE = ("text", "markdown")  # the others are one object, which has to end
+_SHOWN_LIVE = ("text", "markdown")  # the other formats are a single object, which must end
 
 
 class _Asked(NamedTuple):
-    """What the renderers need of the request."""
+    """Request of the user, for the renderers."""
 
     options: DoctorOptions
     output: Output
@@ -43,7 +43,7 @@ class _Asked(NamedTuple):
 
     @property
     def form(self) -> str:
-        """The format of the result."""
+        """Format of the result."""
         return self.output.form
 
 
@@ -81,14 +81,14 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
 
 
 def _check_alone(host: str | None, options: DoctorOptions) -> None:
-    """Refuse options about logs where no log is named."""
+    """Raise an error for options about logs if no log is named."""
     if host is None or options != DoctorOptions(host=options.host):
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
 
 
 def _guide(options: DoctorOptions) -> Guide:
-    """What the user named, for the commands that are recommended."""
+    """Return the user's file names and options, for suggested commands."""
     from qnnmem.report.doctor_remedies import Guide
 
     split = (word.partition("=") for word in recorded_args())
@@ -98,7 +98,7 @@ def _guide(options: DoctorOptions) -> Guide:
 
 
 def _check(asked: _Asked) -> None:
-    """Refuse options that contradict each other."""
+    """Raise UsageError for contradictory options."""
     options, form = asked.options, asked.form
     alone = options.cluster is None and options.jobs == 1
     if options.cluster is not None and options.jobs != 1:
@@ -133,7 +133,7 @@ def _run(names: tuple[str, ...], asked: _Asked) -> int:
             diagnosis.notes += live.missing
             write_stream(live.end(diagnosis.stats(streams)), None, False)
             return diagnosis.exit_code
-        # Compiling a model takes minutes: not for logs in which nothing failed.
+        # Compiling a model takes minutes: skip it if nothing failed.
         model = facts_for(options, diagnosis)
         diagnosis.notes += model.missing if model else ()
         facts = model.facts if model else None
@@ -157,24 +157,24 @@ def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput |
 
 
 def _show_nothing(_incident: Incident) -> None:
-    """Where the result goes to a file, nothing is shown on the way."""
+    """Show nothing, because the result goes to a file."""
 
 
 class _LiveOutput:
-    """Shows incidents of a log that is still being written."""
+    """Shows incidents of a growing log."""
 
     def __init__(self, asked: _Asked) -> None:
         from qnnmem.doctor.backend import ALL
 
         self.shown = 0
         self._form, self._verbose, self._guide = asked.form, asked.output.verbose, asked.guide
-        # Before the log is watched: an incident must not wait for a compile.
+        # Before watching the log: an incident must not wait for a compile.
         found = find_facts(asked.options, ALL) if asked.form in _SHOWN_LIVE else None
         self._facts = found.facts if found else None
         self.missing = found.missing if found else ()
 
     def report(self, incident: Incident) -> None:
-        """Shows one incident at once; JSON and SARIF are one object, shown at the end."""
+        """Show an incident immediately; JSON and SARIF are a single object, shown at the end."""
         from qnnmem.cli.output import write
         from qnnmem.report import doctor as report
         from qnnmem.report import doctor_formats
@@ -190,7 +190,7 @@ class _LiveOutput:
         write(text, None, False)
 
     def end(self, stats: ReadingStats) -> Iterator[str]:
-        """What is left to say when the log has ended."""
+        """Yield the last lines of output when the log has ended."""
         from qnnmem.report.doctor import notes
         from qnnmem.report.doctor_words import amount
 
@@ -249,7 +249,7 @@ def _render_groups(
 
 
 def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: FactsOfBackends | None) -> str:
-    """The first line of the report, for those who do not see it."""
+    """Return the first line of the report, for users whose report goes to a file."""
     from qnnmem.report.doctor_words import healthy, summary
 
     first = next(iter(diagnosis.incidents()), None)
@@ -261,7 +261,7 @@ def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
 
 
 def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return machine and logs, also where a log was taken for the machine: `--host a.log`."""
+    """Return machine and logs; `--host a.log` counts as a log."""
     if host is None:
         return None, paths
     from qnnmem.doctor.host.devices import LOCAL, is_machine
@@ -282,7 +282,7 @@ def _is_there(name: str) -> bool:
 
 
 def _show_machine(host: str, output: Output) -> int:
-    """Look at a machine and show all checks; return the exit code."""
+    """Check a machine and show the result; return the exit code."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.report import host as report
     from qnnmem.results.schema import encode
@@ -295,6 +295,6 @@ def _show_machine(host: str, output: Output) -> int:
 
 
 def _check_form(form: str) -> None:
-    """Refuse a format that has no place for a machine."""
+    """Raise UsageError for a format that cannot show a machine."""
     if form not in ("text", "json"):
         raise UsageError(f"--host gives text or json, not {form}")

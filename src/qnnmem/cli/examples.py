@@ -1,4 +1,4 @@
-"""Examples for the help of every verb: to be pasted in a checkout, in any order."""
+"""Examples for the help of every verb; each can be pasted in a checkout, in any order."""
 
 from __future__ import annotations
 
@@ -167,12 +167,12 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem completion fish > qnnmem.fish",
     ),
 }
-# Those that let the real library compile, load or run something.
+# Examples for which the real library compiles, loads or runs.
 BY_THE_LIBRARY = tuple(
     one
     for verb, pair in EXAMPLES.items()
     for one in pair
     if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
 )
-# Those that go on until they are ended, or run a program that is not here.
+# Examples that run until they are stopped, or run a program that does not exist here.
 ELSEWHERE = (*EXAMPLES["serve"], *EXAMPLES["check-client"], *EXAMPLES["watch"])

@@ -1,4 +1,4 @@
-"""`qnnmem fix`: from a model that does not fit to one that does, with the proof."""
+"""`qnnmem fix`: from a model that does not fit to a proven model that does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qnnmem.cli.output import Output
     from qnnmem.verbs.fix import FixTask
 
-_NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that no answer depends on
+_NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that do not affect the answer
 
 
 @click.command(cls=RecordingCommand)
@@ -74,7 +74,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
 
 
 def _given_backend(options: FixOptions) -> str | None:
-    """Return the backend that was typed, or HTP for a SoC; a default is no choice."""
+    """Return the typed backend, or HTP if a SoC is given; None for the default."""
     source = click.get_current_context().get_parameter_source("backend")
     if source is click.core.ParameterSource.COMMANDLINE:
         return options.backend
@@ -82,7 +82,7 @@ def _given_backend(options: FixOptions) -> str | None:
 
 
 def _show_fixed(task: FixTask, output: Output) -> int:
-    """Fix one model and print what came of it."""
+    """Fix one model and print the result; return the exit code."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.fix import render_text
     from qnnmem.results.schema import encode
@@ -99,7 +99,7 @@ def _show_fixed(task: FixTask, output: Output) -> int:
 
 
 def _show_all(files: Sequence[str], task: FixTask, output: Output) -> int:
-    """Fix several models and print a table."""
+    """Fix several models and print a table; return the exit code."""
     from qnnmem.cli.output import say_refused
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.fix import render_table
@@ -116,13 +116,13 @@ def _show_all(files: Sequence[str], task: FixTask, output: Output) -> int:
 
 
 def _has_several_shapes(task: FixTask) -> bool:
-    """Return whether a tensor is given more than one shape."""
+    """Return True if a tensor has more than one shape."""
     names = [name for name, _ in task.options.shapes]
     return len(names) > len(set(names))
 
 
 def _show_shapes(task: FixTask, output: Output) -> int:
-    """Fix one model for each set of shapes; print the command that makes one binary of them."""
+    """Fix a model for each set of shapes, and print the command that makes one binary of all."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report

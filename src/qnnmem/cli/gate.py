@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FORMS = ("text", "json", "junit", "sarif", "github", "markdown", "html")
 _SUMMARY = "GITHUB_STEP_SUMMARY"
 _WORKSPACE = "GITHUB_WORKSPACE"
-_LARGEST_SUMMARY = 900 << 10  # bytes: GitHub takes 1 MiB of a step
+_LARGEST_SUMMARY = 900 << 10  # bytes; GitHub accepts 1 MiB per step
 
 
 @click.command(cls=RecordingCommand)
@@ -52,7 +52,7 @@ def check(options: CheckOptions, output: Output) -> int:
     _check_twice(paths)
     for path in paths:
         check_free(path, output.force)
-    # Names of files are relative to the folder we are in, on GitHub to the top of the repository.
+    # File names are relative to the current folder, on GitHub to the top of the repository.
     top = os.environ.get(_WORKSPACE) if output.form == "github" else None
     with ProgressBar("checking") as bar:
         run = check_budgets(options, Path(top) if top else Path.cwd(), verb_call(bar))
@@ -66,7 +66,7 @@ def check(options: CheckOptions, output: Output) -> int:
 
 
 def _check_twice(files: Sequence[Path]) -> None:
-    """Refuse two results for one file: the second would replace the first."""
+    """Raise UsageError if two results have the same file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
             raise UsageError(f"{quote(str(path))} is named for two results; choose another file")
@@ -82,7 +82,7 @@ def _form_of(name: str) -> str:
 
 
 def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
-    """Write maps to a folder; return where each lies, by the name of its model."""
+    """Write maps to a folder; return the path of each map by model name."""
     if maps is None:
         return {}
     from qnnmem.atomic_file import folder_for_output, write_together
@@ -123,7 +123,7 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
 
 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
-    """Add to the summary of a workflow's step, where there is one."""
+    """Append the result to the summary of a GitHub workflow step, if there is one."""
     from qnnmem.cli.streams import note
     from qnnmem.report.check import render_markdown
 

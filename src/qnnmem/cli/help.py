@@ -1,4 +1,4 @@
-"""Help pages, and what every verb has: examples, `--color` and `--help-all`."""
+"""Help pages, and the parts common to all verbs: examples, `--color` and `--help-all`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SHOWN = 40  # characters of a value in a message
 # `fix` takes several shapes for one tensor; `sweep` has its own message about lists.
 _MAY_REPEAT = {("fix", "--shape"), ("sweep", "--vary")}
 _ALL = "qnnmem.help_all"
-# Options that mean the same wherever they appear, by the beginning of their help. `--help` only
-# names them; `--help-all` and the page of all commands explain them.
+# Shared options with the start of their help text. `--help` only names them; `--help-all` and the
+# page of all commands explain them.
 SHARED = {
     "--color": "Colour: on a terminal, always or never.",
     "--dim": "Model: fix a named free dimension",
@@ -36,12 +36,12 @@ SHARED = {
 
 
 class StrictGroup(click.Group):
-    """A command group that refuses repeated options before a verb runs."""
+    """Command group that refuses repeated options before a verb runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the verb and its arguments; UsageError where an option with one value has two."""
+        """Return the verb and its arguments; raise UsageError for a repeated option."""
         name, command, words = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             _check_once(command, _context(command, name, ctx), words)
@@ -57,7 +57,7 @@ def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]
     try:
         values, _rest, order = command.make_parser(ctx).parse_args(list(words))
     except click.UsageError:
-        return  # said when the verb reads them
+        return  # reported when the verb reads them
     for option, times in Counter(order).items():
         if isinstance(option, click.Option) and times > 1 and _takes_one(option):
             name = max(option.opts, key=len)
@@ -69,13 +69,13 @@ def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]
 
 
 def _is_assignment(option: click.Option, verb: str | None) -> bool:
-    """True for options such as `--dim NAME=N` that give a name one value."""
+    """Return True for options such as `--dim NAME=N` that give a name one value."""
     is_pair = option.multiple and re.fullmatch(r"[A-Z]+=.*", option.metavar or "") is not None
     return is_pair and not any((verb, word) in _MAY_REPEAT for word in option.opts)
 
 
 def _check_names(option: click.Option, ctx: click.Context, words: Sequence[str]) -> None:
-    """Refuse two values for one name."""
+    """Raise UsageError if an option gives a name two values."""
     given: dict[str, str] = {}
     for word in words:
         name, _, value = (part.strip() for part in word.rpartition("="))
@@ -90,10 +90,10 @@ def _takes_one(option: click.Option) -> bool:
 
 
 class _Formatter(click.HelpFormatter):
-    """Help with bold titles; click removes the codes where there is no colour."""
+    """Help formatter with bold titles; click removes the escape codes if colour is off."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write the first line."""
+        """Write the usage line."""
         super().write_usage(prog, args, click.style(prefix or "Usage: ", bold=True))
 
     def write_heading(self, heading: str) -> None:
@@ -102,21 +102,21 @@ class _Formatter(click.HelpFormatter):
 
 
 class HelpOption(click.Option):
-    """An option that `--help` leaves out and `--help-all` lists, if it is an advanced one."""
+    """Option that `--help` omits and `--help-all` lists, if it is an advanced option."""
 
     def __init__(self, *args: Any, is_advanced: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.is_advanced = is_advanced
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the two columns of the help page."""
+        """Return the two columns of the help page; None for an omitted option."""
         if self.is_advanced and not ctx.meta.get(_ALL):
             return None
         return super().get_help_record(ctx)
 
 
 class Page(click.Context):
-    """A command's context: bold titles in its help, colour as requested."""
+    """Context of a command: bold titles in its help, colour as requested."""
 
     formatter_class = _Formatter
 
@@ -126,7 +126,7 @@ class Page(click.Context):
             self.color = wish()
 
     def get_help(self) -> str:
-        """Return a page that fits one screen; after --help-all the whole page."""
+        """Return help that fits one screen, or the whole page for --help-all."""
         if isinstance(self.command, click.Group) and not isinstance(self.command, VerbGroup):
             return super().get_help()  # the list of all verbs
         is_whole = bool(self.meta.get(_ALL))
@@ -160,7 +160,7 @@ class Page(click.Context):
 
 
 def is_shared(option: click.Option) -> bool:
-    """Whether an option means what it means on every other command."""
+    """Return True if an option has the same meaning in all commands."""
     name = max(option.opts, key=len)
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     if name == "--format" and set(choices) != {"text", "json"}:
@@ -169,19 +169,19 @@ def is_shared(option: click.Option) -> bool:
 
 
 class VerbGroup(StrictGroup):
-    """A verb that has verbs of its own, listed with whole sentences."""
+    """Verb with sub-verbs, which are listed with whole sentences."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list."""
+        """Write the list of sub-verbs."""
         rows = [(name, verb.get_short_help_str(1000)) for name, verb in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 def dress(command: click.Command, words: str) -> click.Command:
-    """Give a verb and its sub-verbs what all have in common."""
+    """Add the common options and help layout to a verb and its sub-verbs."""
     if command.context_class is Page:
-        return command  # it was looked up before
+        return command  # already processed
     command.context_class = Page
     command.params.append(color_option())
     command.params.append(_help_all_option())

@@ -1,4 +1,4 @@
-"""Verbs about HTP: fit, footprint, qmem, sweep, place, llm, socs, provoke and htp-worker."""
+"""Verbs about HTP: fit, footprint, qmem, sweep, place, llm, socs, provoke, htp-worker."""
 
 from __future__ import annotations
 
@@ -410,7 +410,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
 
 
 def _store(found: Provoked, place: Path, force: bool) -> None:
-    """Write record, log and input: all of them or none."""
+    """Write record, log and input: all or none."""
     from qnnmem.atomic_file import shown, write_together
     from qnnmem.cli.streams import note
     from qnnmem.results.schema import encode

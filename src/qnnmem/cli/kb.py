@@ -1,4 +1,4 @@
-"""`qnnmem kb` and `explain`: what the doctor knows, and what an error code means."""
+"""`qnnmem kb` and `explain`: the knowledge base of the doctor, and meanings of error codes."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
 
 
 def _lines(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the codes; the words of a log line that was pasted without quotes are one."""
+    """Return the codes; an unquoted log line becomes one text."""
     from qnnmem.qnn.pasted import read_pasted
     from qnnmem.verbs.named_files import STDIN
 

@@ -1,4 +1,4 @@
-"""`qnnmem lpai`: the LPAI memory contract: rules, choices, the self-test, a client in C."""
+"""`qnnmem lpai`: the LPAI memory contract: rules, choices, self-test, a client in C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Click options from the types of `qnnmem.options`."""
+"""Make click options from the types of `qnnmem.options`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from qnnmem.cli.output import Output
 
-# The format of a file by its suffix, where no option names one.
+# By suffix: the format of an output file, unless an option names it.
 _FORM_OF = {
     **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
     **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text", ".xml": "junit"},
@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """A path to write; `-` is standard output, for results that are text."""
+    """Path to write; `-` is standard output, for results that are text."""
 
     name = "path"
 
@@ -58,7 +58,7 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
 
 
 def takes(group: type[Options]) -> Callable[[F], F]:
-    """Give a command the options of a type, and hand it one value of that type as `options`."""
+    """Return a decorator that adds a type's options; the command gets them as `options`."""
     fields = option_fields(group)
 
     def decorate(command: F) -> F:
@@ -80,10 +80,10 @@ def shows(
     by_suffix: bool = True,
     suffixes: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
-    """Give a command the options about its result, and hand it one `Output` as `output`.
+    """Return a decorator that adds the output options; the command gets an `Output`.
 
-    Without an option the suffix of the output file names the format; `suffixes` are those of
-    formats that only a suffix names.
+    Without an option, the suffix of the output file selects the format. `suffixes` are suffixes of
+    formats that no option names.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix
     default = f"{forms[0]}, or as the file of -o ends" if is_inferred else forms[0]
@@ -107,7 +107,7 @@ def shows(
             result = group(**_chosen(fields, given))
             output = _output(result, forms, suffixes or {}, is_inferred=is_inferred)
             if output.path is not None:
-                check_free(output.path, output.force)  # before the work, not after
+                check_free(output.path, output.force)  # before the work starts
             return command(*words, output=output, **given)
 
         return _with_options(cast(F, called), fields)
@@ -120,7 +120,7 @@ printed = partial(shows, group=FormatOptions)
 
 
 def answered(refused: Mapping[str, str], ignored: Mapping[str, str]) -> Callable[[F], F]:
-    """Give a command the flags of the SDK's tool that are only answered, with the reason."""
+    """Return a decorator that adds the SDK tool's flags that are only refused or ignored."""
     kinds = (("Ignored here", ignored), ("Refused here", refused))
     rows = [(name, f"{kind}: {why}.") for kind, flags in kinds for name, why in flags.items()]
     opts = {name: Opt(f"--{name}", text, metavar="VALUE", is_advanced=True) for name, text in rows}
@@ -149,7 +149,7 @@ def _output(
 
 
 def _with_options(command: F, fields: Iterable[OptionField]) -> F:
-    # click lists the option that was added last first; options of the verb itself lead.
+    # click lists the last added option first; the verb's own options must lead.
     listed = sorted(fields, key=lambda field: not field.opt.leads)
     for field in listed[::-1]:
         command = _click_option(field)(command)
@@ -157,23 +157,23 @@ def _with_options(command: F, fields: Iterable[OptionField]) -> F:
 
 
 def _chosen(fields: Iterable[OptionField], given: dict[str, Any]) -> dict[str, Any]:
-    """Take the values of these options out of what click parsed."""
+    """Remove the values of these options from click's values, and return them converted."""
     return {field.name: _held(field, given.pop(field.name)) for field in fields}
 
 
 def _held(field: OptionField, given: Any) -> Any:
-    """Return the value of a field for what click parsed."""
+    """Return the value of a field for a value parsed by click."""
     if given is None or not (field.opt.choices or field.opt.parses_many):
         return given
     if not field.is_many:
         return field.parsed(given)[0]
-    if field.opt.parses_many:  # each text gave a tuple
+    if field.opt.parses_many:  # each text was parsed to a tuple
         return tuple(value for several in given for value in several)
     return tuple(field.parsed(text)[0] for text in given)
 
 
 def _click_option(field: OptionField) -> Callable[[F], F]:
-    """Return the click option of a field."""
+    """Return a decorator that adds the click option of a field."""
     opt = field.opt
     shown: dict[str, Any] = {"metavar": opt.metavar} if opt.metavar else {}
     if opt.bare:
@@ -207,7 +207,7 @@ def _click_option(field: OptionField) -> Callable[[F], F]:
 def _starting(
     known: Sequence[str], _context: click.Context, _option: click.Parameter, incomplete: str
 ) -> list[str]:
-    """Return the well-known values of an option, for the shell to complete."""
+    """Return the well-known values that start with the typed text."""
     return [word for word in known if word.startswith(incomplete)]
 
 
@@ -229,12 +229,12 @@ def _click_type(field: OptionField) -> Any:
 
 
 def form_of(name: str | Path) -> str | None:
-    """Return the format that the suffix of a file name stands for."""
+    """Return the format for the suffix of a file name, or None."""
     return _FORM_OF.get(Path(name).suffix.lower())
 
 
 def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | None:
-    """Infer the format from the suffix; warn when they disagree."""
+    """Infer the format from the suffix; warn if an option disagrees."""
     from qnnmem.cli.streams import note
 
     said, name = form_of(path), shorten(str(path), 200)
@@ -243,7 +243,7 @@ def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | N
         suffixes = ", ".join(known[one] for one in forms if one in known)
         suffix = shorten(path.suffix, 20)
         note(f"note: {name} gets {forms[0]}, {suffix} is not a form; there are {suffixes}")
-    if said is None or said == form or (said, form) == ("json", "perfetto"):  # which is JSON
+    if said is None or said == form or (said, form) == ("json", "perfetto"):  # a trace is JSON
         return form
     if form is None and said in forms:
         return said

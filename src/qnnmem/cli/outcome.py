@@ -1,4 +1,4 @@
-"""The end of a run: its exit code, and one sentence about an error."""
+"""End of a run: its exit code, and one sentence about an error."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from qnnmem.errors import QnnMemError
 from qnnmem.text import plain_or_quoted
 from qnnmem.units import Bytes, format_size
 
-BUG = 70  # EX_SOFTWARE of sysexits: a fault of qnnmem, not of its input
+BUG = 70  # EX_SOFTWARE of sysexits: a bug in qnnmem
 _ENVIRONMENT = 2
 _SHORTAGES = {
     *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
     *(errno.ENOMEM, errno.EAGAIN, errno.EROFS),
 }
-# Messages of the dynamic linker and of Python's threads, which carry no error number.
+# Messages of the dynamic linker and of Python's threads, which have no error number.
 _MEMORY = r"(?i)(cannot|unable to) allocate memory|failed to map segment|out of memory"
 _FILES = r"(?i)too many open files|cannot open shared object file: error 24"
 _THREADS = r"(?i)can't start new thread|resource temporarily unavailable"
@@ -33,15 +33,15 @@ _THREADS = r"(?i)can't start new thread|resource temporarily unavailable"
 
 def outcome(is_interrupted: Callable[[], bool]) -> int:
     """Run the command line; return its exit code."""
-    # numpy's OpenBLAS starts threads that we do not need, and sends SIGINT where it cannot.
+    # numpy's OpenBLAS would start unneeded threads, and sends SIGINT if it cannot.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = run()
-    except (BrokenPipeError, SystemExit):  # the latter is what click makes of it
-        discard_output()  # the reader has seen enough
+    except (BrokenPipeError, SystemExit):  # click converts BrokenPipeError to SystemExit
+        discard_output()  # the reader closed the pipe
         return 0
     except Exception as exc:
-        if is_interrupted():  # and this is what libraries of others made of it
+        if is_interrupted():  # a third-party library converted the signal to its own exception
             raise
         _trace()
         finish_output()
@@ -56,7 +56,7 @@ def _say(exc: Exception) -> int:
     for line in getattr(exc, "__notes__", ()):
         note(line)
     settings = getattr(exc, "settings", ())
-    if settings and not getattr(exc, "untried", ""):  # a guess is no command to paste
+    if settings and not getattr(exc, "untried", ""):  # do not suggest a command based on a guess
         from qnnmem.cli.recorded_args import retry_command
 
         note(f"try: {retry_command(sys.argv[1:], settings)}")
@@ -66,7 +66,7 @@ def _say(exc: Exception) -> int:
 
 
 def _sentence(exc: Exception) -> tuple[str, int]:
-    """Return what went wrong, and the exit code."""
+    """Return the error in a sentence, and the exit code."""
     if isinstance(exc, QnnMemError):
         from qnnmem.flags import flag
 
@@ -77,12 +77,12 @@ def _sentence(exc: Exception) -> tuple[str, int]:
         return sentence(exc), exc.exit_code
     if around := blame(exc):
         return around, _ENVIRONMENT
-    # The last resort: say it in one sentence, whatever it was.
+    # The last resort: one sentence for an unexpected exception.
     return f"internal error, please report it: {type(exc).__name__}: {exc}", BUG
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Return whether JSON is asked for; read from the raw arguments, which may be the mistake."""
+    """Return True if JSON is requested; reads raw arguments, because parsing may have failed."""
     options = words[: words.index("--")] if "--" in words else words
     forms = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
     forms += [word for before, word in pairwise(options) if before == "--format"]
@@ -91,7 +91,7 @@ def wants_json(words: Sequence[str]) -> bool:
 
 
 def _print_json(sentence: str, code: int) -> None:
-    """Print the error as JSON, for a program that parses the output."""
+    """Print the error as JSON, for programs that parse the output."""
     from qnnmem.results.result import ErrorResult
     from qnnmem.results.schema import encode
 
@@ -101,7 +101,7 @@ def _print_json(sentence: str, code: int) -> None:
 
 
 def _is_printing(exc: Exception) -> TypeGuard[OSError]:
-    """Return whether click failed to print, for example the help."""
+    """Return True if click failed to print, for example the help."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -114,7 +114,7 @@ def _say_output(exc: OSError) -> int:
 
 
 def _trace() -> None:
-    """Print a traceback if the environment asks for one."""
+    """Print a traceback if the environment requests it."""
     if os.environ.get("QNNMEM_TRACEBACK", "0") not in ("", "0"):
         import traceback
 
@@ -122,7 +122,7 @@ def _trace() -> None:
 
 
 def blame(exc: BaseException) -> str:
-    """Return what the machine lacks as a sentence; empty for any other error."""
+    """Return a sentence about a shortage of the machine; empty for another error."""
     if isinstance(exc, OSError):
         return _of_system(exc)
     for one in _chain(exc):
@@ -136,7 +136,7 @@ def blame(exc: BaseException) -> str:
 
 
 def _is_foreign(exc: BaseException) -> bool:
-    """True for an exception class of a third-party library."""
+    """Return True for an exception class of a third-party library."""
     return type(exc).__module__.partition(".")[0] not in ("builtins", "qnnmem")
 
 
@@ -187,10 +187,10 @@ def _threads() -> str:
 
 
 def _limit(name: str) -> int | None:
-    """A limit of this process; None where there is none."""
+    """Return a resource limit of this process; None without a limit."""
     try:
         import resource
-    except ImportError:  # not on Windows, and not where no more files can be opened
+    except ImportError:  # Windows, or no file descriptor left
         return None
     soft, _hard = resource.getrlimit(getattr(resource, name))
     return None if soft == resource.RLIM_INFINITY else soft

@@ -1,4 +1,4 @@
-"""Where a result goes: to standard output, or to a file that appears whole or not at all."""
+"""Output of a result: to standard output, or to a file that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 2000  # characters of a verdict
 
 
 class Output(NamedTuple):
-    """How and where a result is written, as the options of a verb say."""
+    """Output options of a verb: format, path, and details."""
 
     form: str = "text"
     path: Path | None = None  # None: standard output
@@ -25,22 +25,22 @@ class Output(NamedTuple):
 
     @property
     def is_json(self) -> bool:
-        """True if a program reads the result."""
+        """True for JSON output."""
         return self.form == "json"
 
     def to_terminal(self) -> Output:
-        """Return the same for text that belongs in no file."""
+        """Return a copy that writes to the terminal instead of a file."""
         return self._replace(path=None)
 
     def write(self, text: str, verdict: str = "") -> None:
-        """Write the result; the verdict of one in a file goes to standard error."""
+        """Write the result; if it goes to a file, print the verdict to standard error."""
         write(text, self.path, self.force, verdict)
 
 
 def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
-    """Print `text`, or write it to `path` under a temporary name and rename that.
+    """Print `text`, or write it to `path` atomically, with a temporary name.
 
-    The verdict of a result in a file goes to standard error, which build servers show.
+    If it goes to a file, the verdict is printed to standard error, which build servers show.
     """
     write_stream((text,), path, force)
     if path is not None:
@@ -48,13 +48,13 @@ def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
 
 
 def say_verdict(verdict: str) -> None:
-    """Print the verdict of a result in a file to standard error, names made safe."""
+    """Print the verdict of a result file to standard error; names are made printable."""
     for line in verdict.splitlines():
         note(shorten(line, _LONGEST))
 
 
 def say_refused(rows: Iterable[object]) -> None:
-    """Name the files without an answer on standard error, each reason once."""
+    """Print the failed files to standard error, each reason only once."""
     from qnnmem.results.files import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
@@ -68,21 +68,21 @@ def say_refused(rows: Iterable[object]) -> None:
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
-    """Print pieces, or write them to `path`, without holding all of them."""
+    """Print pieces or write them to `path`, without keeping all in memory."""
     if path is None:
         _print(pieces)
         return
     from qnnmem.atomic_file import shown, write_pieces
 
     check_free(path, force)
-    # A name may hold half a surrogate pair, which UTF-8 cannot.
+    # A name may contain a lone surrogate, which UTF-8 cannot encode.
     encoded = (piece.encode("utf-8", "backslashreplace") for piece in pieces)
     write_pieces(path, encoded, force=force)
     note(f"Wrote {shown(path)}")
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Refuse a path that cannot be written, or must not be replaced."""
+    """Raise an error for a path that cannot be written or must not be replaced."""
     from qnnmem.atomic_file import check_replaceable
 
     check_replaceable(path, force=force)
@@ -90,7 +90,7 @@ def check_free(path: Path, force: bool) -> None:
 
 def _print(pieces: Iterable[str]) -> None:
     for text in fitted(pieces, sys.stdout):
-        # click.echo would cut what looks like a colour out of names
+        # click.echo would remove colour codes from names
         if not _is_read(sys.stdout.write, text):
             return
     _is_read(sys.stdout.flush)
@@ -101,7 +101,7 @@ def _is_read(put: Callable[..., object], *text: str) -> bool:
     try:
         put(*text)
     except BrokenPipeError:
-        discard_output()  # the reader has seen enough
+        discard_output()  # the reader closed the pipe
         return False
     except OSError as exc:
         raise OutputError(f"standard output cannot be written: {exc.strerror or exc}") from exc

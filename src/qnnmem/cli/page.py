@@ -125,14 +125,14 @@ def _folder(data: str | None) -> Path:
 
 
 def _address(host: str, port: int) -> str:
-    """What to type into a browser on this machine."""
-    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  only to be told apart
+    """Return the address to type into a browser on this machine."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  only compared
     shown = f"[{host}]" if ":" in host else host
     return f"http://{everywhere.get(host, shown)}:{port}/"
 
 
 def _open(address: str) -> None:
-    """Open the page where there is a browser; a thread, for some wait until it is closed."""
+    """Open the page in a browser if there is one; in a thread, because some browsers block."""
     import threading
     import webbrowser
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from qnnmem.planner import MemoryPlan
     from qnnmem.planner.planned_file import PlannedFile, PlanRow
 
-_ONE = ("c", "svg", "png", "perfetto")  # forms that show one plan
-_LARGEST_INPUT = 2 << 30  # of standard input: no ONNX file is larger
+_ONE = ("c", "svg", "png", "perfetto")  # formats for a single plan
+_LARGEST_INPUT = 2 << 30  # bytes of standard input; an ONNX file cannot be larger
 
 
 @click.command(cls=RecordingCommand)
@@ -59,7 +59,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     if form in _ONE and len(found.files) > 1:
         raise UsageError(f"--format {form} is for one file, not for {len(found.files)}")
     say_verdict("\n".join(found.left_out))
-    # A pattern or a folder gives a table also where it finds a single file.
+    # A pattern or a folder gives a table even for a single file.
     if form in _ONE or (len(files) == 1 and files == found.files):
         reports = _plan_file(found.files[0], options)
         if form in _ONE and len(reports) > 1:
@@ -78,7 +78,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
 
 
 def _show_together(files: Sequence[str], options: PlanFileOptions, output: Output) -> int:
-    """Write one plan of all files; a file that cannot be planned leaves nothing to say."""
+    """Write one plan of all files; return the exit code."""
     from msgspec.structs import replace
 
     from qnnmem.planner.model_plan import limits_of
@@ -126,7 +126,7 @@ def _show(report: PlannedFile, output: Output) -> None:
 
 
 def _is_model(path: Path) -> bool:
-    """Return whether a file in a folder is to be planned."""
+    """Return True if a file in a folder is a model or a buffer list."""
     from qnnmem.bounded_file import read_head
     from qnnmem.loader.csv import is_header
 
@@ -144,7 +144,7 @@ def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
     from qnnmem.planner.model_plan import limits_of
     from qnnmem.verbs.named_files import refused
 
-    limits_of(options)  # what is wrong for every file is reported once
+    limits_of(options)  # report errors that concern every file only once
     rows: list[PlanRow] = []
     for file in files:
         try:
@@ -205,7 +205,7 @@ def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """Return the question and the answer, for a result that goes to a file."""
+    """Return the verdict to print if the result goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

@@ -1,4 +1,4 @@
-"""`qnnmem prepare` and `inspect`: context binaries, made and looked at."""
+"""`qnnmem prepare` and `inspect`: make context binaries and show their content."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _show_lpai(files: tuple[str, ...], options: PreparationOptions, output: Outp
     with ProgressBar("preparing") as bar:
         made = prepare_lpai(files, options, bar)
     if output.is_json:
-        for line in error_lines(made.prepared.errors):  # a text begins with them
+        for line in error_lines(made.prepared.errors):  # the text has them already
             note(line)
         output.write(encode(made.as_result()))
     else:
@@ -61,7 +61,7 @@ def show_htp(
     output: Output,
     worker: Worker | None = None,
 ) -> int:
-    """Compile a model, and show its bill or why there is none."""
+    """Compile a model; show its bill, or the reason of the failure; return the exit code."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report.bill import render_prepared

@@ -109,7 +109,7 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
 
 
 def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form: str) -> None:
-    """Refuse options that contradict each other."""
+    """Raise UsageError for contradictory options."""
     read, fail_each = options.read, options.fail_each
     if read is not None and (command or options.fail or fail_each or options.serialise):
         raise UsageError(
@@ -141,7 +141,7 @@ def _watch(program: WatchOptions, output: Output) -> int:
             write_pieces(output.path, lines, force=output.force)
             note(f"Wrote {shown(output.path)}")
             return _show_trace(output.path, Output(), is_run=True)
-        with temporary_folder() as own:  # a place that the program does not know
+        with temporary_folder() as own:  # a folder that the program does not know
             trace = Path(own, "trace.jsonl")
             with trace.open("wb") as file:
                 file.writelines(lines)

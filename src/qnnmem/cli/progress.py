@@ -1,4 +1,4 @@
-"""A progress bar on the terminal for anything that takes more than a second."""
+"""A progress bar on the terminal for steps of more than a second."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Show the current step, after one second and only on a terminal.
+    """Progress bar for the current step, after one second and only on a terminal.
 
-    Without colour it is one plain line.
+    Without colour, it is a single plain line.
     """
 
     def __init__(self, doing: str) -> None:
         self._doing, self._closed = doing, False
         self._bar: Bar | None = None
-        self._colour = is_coloured(sys.stderr)  # asked here: the timer's thread knows no options
+        self._colour = is_coloured(sys.stderr)  # read here: the timer's thread has no click context
         self._lock = threading.Lock()
         self._timer = threading.Timer(1.0, self._start)
         self._timer.daemon = True
@@ -40,15 +40,15 @@ class ProgressBar:
         with self._lock:
             if self._bar is not None:
                 self._bar.stop()
-            self._closed = True  # a timer that fires just now must not start a bar
+            self._closed = True  # a timer that fires now must not start a bar
 
     def __call__(self, progress: Progress) -> None:
-        """Take a progress report of the planner."""
+        """Show a progress report of the planner."""
         best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
         self.say(f"{progress.doing}; {best}")
 
     def say(self, doing: str) -> None:
-        """Change the text beside the bar."""
+        """Change the text next to the bar."""
         with self._lock:
             self._doing = doing
             if self._bar is not None:
@@ -67,7 +67,7 @@ class ProgressBar:
         from qnnmem.cli.streams import note
 
         with self._lock:
-            if not self._closed:  # a bar moves the cursor, which is not wanted either: said once
+            if not self._closed:  # without colour, a bar is unwanted, too: print the line once
                 note(f"note: {printable(self._doing)}")
 
     def _draw(self) -> None:

@@ -1,4 +1,4 @@
-"""The arguments as they were typed, for the follow-up commands that a result recommends."""
+"""The typed arguments, for the follow-up commands in a result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = {"form", "as_json", "output", "force", "verbose", "color"}
 
 
 class RecordingCommand(click.Command):
-    """A command that keeps its arguments as text, before they become values."""
+    """Command that stores its arguments as text before they are parsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments and record them."""
@@ -27,9 +27,9 @@ class RecordingCommand(click.Command):
 
 
 def recorded_args(verb: str = "") -> tuple[str, ...]:
-    """Return the given options that change the answer and that `verb` also takes.
+    """Return the typed options that change the answer and that `verb` also accepts.
 
-    Each is one word, `--option=value`. Without a verb: all options of the running command.
+    Each is one word, `--option=value`. Without a verb, all options of the running command count.
     """
     ctx = click.get_current_context(silent=True)
     if ctx is None or _TYPED not in ctx.meta:
@@ -63,7 +63,7 @@ def _command(verb: str) -> click.Command:
 
 
 def verb_call(listener: ProgressListener) -> VerbCall:
-    """Return the call of the running command, for the function that does its work."""
+    """Return the verb call of the running command."""
     from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)
@@ -72,7 +72,7 @@ def verb_call(listener: ProgressListener) -> VerbCall:
 
 
 def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
-    """Return the command that was typed with these settings; its other options stay."""
+    """Return the typed command with these settings; its other options are unchanged."""
     from qnnmem.errors import Setting
     from qnnmem.flags import flag, flag_word
     from qnnmem.report.shell import shell_line
@@ -81,13 +81,13 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
     new = list(dict.fromkeys(map(flag_word, settings)))
     replaced = {word.rpartition("=")[0] for word in new}
     kept = [word for word in _joined(words, flags) if word.rpartition("=")[0] not in replaced]
-    # What follows two dashes is no option.
+    # Words after two dashes are not options.
     at = kept.index("--") if "--" in kept else len(kept)
     return shell_line(["qnnmem", *kept[:at], *new, *kept[at:]])
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:
-    """Yield the words, each of these options as one word with its value."""
+    """Yield the words; each of these options is joined with its value."""
     rest = iter(words)
     for word in rest:
         value = next(rest, None) if word in flags else None

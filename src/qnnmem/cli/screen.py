@@ -1,11 +1,11 @@
-"""A report on a terminal: lines that end at words, and a little colour.
+"""Layout of a report on a terminal: line breaks between words, and some colour.
 
-Reports stay plain text; what a line is shows in the text itself, as all reports are written alike:
-the verdict comes first, a table has a row of words above rows of numbers, a title ends with a
-colon, an origin is `measured: ...`, a step to take is `next: ...`. A line that is taken for
-something else only looks different, it says the same.
+Reports are plain text, and the role of a line follows from the text, because all reports have the
+same form. The verdict comes first, a table has a row of words above rows of numbers, a title ends
+with a colon, an origin is `measured: ...`, a next step is `next: ...`. A line with a wrongly
+guessed role looks different but has the same text.
 
-Lines are broken on terminals alone: whoever searches a pipe finds each line whole.
+Lines are broken only on terminals, so that a search in piped output finds whole lines.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import click
 
 from qnnmem.text import printable
 
-NARROW, WIDE = 40, 120  # columns: longer lines are hard to read, however wide the window is
+NARROW, WIDE = 40, 120  # columns; longer lines are hard to read, even in a wide window
 
-# Fixed colours of the 256, dark enough for a white window and light enough for a black one; what
-# a theme makes of its own yellow and green is not.
+# Fixed colours of the 256-colour palette, readable on white and on black; themes change the basic
+# colours.
 GOOD, BAD, UNSURE = "38;5;28", "38;5;196", "38;5;130"
 BOLD, DIM = "1", "2"
 
@@ -42,16 +42,16 @@ _ANSWER = (
 )
 _TAIL = rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note: |read \d)"
 _INCIDENT = r"^incident [\d,]+(?: of [\d,]+)?: "
-_PLACE = r"^ *(?:> )?\S+:\d+(?::\d+)?: "  # a line of a file
-# From here to the end of the line is what people paste: it is never broken. Elsewhere than in a
-# step to take, an option tells a command from a sentence about the program.
+_PLACE = r"^ *(?:> )?\S+:\d+(?::\d+)?: "  # file name and line number
+# From here to the end of the line, users paste the text: never break it. Outside of next steps, an
+# option distinguishes a command from a sentence about the program.
 _COMMAND = r"(?:qnnmem|qnn-net-run|pip|pipx|uv|docker) .*$"
 _NEXT = rf"^(next: .*?)({_COMMAND})"
 _TITLE = r"^[A-Za-z][^.;:]{2,58}:$|^#{1,4} \S"
 _GAP = r" {2,}(?=\S)"
 _NUMBER = r"-?[\d.,]+(?: \w+)?$"
 _LABEL = r"^ *(?:\d+\. |- |> |[a-z]+: )?"
-# What must stay in one piece: a command, what is short and in backticks, a word.
+# Text that must not be broken: a command, a short text in backticks, a word.
 _QUOTED = r"[^\s`]*`(?:(?:qnnmem|pip|adb) [^`]*|[^`]{1,40})`[^\s`]*"
 _ATOM = rf"{_QUOTED}|(?:(?<=\s)|^)(?=\S+ .* -){_COMMAND}|\S+"
 
@@ -74,7 +74,7 @@ def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
 
 
 def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) -> str:
-    """Return a report or a part of it, broken at `width` if that is given."""
+    """Return a report or a part of it, broken at `width` columns if given."""
     lines = ["", *text.split("\n"), ""]
     result = []
     for at, line in enumerate(lines[1:-1], 1):
@@ -88,19 +88,19 @@ def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) 
 
 
 def sentence(line: str, stream: TextIO) -> str:
-    """Return a sentence for standard error, wrapped and coloured for its stream."""
+    """Return a sentence for standard error, wrapped if that is a terminal."""
     return "\n".join(broken_line(line, columns())) if stream.isatty() else line
 
 
 def columns() -> int:
-    """Return how long a line may be."""
+    """Return the line length for output."""
     from shutil import get_terminal_size
 
     return min(WIDE, max(NARROW, get_terminal_size().columns))
 
 
 def wish(choice: str = "auto") -> bool | None:
-    """Return what option and environment say of colour; None if the stream decides."""
+    """Return the user's choice of colour; None if it depends on the stream."""
     if choice != "auto":
         return choice == "always"
     environment = os.environ
@@ -114,14 +114,14 @@ def wish(choice: str = "auto") -> bool | None:
 
 
 def is_coloured(stream: TextIO) -> bool:
-    """Return whether a stream gets colour."""
+    """Return True if output to a stream is coloured."""
     context = click.get_current_context(silent=True)
     wished = wish() if context is None else context.color
     return stream.isatty() if wished is None else wished
 
 
 def is_prose() -> bool:
-    """Return whether the result is text for people, which may be wrapped and coloured."""
+    """Return True if the result is text for people, which may be wrapped and coloured."""
     context = click.get_current_context(silent=True)
     if context is None:
         return True
@@ -162,7 +162,7 @@ def _hang(line: str, width: int, longest: int) -> int:
 
 
 def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
-    """Colour the pieces of one line by its role."""
+    """Return the pieces of one line coloured by its role."""
     first, *more = pieces
     if re.match(_INCIDENT, line):
         return _verdict(pieces)
@@ -180,7 +180,7 @@ def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
 
 
 def _verdict(pieces: list[str]) -> list[str]:
-    """Return the verdict in bold, in the colour of a yes, a no or a perhaps."""
+    """Return the verdict in bold, with a colour for yes, no or undecided."""
     line = re.sub(_INCIDENT, "", pieces[0])
     colours = [f"{BOLD};{colour}" for pattern, colour in _VERDICTS if re.match(pattern, line)]
     return [_in(piece, colours[0] if colours else BOLD) for piece in pieces]
@@ -191,7 +191,7 @@ def _answer(found: re.Match[str]) -> str:
 
 
 def _is_head(line: str, before: str, after: str) -> bool:
-    """Return whether a line is the header of a table."""
+    """Return True if a line is the header of a table."""
     above, cells, below = (re.split(_GAP, one.strip()) for one in (before, line, after))
     numbers = any(re.match(_NUMBER, one) for one in cells)
     return (
@@ -208,7 +208,7 @@ def _in(text: str, style: str) -> str:
 
 
 def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield pieces that end with a line, so that a long report shows while it is made."""
+    """Yield whole lines from pieces, so that a long report appears while it is made."""
     kept = ""
     for piece in pieces:
         kept += piece

@@ -90,7 +90,7 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
 
 
 def _console(level: str) -> Console:
-    """Return a console that writes lines as the real tools do."""
+    """Return a console that writes lines in the format of the real tools."""
     from qnnmem.lpai.net_run.log import LEVELS, Console
     from qnnmem.text import shorten
 

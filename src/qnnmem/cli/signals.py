@@ -1,6 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP unwind the work, so that no file and no process is left.
+"""Ctrl-C, SIGTERM and SIGHUP unwind the work, so that no file and no process remains.
 
-Only the command line does this; a program that uses the package has its own way with signals.
+Only the command line does this; a program that uses the package handles signals itself.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 else:
-    # What is behind `signal`, and already there: while that is imported, Ctrl-C is not yet ours.
+    # The built-in base of `signal`, already loaded: during an import, Ctrl-C is not handled yet.
     import _signal as signal
 
-_BY_SIGNAL = 128  # what shells add to the number of the signal that ended a program
+_BY_SIGNAL = 128  # shells add this to the signal that ended a program
 _AGAIN_S = 0.01
 _LONGEST_WAIT_S = 2.0
 _UNWINDING_S = 1.0
 _IMPORTING = "<frozen importlib._bootstrap>"
-# They make temporary names and take them away; interrupted, they would leave some behind.
+# These create and remove temporary names; an interruption would leave some behind.
 _TIDY = frozenset(("tempfile", "shutil", "qnnmem.atomic_file"))
 
 
 class Terminated(BaseException):
-    """A signal asks the program to end; not an Exception, so that nothing takes it for its own."""
+    """Raised by a signal that asks the program to end; no handler of Exception catches it."""
 
 
 class _Watch:
-    """The signal that arrived, and when."""
+    """State of signal handling: the received signal, and its time."""
 
     def __init__(self) -> None:
         self.number = 0
-        self.is_over = False  # the work; from here on nothing is raised
+        self.is_over = False  # True: the work is done, raise nothing more
         self.came = self.raised = float("-inf")
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise if that is safe here; otherwise try again soon."""
+        """Raise an exception if that is safe here, otherwise try again soon."""
         if self.is_over:
             return
         now = time.monotonic()
         if number != signal.SIGALRM:
             if now - self.raised < _UNWINDING_S:
-                return  # it is on its way out, and must not be disturbed in cleaning up
+                return  # the clean-up has started and must not be interrupted
             self.number, self.came = number, now
         if _must_not_be_torn(frame) and now - self.came < _LONGEST_WAIT_S:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
@@ -57,7 +57,7 @@ class _Watch:
         raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated
 
     def end_by_signal(self) -> None:
-        """Die by the signal at exit, so that the parent process sees it."""
+        """Kill the process with the received signal at exit, so that its parent sees the signal."""
         if self.number and self.number != signal.SIGINT:
             os.kill(os.getpid(), self.number)
 
@@ -70,15 +70,15 @@ class _Watch:
 
 
 def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
-    """Do the work; return its exit code. The signal that ended the work ends the process at exit.
+    """Run the work and return its exit code; a received signal ends the process at exit.
 
-    The work gets a question to ask: whether a signal has come.
+    The work gets a function that returns whether a signal has arrived.
     """
     if os.name != "posix":
         return work(lambda: False)
     watch = _Watch()
-    # Registered before the work registers anything, so it runs after all of that at exit: temporary
-    # folders that something still holds are gone when the signal ends the process.
+    # Registered first, so it runs last at exit: temporary folders are removed before the signal
+    # ends the process.
     atexit.register(watch.end_by_signal)
     taken = _take(watch)
     try:
@@ -86,15 +86,15 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
             code = work(lambda: watch.number != 0)
             watch.number = 0
         finally:
-            watch.is_over = True  # the look that was put off may come right now
+            watch.is_over = True  # a delayed check may come right now
     except KeyboardInterrupt:
         watch.number = signal.SIGINT
     except Terminated:
         pass
-    except Exception:  # what libraries of others made of the signal
+    except Exception:  # a third-party library converted the signal to its own exception
         if not watch.number:
             raise
-    # The answer is given: all that is left is the end of the interpreter.
+    # The work is done: only the interpreter has to end.
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in taken:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
@@ -106,7 +106,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
 
 
 def _take(watch: _Watch) -> list[int]:
-    """Handle the signals that are not ignored; `nohup` and background jobs ignore some."""
+    """Handle all signals that are not ignored; `nohup` and background jobs ignore some."""
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     taken: list[int] = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
     sys.unraisablehook = watch.lost
@@ -116,12 +116,12 @@ def _take(watch: _Watch) -> list[int]:
 
 
 def _must_not_be_torn(frame: FrameType | None) -> bool:
-    """Return whether an import or a clean-up is under way.
+    """Return True during an import or a clean-up, which must not be interrupted.
 
-    An extension module that is interrupted while it sets itself up may be half there for the rest
-    of the process, which then crashes.
+    An extension module that is interrupted during its initialisation may stay half initialised, and
+    the process crashes later.
     """
-    noting = _Watch.lost.__code__  # raised there, it would be lost again
+    noting = _Watch.lost.__code__  # an exception raised there would be lost again
     while frame is not None:
         code, module = frame.f_code, frame.f_globals.get("__name__")
         if code is noting or code.co_filename == _IMPORTING or module in _TIDY:

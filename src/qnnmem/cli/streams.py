@@ -10,16 +10,16 @@ from qnnmem.text import shorten
 
 
 def open_closed() -> None:
-    """Open closed streams, so that no file gets their descriptor and our output.
+    """Open closed streams, so that no file gets their descriptors and the program's output.
 
-    Reading from a closed input and writing to a closed output fail as they did before; what would
-    be said on a closed standard error is lost.
+    Reads from a closed input and writes to a closed output still fail; text for a closed standard
+    error is discarded.
     """
     for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, flags), True)  # gets the lowest free number
+            os.set_inheritable(os.open(os.devnull, flags), True)  # gets the lowest free one
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stdout is None:
@@ -27,7 +27,7 @@ def open_closed() -> None:
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # File names and tensor names may hold anything; output must not fail on them.
+        # File names and tensor names may contain any characters; printing them must not fail.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
 
@@ -50,13 +50,13 @@ def discard_output() -> None:
 
 
 def say(sentence: str, code: int) -> int:
-    """Print why the program ends and return the exit code."""
+    """Print the reason for the end of the program; return the exit code."""
     note(f"qnnmem: {shorten(sentence, 2000)}")
     return code
 
 
 def note(line: str) -> None:
-    """Print a note; a closed standard error is ignored."""
+    """Print a note to standard error; a closed standard error is ignored."""
     from qnnmem.cli.screen import sentence
 
     with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Mistakes in the arguments, each as one sentence that says what to type instead."""
+"""Usage errors, each as one sentence that says what to type instead."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ import click
 
 from qnnmem.text import lazy_pattern, nearest, plain_or_quoted, quote, shorten
 
-# Whoever gives a file and no verb most likely wants this one.
+# By suffix: the likely verb if the user typed only a file.
 _VERB_OF = {".log": "doctor", ".json": "lint", ".conf": "lint", ".bin": "inspect"}
 _MODELS = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
-_PROGRAM_VERBS = ("check-client", "watch")  # which run a program with options of its own
+_PROGRAM_VERBS = ("check-client", "watch")  # their arguments include a program with its own options
 _CODE = lazy_pattern(r"-?(?:\d+|0x[\da-f]+)|QNN_\w+|AEE_\w+", re.I)
 _GIVEN = lazy_pattern(r"'(?P<value>.*)' is not ", re.S)
 
 
 def sentence(exc: click.ClickException) -> str:
-    """Return the error in the arguments, in one line."""
+    """Return the usage error in one line."""
     context = exc.ctx if isinstance(exc, click.UsageError) else None
     if isinstance(exc, click.BadOptionUsage):
         name = max(exc.option_name.split(" / "), key=len)
         return f"{name} {'needs a value' if 'requires' in exc.message else 'takes no value'}"
     if context is not None and (words := _of_kind(exc, context)):
         return words
-    # click puts each choice on a line of its own; ours is one sentence.
+    # click puts each choice on its own line; join them to one sentence.
     return " ".join(exc.format_message().split())
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """Return a question with the nearest known word; empty if none is near."""
+    """Return "; did you mean ...?" with the nearest known word; empty if none is near."""
     bare = {one.lstrip("-"): one for one in known}
     found = nearest(word.lstrip("-"), bare)
     return "" if found is None else f"; did you mean {bare[found]}?"
@@ -104,7 +104,7 @@ def _too_many(message: str, context: click.Context) -> str:
 
 
 def _name(parameter: click.Parameter, *, short: bool = False) -> str:
-    """Return the parameter as the help shows it: `--soc SOC` or `FILE`."""
+    """Return the parameter in the format of the help: `--soc SOC` or `FILE`."""
     if isinstance(parameter, click.Argument):
         shown = parameter.metavar or (parameter.name or "").upper()
         return shown.strip("[].")

@@ -12,7 +12,7 @@ import click
 from qnnmem.cli.help import Page, StrictGroup, color_option, dress
 from qnnmem.version import __version__
 
-# What `qnnmem --help` lists.
+# Sections of `qnnmem --help`.
 SECTIONS = {
     "Plan a model's memory": {
         "plan": "How many bytes a model needs, why, and the proof.",
@@ -57,7 +57,7 @@ SECTIONS = {
     },
 }
 VERBS = tuple(name for section in SECTIONS.values() for name in section)
-# Modules of several verbs; they have the names of the modules of `qnnmem.options`.
+# Verbs that share a module; `qnnmem.options` uses the same module names.
 _MODULES = {
     "prepare": ("inspect",),
     "gate": ("check", "diff"),
@@ -102,12 +102,12 @@ class Verbs(UserDict[str, click.Command]):
 
 
 class VerbList(StrictGroup):
-    """The list of verbs by purpose; imports none of them."""
+    """List of verbs by purpose; imports none of them."""
 
     context_class = Page
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections."""
+        """Write the sections of the list."""
         width = max(map(len, VERBS))
         for title, verbs in SECTIONS.items():
             with formatter.section(title):
@@ -130,16 +130,16 @@ def qnnmem() -> None:
 
 
 qnnmem.params.append(color_option())
-# Not a mistake but a wish to know more; click 8.1 prints the help itself.
+# A request for help, not a mistake; click 8.1 prints the help itself.
 _NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
     filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
 )
 
 
 def run() -> int:
-    """Let click read the arguments; return the exit code."""
+    """Run click on the arguments; return the exit code."""
     if "_QNNMEM_COMPLETE" in os.environ:
-        import_module("qnnmem.cli.completion")  # knows more than click does
+        import_module("qnnmem.cli.completion")  # completes more than click does
     try:
         result = qnnmem.main(prog_name="qnnmem", standalone_mode=False)
     except _NO_ARGUMENTS as exc:

@@ -1,7 +1,7 @@
-"""Living handles: the object of each, the handle that owns it, and where it was freed.
+"""Live handles: the object of each handle, its owner, and a record of freed handles.
 
-A key names one handle of one process. The table knows nothing of QNN: programs under check, watched
-programs and the emulated `QnnMem` keep their handles in one each.
+A key names one handle of one process. The table does not depend on QNN: checked programs, watched
+programs and the emulated `QnnMem` each use one for their handles.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Freed = TypeVar("Freed")
 
 
 class HandleTable(Generic[Key, Value, Freed]):
-    """Living handles by key, and the latest that were freed.
+    """Live handles by key, and the latest freed handles.
 
-    `Freed` is the record kept of a freed handle, e.g. the line that freed it.
+    `Freed` is the type of the record stored for a freed handle, e.g. the line that freed it.
     """
 
     def __init__(self, most_freed: int = 65_536) -> None:
@@ -34,19 +34,19 @@ class HandleTable(Generic[Key, Value, Freed]):
         return len(self._alive)
 
     def __iter__(self) -> Iterator[tuple[Key, Value]]:
-        """Go through keys and values; handles may come and go meanwhile."""
+        """Iterate over a snapshot of keys and values; handles may be added or freed meanwhile."""
         return iter(tuple(self._alive.items()))
 
     def values(self) -> tuple[Value, ...]:
-        """Return the objects of all living handles."""
+        """Return the objects of all live handles."""
         return tuple(self._alive.values())
 
     def get(self, key: Key) -> Value | None:
-        """Return the object of a living handle."""
+        """Return the object of a live handle; None if it is not alive."""
         return self._alive.get(key)
 
     def add(self, key: Key, value: Value, owner: Key | None = None) -> None:
-        """Keep a new handle; a key that was freed before is alive again."""
+        """Add a new handle; the key may be one that was freed before."""
         self._drop(key)
         self._freed.pop(key, None)
         self._alive[key] = value
@@ -55,9 +55,9 @@ class HandleTable(Generic[Key, Value, Freed]):
             self._owned.setdefault(owner, {})[key] = None
 
     def free(self, key: Key, freed: Freed | None = None) -> Value | None:
-        """Drop a handle and return its object; None if it is not alive.
+        """Remove a handle and return its object; None if it is not alive.
 
-        Handles that belong to it stay alive until they are freed themselves.
+        Handles that it owns stay alive until they are freed themselves.
         """
         gone = self._drop(key)
         if gone is not None and freed is not None:
@@ -67,15 +67,15 @@ class HandleTable(Generic[Key, Value, Freed]):
         return gone
 
     def freed(self, key: Key) -> Freed | None:
-        """Return the record of a freed handle."""
+        """Return the record of a freed handle; None if there is none."""
         return self._freed.get(key)
 
     def owned(self, key: Key) -> tuple[Key, ...]:
-        """Return the living handles that belong to a handle, which may be freed already."""
+        """Return the live handles owned by a handle, even if that is already freed."""
         return tuple(self._owned.get(key, ()))
 
     def disown(self, key: Key) -> tuple[Key, ...]:
-        """Return the living handles that belong to a handle, and remove their owner."""
+        """Return the live handles owned by a handle, and clear their owner."""
         parts = tuple(self._owned.pop(key, ()))
         for part in parts:
             self._owner.pop(part, None)

@@ -1,8 +1,8 @@
-"""Resources that were made and not freed, each with the line that made it.
+"""Resources that were created and not freed, each with the line that created it.
 
 Resources form a tree: a context under its backend, graphs and registered memory under their
 context, everything under the process. A child that outlives its owner is a finding; leaks are
-written to standard error when the process ends. The line is that of the client, not one of this
+written to standard error when the process exits. The line is in the client's code, never in this
 package.
 """
 
@@ -20,16 +20,17 @@ from qnnmem.caller import PythonCaller, current_caller
 from qnnmem.contract.rules import FindingLog, finding
 from qnnmem.finding import Finding
 
-_MOST = 1000  # resources of one owner that are listed; the rest is only counted
-_SHOWN = 20  # at the end of the process
+_MOST = 1000  # resources listed per owner; further ones are only counted
+_SHOWN = 20  # lines printed at process exit
 NEVER_FREED = "was never freed"
 
 
 class Resource:
-    """A resource that has to be freed, and the resources that belong to it.
+    """A resource that must be freed, and the resources that belong to it.
 
-    `kind` is that of its handle, `rule` the rule that a leak breaks. In `what`, the subject of the
-    sentence about a leak, `{at}` stands for the line that made it; `never` ends that sentence.
+    `kind` is the kind of its handle, `rule` the rule that a leak breaks. `what` is the subject of
+    the sentence about a leak, in which `{at}` stands for the line that created the resource.
+    `never` ends that sentence.
     """
 
     def __init__(
@@ -61,19 +62,19 @@ class Resource:
         return made
 
     def keep(self) -> None:
-        """Count the resource as a leak from now on, if it is not counted yet."""
+        """Count the resource as a leak until it is freed, if it is not counted yet."""
         if self._owner is not None:
             self._owner._parts.setdefault(id(self), self)
 
     def freed(self) -> None:
-        """Forget the resource and all that belong to it."""
+        """Remove the resource and its children from the tree."""
         if self._owner is not None:
             self._owner._parts.pop(id(self), None)
         self._parts.clear()
 
     def leaked(self, how: str = "", rule: str = "", call: str = "") -> Finding:
-        """Return the finding of this resource; `how` ends the sentence instead of `never`."""
-        # Replaced, not formatted: a name may hold braces of its own.
+        """Return the finding about this leak; `how` replaces `never` at the end of the sentence."""
+        # Replaced, not formatted, because a name may contain braces.
         what = self.what.replace("{at}", self.caller.place)
         sentence = f"{what} {how or self.never}"
         line = self.caller.line
@@ -81,7 +82,7 @@ class Resource:
         return replace(found, trace=self.caller.trace, handle=self.kind)
 
     def left(self, how: str = "", rule: str = "") -> Iterator[Finding]:
-        """Yield a finding for every resource that belongs to this one, at any depth."""
+        """Yield a finding for every resource below this one, at any depth."""
         for part in tuple(self._parts.values()):
             yield part.leaked(how, rule)
             yield from part.left(how, rule)
@@ -98,7 +99,7 @@ class _ProcessLeaks:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget everything: a forked child has made nothing yet, and its parent frees the rest."""
+        """Reset everything: a forked child has created nothing, and its parent frees the rest."""
         self.root = Resource("process", "", "")
         self.freed_twice = FindingLog()
 
@@ -114,19 +115,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def of_process() -> Resource:
-    """Return the owner of backends and of resources without a backend."""
+    """Return the root of the tree, which owns backends and resources without a backend."""
     _process.watch()
     return _process.root
 
 
 def note_freed_twice(found: Finding) -> None:
-    """Keep a second free for the end of the process, because no backend is left to note it."""
+    """Record a second free for the report at process exit, when no backend is left to record it."""
     _process.watch()
     _process.freed_twice.note(found)
 
 
 def leaks() -> list[Finding]:
-    """Return every live resource with the line that made it.
+    """Return a finding for every live resource, with the line that created it.
 
     At the end of a test or a program the list should be empty.
     """
@@ -135,7 +136,7 @@ def leaks() -> list[Finding]:
 
 @contextmanager
 def separate() -> Iterator[Resource]:
-    """Exclude resources made inside from the report at the end of the process."""
+    """Yield a separate root: resources created inside are not in the report at process exit."""
     before, _process.root = _process.root, Resource("process", "", "")
     try:
         yield _process.root
@@ -144,7 +145,7 @@ def separate() -> Iterator[Resource]:
 
 
 def report() -> None:
-    """Write leaks to standard error; QNNMEM_LEAKS=0 keeps it quiet."""
+    """Write leaks to standard error, unless QNNMEM_LEAKS=0."""
     if os.environ.get("QNNMEM_LEAKS") == "0" or hasattr(sys, "last_type"):
         return  # a program that ended with a traceback has another problem
     _print(leaks(), "not freed")

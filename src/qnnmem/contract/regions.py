@@ -1,15 +1,15 @@
 """Memory of a client: its address, its holder, and whether it was freed.
 
-    Extent         bytes from a start to an end in one space: a process or a shared file
-    Region         memory that somebody gave out, with its freed state
-      Allocation       a block of a simulated heap, between two guard zones
-      ForeignMemory    bytes of another process, with a copy here
-    ClientBuffer   memory that a client handed over, in any kind of object
+    Extent         bytes from a start to an end in one address space: a process or a shared file
+    Region         memory that was given out, with its freed state
+    Allocation       a block of a simulated heap, between two guard zones
+    ForeignMemory    bytes of another process, with a local copy
+    ClientBuffer   memory that a client passed, in any kind of object
     Holding        memory that only one graph or context may use
 
-A client hands over an address and a size. Whatever object they come in (a buffer, a slice of it, a
-numpy view of a view), the address tells the allocation. An allocation is known for as long as its
-bytes are mapped, that is as long as anybody refers to any of them: no address means two things.
+A client passes an address and a size. They may come in a buffer, a slice of it, or a NumPy view of
+a view; the address identifies the allocation in all cases. An allocation is tracked while its bytes
+are mapped, that is while anything refers to them, so an address never has two meanings.
 """
 
 from __future__ import annotations
@@ -34,57 +34,60 @@ GUARD = 0xA5
 
 
 class Extent(NamedTuple):
-    """Bytes from `start` up to `end`; equal addresses of two spaces are different memory."""
+    """The bytes from `start` to `end` (exclusive) in one address space.
+
+    Equal addresses in two address spaces are different memory.
+    """
 
     start: int
     end: int
     space: object = None  # None: this process
 
     def overlap(self, other: Extent) -> int:
-        """Return how many bytes the two have in common."""
+        """Return the number of bytes in both extents."""
         if self.space is not other.space and self.space != other.space:
             return 0
         return max(0, min(self.end, other.end) - max(self.start, other.start))
 
     def holds(self, address: int) -> bool:
-        """Return whether an address lies inside."""
+        """Return whether an address lies inside the extent."""
         return self.start <= address < self.end
 
     def covers(self, other: Extent) -> bool:
-        """Return whether all bytes of another extent are among its own."""
+        """Return whether the extent contains all bytes of another extent."""
         return self.overlap(other) == other.end - other.start
 
 
 class Region:
     """Memory that was given out, with its freed state."""
 
-    mem_type: MemType | None = None  # of the heap it came from; None: not known
+    mem_type: MemType | None = None  # type of its heap; None if unknown
 
     def __init__(self, address: int, size: int, space: object = None) -> None:
         self.address, self.size, self.space = address, size, space
         self.freed = False
-        self.loss = "freed"  # how it was freed, for a sentence
+        self.loss = "freed"  # the verb for sentences about its loss
         self.serial = next_serial()
-        # Alignments that were known before the memory was made, as far as hand-overs have shown.
+        # Alignments that were known before the memory was created, where a later use showed that.
         self.known_alignments: set[tuple[int, int]] = set()
 
     @property
     def end(self) -> int:
-        """The address after its last byte."""
+        """The address after the last byte."""
         return self.address + self.size
 
     @property
     def extent(self) -> Extent:
-        """Where it lies."""
+        """The extent of the memory."""
         return Extent(self.address, self.address + self.size, self.space)
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Return the sides on which something was written past it: `before`, `behind`."""
+        """Return the overwritten guard zones, `before` or `behind`; empty without guards."""
         return ()
 
 
 class Allocation(Region):
-    """One block that a heap gave out: real bytes between two guard zones."""
+    """A block of a heap: real bytes between two guard zones."""
 
     mem_type: MemType
 
@@ -107,7 +110,7 @@ class Allocation(Region):
         return storage[address - self.block : self._start + self.size]
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Return the sides on which something was written past the block."""
+        """Return the guard zones that were overwritten: `before` or `behind` the block."""
         storage = self._storage()
         if storage is None:
             return ()
@@ -119,9 +122,9 @@ class Allocation(Region):
 
 
 class ForeignMemory(Region):
-    """Bytes of another process: its address there, and a copy here that is executed on.
+    """Bytes of another process: their address there, and a local copy for the execution.
 
-    The owner of the connection keeps the copy current and sets the freed state.
+    The owner of the connection updates the copy and sets the freed state.
     """
 
     def __init__(
@@ -132,11 +135,11 @@ class ForeignMemory(Region):
 
 
 class ClientBuffer:
-    """Memory that a client handed over: an object with the buffer protocol, or an address.
+    """Memory that a client passed: an object with the buffer protocol, or an address.
 
-    The bytes stay mapped as long as the buffer exists, so that using them too late is a finding
-    and not a crash. Memory of a heap is gone when its allocation is freed, other memory when the
-    client calls `release`. Dropping a Python reference is invisible and frees nothing.
+    The bytes stay mapped as long as the buffer exists, so that a use after free is a finding and
+    not a crash. Heap memory is gone when its allocation is freed, other memory when the client
+    calls `release`. Dropping a Python reference is invisible and frees nothing.
     """
 
     __slots__ = (
@@ -173,7 +176,7 @@ class ClientBuffer:
         self.allocation = _allocation_of(memory, self.address, self.size)
 
     def watch(self) -> ClientBuffer:
-        """Let `release` know of this buffer."""
+        """Register the buffer so that `release` can mark it; return the buffer."""
         if self.allocation is None:
             with _lock:
                 _watched.add(self)
@@ -181,47 +184,47 @@ class ClientBuffer:
 
     @property
     def is_released(self) -> bool:
-        """Return whether the client has freed the memory or given it back."""
+        """Whether the client has freed or released the memory."""
         if self.allocation is not None:
             return self.allocation.freed
-        # numpy gives an array other memory when it is resized, as realloc does.
+        # A resized NumPy array has new memory, as after realloc.
         return self._is_given_back or _place(self._root) != self._place
 
     @property
     def is_freed(self) -> bool:
-        """Return whether the buffer is freed memory of a heap or of another process."""
+        """Whether the buffer is freed memory of a heap or of another process."""
         return self.allocation is not None and self.allocation.freed
 
     @property
     def loss(self) -> str:
-        """How the memory was lost, for a sentence: freed, unmapped, made unreadable."""
+        """The verb for sentences about its loss: freed, unmapped, made unreadable."""
         return "freed" if self.allocation is None else self.allocation.loss
 
     @property
     def mem_type(self) -> MemType | None:
-        """The type of the heap it came from; None for memory from elsewhere."""
+        """The type of its heap; None for other memory."""
         return None if self.allocation is None else self.allocation.mem_type
 
     @property
     def extent(self) -> Extent:
-        """Where it lies for the client, which may be another process."""
+        """The extent in the client's address space, which may be another process."""
         space = None if self.allocation is None else self.allocation.space
         return Extent(self.address, self.address + self.size, space)
 
     def overlaps(self, other: ClientBuffer) -> bool:
-        """Return whether the two share a byte."""
+        """Return whether the two buffers share a byte."""
         return self.extent.overlap(other.extent) > 0
 
     def give_back(self) -> None:
-        """Note that the client has given the memory back."""
+        """Mark the buffer as released by the client."""
         self._is_given_back = True
 
 
 def release(memory: Any) -> None:
-    """Give memory back that came from no heap, as `free` does in C.
+    """Release memory that is not from a heap, as `free` does in C.
 
-    Pools and binaries that share a byte with it count as freed from now on. Memory of a heap is
-    freed by its heap.
+    Pools and binaries that share a byte with it count as freed from now on. Heap memory is freed by
+    its heap.
     """
     given = ClientBuffer(memory)
     if given.allocation is not None:
@@ -241,7 +244,7 @@ def _bytes_of(memory: Any) -> memoryview:
         view = memoryview(memory.view if _heap_block(memory) is not None else memory)
         view = view.cast("B") if view.nbytes else memoryview(b"")
         if _holds_objects(memory) or _holds_objects(view.obj):
-            raise TypeError  # raw bytes there would be taken for pointers
+            raise TypeError  # raw bytes there would be treated as pointers
     except (TypeError, ValueError, BufferError, NotImplementedError) as exc:
         raise UsageError(
             f"a {type(memory).__name__} cannot be used as memory; give an object with the "
@@ -251,7 +254,7 @@ def _bytes_of(memory: Any) -> memoryview:
 
 
 def _bytes_at(address: int) -> memoryview:
-    """Return the bytes from an address, as C has it, to the end of its allocation."""
+    """Return the bytes from a C address to the end of its allocation."""
     found = find_allocation(address)
     content = None if found is None else found.bytes_from(address)
     if found is None or content is None or not found.extent.holds(address):
@@ -262,7 +265,7 @@ def _bytes_at(address: int) -> memoryview:
 
 
 def _heap_block(memory: Any) -> Allocation | None:
-    """Return the allocation of a buffer of a heap."""
+    """Return the allocation of a heap buffer; None for other objects."""
     found = getattr(memory, "allocation", None)
     return found if isinstance(found, Allocation) else None
 
@@ -282,7 +285,7 @@ def _allocation_of(memory: Any, address: int, size: int) -> Allocation | None:
 
 
 def _root_array(memory: Any) -> Any:
-    """Return the last numpy array in the chain of objects behind a view."""
+    """Return the innermost NumPy array in the chain of objects behind a view."""
     found = None
     while memory is not None:
         if hasattr(memory, "__array_interface__"):
@@ -292,7 +295,7 @@ def _root_array(memory: Any) -> Any:
 
 
 def _place(array: Any) -> tuple[int, int]:
-    """Return where an array has its bytes, and how many; zeros for no array."""
+    """Return address and size of an array's bytes; zeros for no array."""
     return (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
 
 
@@ -300,11 +303,11 @@ def _holds_objects(memory: Any) -> bool:
     return bool(getattr(getattr(memory, "dtype", None), "hasobject", False))
 
 
-# Every allocation by its address
+# All allocations by address
 
 
 def find_allocation(address: int) -> Allocation | None:
-    """Return the allocation whose block, guard zones included, an address lies in."""
+    """Return the allocation that contains an address, guard zones included; None if none does."""
     with _lock:
         _forget_gone()
         at = bisect_right(_blocks, address) - 1
@@ -313,7 +316,7 @@ def find_allocation(address: int) -> Allocation | None:
 
 
 def as_address(memory: object) -> int | None:
-    """Return the number of a pointer that comes as a number; None for anything with bytes."""
+    """Return the address if the memory is given as a number or c_void_p; else None."""
     import numpy
 
     if type(memory) is int or isinstance(memory, numpy.integer):
@@ -321,11 +324,11 @@ def as_address(memory: object) -> int | None:
     if type(memory).__name__ != "c_void_p":
         return None
     value = getattr(memory, "value", None)
-    return value if isinstance(value, int) else 0  # ctypes shows NULL as None
+    return value if isinstance(value, int) else 0  # ctypes represents NULL as None
 
 
 def next_serial() -> int:
-    """Return a number larger than all before; it gives the order of events."""
+    """Return the next serial number, which orders events."""
     with _lock:
         _serial[0] += 1
         return _serial[0]
@@ -339,8 +342,8 @@ def _add(allocation: Allocation) -> None:
 
 
 def _forget_gone() -> None:
-    # Python may collect a block in the middle of anything, also of what holds the lock: that is
-    # only noted there, and acted on here.
+    # Garbage collection may run anywhere, even while this thread holds the lock. Collected blocks
+    # are only queued then, and removed here.
     while _gone:
         gone = _gone.popleft()
         if _by_block.get(gone.block) is gone:
@@ -361,7 +364,7 @@ _watched: weakref.WeakSet[ClientBuffer] = weakref.WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Memory that must not be used for anything else."""
+    """Memory that is reserved for one graph or context."""
 
     what: str  # "scratch", "persistent" or "binary"
     owner: str  # name of the graph; empty for a binary
@@ -370,12 +373,12 @@ class Holding:
 
     @property
     def label(self) -> str:
-        """The memory, for a sentence."""
+        """The name of the memory for a sentence."""
         return f"{self.what} of graph {self.owner[:80]!r}" if self.owner else f"a {self.what}"
 
 
 class Holder(Protocol):
-    """A graph or a context."""
+    """A graph or a context that holds memory."""
 
     shares_scratch: bool  # with another graph
     is_executing: bool
@@ -384,13 +387,13 @@ class Holder(Protocol):
         """Return the memory of the holder; none once its context is freed."""
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether these bytes of scratch are an input or output with a known place."""
+        """Return whether these bytes of scratch are an input or output at a known offset."""
 
 
 class _Holders:
-    """All holders of memory, and a number that changes whenever the memory of a holder changes.
+    """All holders of memory, with a version that increases whenever a holder's memory changes.
 
-    C clients often cut everything from one block by offset, and one wrong offset makes two things
+    C clients often cut all memory from one block by offset, and one wrong offset makes two buffers
     share bytes.
     """
 
@@ -400,7 +403,7 @@ class _Holders:
         self.version = 0
 
     def changed(self, holder: Holder) -> None:
-        """Track the memory of a holder from now on."""
+        """Track the memory of a holder, and increase the version."""
         with self._lock:
             self._all.add(holder)
             self.version += 1

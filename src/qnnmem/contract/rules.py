@@ -1,4 +1,4 @@
-"""The rules of the memory contract, read from tables, and the findings of those that are broken.
+"""The rules of the memory contract, read from tables, and findings about broken rules.
 
     lpai_rules.toml      rules for clients of the LPAI backend: R, X, T, H, L, M, B, P
     qmem_rules.toml      rules for memory that an application shares with the HTP: Q
@@ -25,19 +25,19 @@ from qnnmem.qnn.codes import code_name
 if TYPE_CHECKING:
     from qnnmem.results.lpai import Rule
 
-LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # the tables
-MOST_FINDINGS = 1000  # of one client: one that repeats itself adds nothing to the first ones
-# Where libQnnHtp for x86 itself gives the same code: tried with onnxruntime-qnn 2.7.0.
+LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # names of the tables
+MOST_FINDINGS = 1000  # of one client: later findings mostly repeat the first ones
+# Rules for which libQnnHtp for x86 returns the same code: tried with onnxruntime-qnn 2.7.0.
 MEASURED = "QNN headers; the same code as libQnnHtp for x86 gives"
 
-# The client's call when a worker thread executes: its line is not on the thread's stack.
+# The client's call, if a worker thread executes: its line is not on the thread's stack.
 _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
 
 
 @cache
 def rules(table: str = LPAI) -> Mapping[str, Rule]:
-    """Return every rule of a table by its id."""
-    # A runtime starts without msgspec, which takes longer to import than the rest of it.
+    """Return the rules of a table by id."""
+    # msgspec takes longer to import than the rest of a runtime, so it is imported late.
     from qnnmem.results.lpai import Rule, RuleCode
 
     text = Path(__file__).with_name(f"{table}_rules.toml").read_text("utf-8")
@@ -70,9 +70,9 @@ def finding(
     source: str = "",
     line: str | None = None,
 ) -> Finding:
-    """Return a broken rule; cure and source are the rule's own unless given.
+    """Return the finding for a broken rule; cure and source are the rule's unless given.
 
-    `line` is by default the line of the client's Python that made the call.
+    `line` is by default the client's Python line that made the call.
     """
     rule = every_rule()[rule_id]
     caller = None if line is not None else _asked_by.get() or current_caller()
@@ -93,7 +93,10 @@ def finding(
 
 @contextmanager
 def asked_by(caller: Caller) -> Iterator[None]:
-    """Give findings made in the block the client's line that requested the work earlier."""
+    """Use the line of `caller` for findings made in the block.
+
+    A worker thread needs this: the client requested the work earlier, on another thread.
+    """
     token = _asked_by.set(caller)
     try:
         yield
@@ -102,9 +105,9 @@ def asked_by(caller: Caller) -> Iterator[None]:
 
 
 class FindingLog(list[Finding]):
-    """The findings of one client in order; after `MOST_FINDINGS` no more are kept."""
+    """The findings of one client in order, at most `MOST_FINDINGS`."""
 
     def note(self, found: Finding) -> None:
-        """Keep a finding while there is room."""
+        """Add a finding if there is room."""
         if len(self) < MOST_FINDINGS:
             self.append(found)

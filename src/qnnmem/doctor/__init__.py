@@ -1,1 +1,1 @@
-"""From a failing log to the stage, the cause and the missing bytes."""
+"""Diagnosis of logs: from a failing log to the stage, the cause and the missing bytes."""

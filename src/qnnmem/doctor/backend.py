@@ -1,4 +1,4 @@
-"""The backend that an incident is about, derived from its entry and its lines."""
+"""The backend of an incident, derived from its entry and its lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from qnnmem.results.incident import Incident
 
 HTP, LPAI = "htp", "lpai"
-ALL = (HTP, LPAI, "")  # empty where nothing tells
+ALL = (HTP, LPAI, "")  # "" if the backend is unknown
 
 _LPAI = lazy_pattern(r"lpai", re.IGNORECASE)
 _HTP = lazy_pattern(

@@ -1,7 +1,7 @@
-"""Files kept between runs in the user's cache folder; nothing depends on them.
+"""Files cached between runs in the user's cache folder; they are optional.
 
-A file is used only if it is a regular one of this user, and whole: it begins with a digest of its
-name and of what follows. Whatever else stands there counts as nothing, and is replaced.
+A file is used only if it is regular, belongs to this user and is complete: it starts with a digest
+of its name and of its content. Other files count as missing and are replaced.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from qnnmem.cache import DIGEST, cache_folder, digest, read_kept, write_kept
 
-_KEPT = 8  # files of a kind: one for each knowledge base in use
+_KEPT = 8  # files of one kind: one for each knowledge base in use
 _MAX_BYTES = 64 << 20
 
 
@@ -41,4 +41,4 @@ def keep(name: str, data: bytes) -> None:
         for old in kept[:-_KEPT]:
             old.unlink(missing_ok=True)
     except (OSError, ValueError, RuntimeError):
-        return  # a read-only home, or none: everything is made anew each time
+        return  # a read-only or missing home: nothing is cached

@@ -16,10 +16,9 @@ from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
 from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
-# Holes of lines that name the device and the build of a log.
+# Names of captured values that identify the device and the build of a log.
 FACTS = ("device", "soc", "build", "version")
-# Logs of other things that are named; a bug report holds thousands, and a page of notes hides the
-# answer.
+# Foreign logs named in notes; a bug report holds thousands, and a page of notes hides the answer.
 _NAMED = 20
 
 
@@ -36,8 +35,8 @@ class Diagnosis:
         self._missed: dict[str, LoadError] = {}
         # Logs about QNN, logs of other programs, and logs too short to be called healthy.
         self._ours = self._foreign = self._unclear = 0
-        self.log_of: dict[str, int] = {}  # number of the log that a file with an incident is of
-        self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # of each log, by offset
+        self.log_of: dict[str, int] = {}  # number of the log for each file with an incident
+        self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # facts of each log, by offset
         self._telling = {
             line: [name for name, _ in holes]
             for line, holes in enumerate(knowledge.holes)
@@ -58,7 +57,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Keep the first value of each fact, whatever the order in which sessions settle."""
+        """Store the first value of each fact, whatever the order in which sessions settle."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):
@@ -67,7 +66,7 @@ class Diagnosis:
                 facts[name] = min(facts.get(name, said), said)
 
     def miss(self, error: LoadError) -> None:
-        """Record a part that cannot be read; reading continues with the others."""
+        """Record a part that cannot be read; reading continues with the other parts."""
         if error.path not in self._missed:
             self._missed[error.path] = error
             self.notes.append(f"left out: {error}")
@@ -87,7 +86,7 @@ class Diagnosis:
 
     @property
     def facts(self) -> dict[int, dict[str, str]]:
-        """The facts about device and build that each log states, by number of the log."""
+        """Facts about device and build in each log, by log number."""
         return {
             log: {name: facts[name][1] for name in FACTS if name in facts}
             for log, facts in sorted(self._facts.items())
@@ -105,7 +104,7 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 incidents, 3 undecided or nothing about QNN, 2 some input was unreadable."""
+        """0 healthy, 1 incidents, 2 some input was unreadable, 3 undecided or nothing about QNN."""
         if not len(self):
             return 2 if self._missed else 3 if self.is_foreign or self.is_unclear else 0
         decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
@@ -133,7 +132,7 @@ class Diagnosis:
         return self._spool.rows()
 
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
-        """Return how much was read, how long that took, and the notes."""
+        """Return the amount that was read, the time it took, and the notes."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
         more = self._foreign - _NAMED
         unnamed = (f"nothing of QNN in {more:,} more files",) if more > 0 else ()
@@ -164,7 +163,7 @@ def diagnose(
     engine: str | None = None,
     region: int = REGION,
 ) -> Diagnosis:
-    """Read logs one after the other and return their diagnosis."""
+    """Read logs in sequence and return their diagnosis."""
     diagnosis = Diagnosis(knowledge)
     kept = kept_engines(knowledge)
     engines, shapes = kept.engines(engine), kept.shapes

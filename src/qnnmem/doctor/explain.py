@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from qnnmem.doctor.kb.entry import VERDICTS, Entry
 from qnnmem.errors import UsageError
+from qnnmem.qnn import c_names
 from qnnmem.qnn.numbers import Number, nearest_range, neighbours
 from qnnmem.qnn.pasted import read_pasted, similar_names
 from qnnmem.results.incident import EntryTitle
@@ -27,6 +28,10 @@ def explain(asked: str, entries: Sequence[Entry]) -> Explanation:
 
 
 def _cure(asked: str) -> str:
+    constant = getattr(c_names, asked.strip(), None)
+    if isinstance(constant, int):
+        name = asked.strip()
+        return f"it is the constant {int(constant):#x}; failures with it: `qnnmem kb find {name}`"
     if similar := similar_names(asked):
         return f"did you mean {' or '.join(similar)}?"
     return (
@@ -68,7 +73,7 @@ def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _tests(entry: Entry, code: int) -> bool:
-    """Return whether a condition tests the code; codes below 1000 are too ambiguous to count."""
+    """Return True if a condition tests the code; codes below 1000 are too ambiguous to count."""
     if code < 1000:
         return False
     return any(
@@ -79,7 +84,7 @@ def _tests(entry: Entry, code: int) -> bool:
 
 
 def _spellings(number: Number) -> re.Pattern[str]:
-    """Return a pattern of the code as logs write it; a small number needs its keyword before it."""
+    """Return a pattern for the code in logs; a small number needs its keyword before it."""
     names = [re.escape(name) for name in (number.name, *number.aliases, *number.note.written)]
     code = number.code
     if code >= 1000:
@@ -94,5 +99,5 @@ def _spellings(number: Number) -> re.Pattern[str]:
 
 
 def _typical(entry: Entry) -> str:
-    """Return the part of an entry that holds its typical log lines."""
+    """Return the part of an entry with its typical log lines."""
     return entry.body.partition("## Root Cause")[0]

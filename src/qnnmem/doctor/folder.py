@@ -1,7 +1,7 @@
 """Files of an untrusted folder: regular files are read, all others are reported.
 
-A pipe would be waited for, a device has no end, and a link may lead to what the sender of the
-folder could not read. So a link counts as its target, and only inside the folder. Files named on
+A pipe would block, a device has no end, and a link may lead to a file that the sender of the folder
+could not read. Therefore a link counts as its target, and only inside the folder. Files named on
 the command line are trusted.
 """
 
@@ -27,16 +27,16 @@ _KINDS = (
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A file or folder that is not read, with the reason."""
+    """File or folder that is not read, with the reason."""
 
     path: str
     why: str
-    unread: bool  # whether it may hold what is looked for
+    unread: bool  # True: it may contain a log
     folder: bool = False
 
 
 def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
-    """Yield regular files in order, those of subfolders last, and the entries left out."""
+    """Yield regular files in order, subfolders last, and the entries that are skipped."""
     top = os.path.realpath(folder)
     waiting = [folder]
     while waiting:
@@ -66,7 +66,7 @@ def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
 def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
     """Yield the target of a link if it is a file inside `top`, else the reason to skip it."""
     try:
-        mode = os.stat(path).st_mode  # noqa: PTH116 - names are all there is here
+        mode = os.stat(path).st_mode  # noqa: PTH116 - only names are used here
         target = os.path.realpath(path)
     except OSError as exc:
         nothing = exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -89,7 +89,7 @@ def _kind(path: str) -> str:
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a special file in words, such as a pipe or a device."""
+    """Return the kind of a special file as text, such as a pipe or a device."""
     return next((words for test, words in _KINDS if test(mode)), "not an ordinary file")
 
 

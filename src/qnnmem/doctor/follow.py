@@ -1,9 +1,9 @@
-"""Follow a log that is still being written and report incidents as they happen.
+"""Follow a growing log and report incidents as they happen.
 
     bytes as they come -> lines of the log -> scanner -> sessions, as for a finished log
     every moment:         the end of the log as if it ended now -> sessions that have been quiet
 
-Early reports leave no trace: the diagnosis at the end is that of the finished log.
+Early reports do not affect later results: the diagnosis at the end equals that of the finished log.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Report: TypeAlias = Callable[[Incident], None]
 
 QUIET = 2.0  # seconds without a new line after which a chain has paused
 _MOMENT = 0.25
-_REST = 4  # times as long as a look took
-_TOLD = float("inf")  # since when a chain is quiet that needs no telling
+_REST = 4  # pause after a check, relative to its duration
+_TOLD = float("inf")  # quiet time of a chain that needs no report
 _REGION = 64 << 10
 _CHUNK = 64 << 10
 
 
 class Feed(Protocol):
-    """A source of bytes of a growing log."""
+    """Interface of a source of bytes from a growing log."""
 
     def get(self, seconds: float) -> bytes | None:
         """Return new bytes, None if none arrived within this time, or b"" at the end."""
@@ -48,7 +48,7 @@ class Feed(Protocol):
 
 
 def follow(name: str, knowledge: Knowledge, report: Report) -> Diagnosis:
-    """Read a growing file until Ctrl-C, or a pipe until its end; report incidents on the way."""
+    """Read a growing file until Ctrl-C, or a pipe until its end; report incidents meanwhile."""
     with _stopped_by_ctrl_c() as stopped:
         feed = _open(name, stopped)
         try:
@@ -79,11 +79,12 @@ class Follower:
         self._size, self._ended = size, False
         self._unwrapping: Unwrapping | None = None
         self._next_look = clock() + _MOMENT
-        self._fresh = True  # whether bytes came since the last look
-        self._paused = False  # whether there is a moment after the first bytes
-        # By process and first line of an unsettled session: its last line, and since when.
+        self._fresh = True  # True: bytes arrived since the last check
+        self._paused = False  # True: the first bytes were followed by a pause
+        # By process and first line of an unsettled session: its last line, and the start of its
+        # quiet time.
         self._last: dict[tuple[int | None, int], tuple[int, float]] = {}
-        # By offset of the lines of an incident: the verdict that was reported.
+        # By offset of the lines of an incident: the reported verdict.
         self._told: dict[int, tuple[object, ...]] = {}
 
     def run(self) -> Diagnosis:
@@ -136,7 +137,7 @@ class Follower:
         return got
 
     def _came(self) -> bytes:
-        """Wait for new bytes; report paused incidents meanwhile."""
+        """Wait for new bytes and return them; report paused incidents meanwhile."""
         if self._paused and not self._left:
             self._paused = False
             self._look()
@@ -151,7 +152,7 @@ class Follower:
         return came
 
     def _look(self) -> None:
-        """Report incidents whose lines have paused, unless the last report was too recent."""
+        """Report incidents whose lines have paused, unless the last check was too recent."""
         now = self._clock()
         waiting = any(now - since >= QUIET for _, since in self._last.values())
         if now < self._next_look or not (self._fresh or waiting):
@@ -159,7 +160,7 @@ class Follower:
         self._fresh = False
         self._tell_paused(now)
         done = self._clock()
-        # The cost of a look grows with the open sessions; looks must leave time for reading.
+        # The cost of a check grows with the open sessions; checks must leave time for reading.
         self._next_look = done + max(_MOMENT, _REST * (done - now))
 
     def _tell_paused(self, now: float) -> None:
@@ -179,7 +180,7 @@ class Follower:
             else:
                 since = _TOLD
             self._last[key] = session.last, since
-        # Sessions are judged as if the log ended now; those that may still grow are not reported.
+        # Judge sessions as if the log ended now; do not report those that may still grow.
         for session in list(deepcopy(self._attribution).put(sessions.finish(), ())):
             if id(session) not in growing:
                 self._tell(session)
@@ -197,7 +198,7 @@ class Follower:
 
 
 class _LiveScanner(LogScanner):
-    """A scanner that scans the available bytes instead of waiting for a full buffer."""
+    """Scanner that scans the available bytes instead of waiting for a full buffer."""
 
     def _read(self) -> bool:
         got = self._readinto(self._view[self._fill :]) if self._fill < len(self._buffer) else -1
@@ -210,9 +211,9 @@ class _LiveScanner(LogScanner):
         return self._base
 
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
-        """Yield hits in the lines that wait for more input, as if the log ended here.
+        """Yield hits in the incomplete lines, as if the log ended here.
 
-        Offsets count from the start of the buffer, line numbers from what was read before.
+        Offsets count from the start of the buffer, line numbers from the lines read before.
         """
         data = memoryview(bytes(self._view[: self._fill]))
         start = self._at
@@ -229,7 +230,7 @@ class _LiveScanner(LogScanner):
 
 
 class _Growing:
-    """A file that may still grow."""
+    """File that may still grow."""
 
     def __init__(self, name: str, stopped: Callable[[], bool]) -> None:
         self._file = open(name, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by close()
@@ -249,7 +250,7 @@ class _Growing:
 
 
 class _Pipe:
-    """A pipe, read by a thread, because not every system supports a timeout on a pipe."""
+    """Pipe, read by a thread, because some systems have no timeout for pipes."""
 
     size = 0
 
@@ -293,7 +294,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
         if name == "-":
             return _Pipe(standard_input().fileno(), stopped)
         packed = split_name(name) is not None
-        if packed or os.path.isfile(name):  # noqa: PTH113 - pathlib is not needed otherwise
+        if packed or os.path.isfile(name):  # noqa: PTH113 - avoids importing pathlib
             if packed or size_of(name, ("plain", "wrapped")) is None:
                 raise LoadError(
                     name, ("a packed log does not grow: read it without ", Setting("follow"))
@@ -305,7 +306,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
 
 
 def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:
-    """Return a context whose value reports Ctrl-C; a second Ctrl-C ends the program at once."""
+    """Return a context whose value reports Ctrl-C; a second Ctrl-C ends the program immediately."""
     import signal
     from contextlib import contextmanager
 
@@ -319,7 +320,7 @@ def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:
 
         try:
             before = signal.signal(signal.SIGINT, note)
-        except ValueError:  # not in the main thread: Ctrl-C is somebody else's
+        except ValueError:  # outside the main thread, another program handles Ctrl-C
             yield lambda: False
             return
         try:

@@ -1,7 +1,7 @@
 """Cached lookups of error codes that occur in log lines.
 
-Reading the tables takes longer than reading a small log, and lines ask for the same few codes. So
-answers are kept in the user's cache folder, under a name that changes with the tables.
+Reading the tables takes longer than reading a small log, and lines contain the same few codes.
+Therefore answers are cached in the user's cache folder, under a name that changes with the tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from qnnmem.doctor import cache
 
-_MOST = 4096  # answers that are kept: a log may hold any number of names and numbers
+_MOST = 4096  # cached answers: a log may contain any number of names and numbers
 
 
 class _Answers(msgspec.Struct):
@@ -21,11 +21,11 @@ class _Answers(msgspec.Struct):
 
     named: dict[str, int | None] = {}
     known: dict[int, bool] = {}
-    fresh: bool = False  # whether some of them are not kept yet
+    fresh: bool = False  # True: some answers are not stored yet
 
 
 def code_named(name: str) -> int | None:
-    """Return the first code with a name in lower case; None for an unknown name."""
+    """Return the first code with this lower-case name; None for an unknown name."""
     answers = _answers()
     if name not in answers.named:
         from qnnmem.qnn.numbers import code_named as look_up
@@ -39,7 +39,7 @@ def code_named(name: str) -> int | None:
 
 
 def is_known(code: int) -> bool:
-    """Return whether a bare number is a code; numbers below 1000 are too ambiguous."""
+    """Return True if a bare number is a code; numbers below 1000 are too ambiguous."""
     if 0 <= code < 1000:
         return False
     answers = _answers()
@@ -73,7 +73,7 @@ def _answers() -> _Answers:
 
 @lru_cache(maxsize=1)
 def _name() -> str:
-    """Return a cache name that changes with the release and every file beside the tables."""
+    """Return a cache name that changes with the release and every file next to the tables."""
     from qnnmem.version import __version__
 
     folder = Path(__file__).parent.parent / "qnn"

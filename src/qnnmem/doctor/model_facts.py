@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 _PLANNED = "plan of qnnmem"
-_LPAI_ONLY = ("eaix", "csv")  # kinds of models that no other backend has
+_LPAI_ONLY = ("eaix", "csv")  # kinds of models that only LPAI has
 
-# The comparison that belongs to a cause; other shortages concern the process domain.
+# By cause: the comparison to show; other shortages concern the process domain.
 _ASKED = {
     "mem_graph_limit": ("compile",),
     "mem_vtcm": ("VTCM",),
@@ -39,7 +39,7 @@ _ASKED = {
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A model's need of a resource, as a lower and an upper bound, against its limit."""
+    """Need of a resource by a model, as a lower and an upper bound, against its limit."""
 
     resource: str
     made_of: tuple[tuple[str, int], ...]
@@ -53,7 +53,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
     parts: tuple[tuple[str, Sourced], ...]
     comparisons: tuple[Comparison, ...] = ()
-    said: tuple[str, ...] = ()  # whatever the cause is
+    said: tuple[str, ...] = ()  # shown for any cause
     tensors: int | None = None  # of an uncompiled model, weights included
 
 
@@ -61,12 +61,12 @@ _NOTHING = ModelFacts(())
 
 
 class FactsOfBackends(msgspec.Struct, frozen=True):
-    """The facts about a model by backend; the key is empty for a log that names no backend."""
+    """Facts about a model by backend; the key is empty for a log that names no backend."""
 
     of: Mapping[str, ModelFacts]
 
     def add_to(self, incident: Incident) -> Incident:
-        """Add the numbers of the backend that failed to an incident, if there are any."""
+        """Return the incident with the numbers of the backend that failed, if there are any."""
         facts = self.of[backend_of(incident)]
         return add_facts(incident, facts) if facts != _NOTHING else incident
 
@@ -74,9 +74,9 @@ class FactsOfBackends(msgspec.Struct, frozen=True):
 def gather(
     binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
 ) -> ModelFacts:
-    """Collect the facts about a context binary, a model and a SoC, whichever are given.
+    """Return the facts about a context binary, a model and a SoC, whichever are given.
 
-    A binary is read, not compiled. A model is compiled where a SoC is named, else planned.
+    A binary is read, not compiled. A model is compiled if a SoC is given, else planned.
     """
     found = [] if binary is None else [_of_binary(binary, soc)]
     if model is not None:
@@ -93,9 +93,9 @@ def gather_possible(
     options: CompileOptions | None = None,
     backends: Collection[str] = ALL,
 ) -> tuple[FactsOfBackends, tuple[QnnMemError, ...]]:
-    """Collect facts for each backend that failed, and the errors about unreadable files.
+    """Return facts for each backend that failed, and the errors about unreadable files.
 
-    What a log says does not depend on a model: no failure here may take the diagnosis with it.
+    The diagnosis of a log does not depend on the model, so no error here may prevent it.
     """
     failures: dict[str, QnnMemError] = {}
 
@@ -117,7 +117,7 @@ def gather_possible(
                 failures[str(exc)] = exc
         return _uncompiled(path, soc, options)
 
-    named = soc is not None or binary is not None  # which only HTP has
+    named = soc is not None or binary is not None  # only HTP has these
     wanted = {one or (HTP if named else LPAI) for one in backends}
     htp = [] if binary is None else [found(binary, lambda path: _of_binary(path, soc))]
     if model is not None and HTP in wanted:
@@ -155,7 +155,7 @@ def _together(found: list[ModelFacts]) -> ModelFacts:
 
 
 def add_facts(incident: Incident, facts: ModelFacts) -> Incident:
-    """Add the model's numbers to an incident, unless its cause is not memory."""
+    """Return the incident with the model's numbers, unless its cause is not memory."""
     if incident.is_memory is False:
         return incident
     wanted = _ASKED.get(incident.cause, ("process domain",))
@@ -188,7 +188,7 @@ def _sentence(one: Comparison, in_use: int) -> str:
 
 
 def _unlike(size: int, other: int) -> str:
-    """Return a size in words, with its bytes if the other size would read the same."""
+    """Return a size as text, with its exact bytes if both sizes round to the same text."""
     words = format_size(size)
     same = size != other and words == format_size(other)
     return f"{words} ({size:,} bytes)" if same else words
@@ -210,14 +210,14 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
         try:
             return _of_binary(path, soc)
         except NotCompiled:
-            pass  # an ordinary model: the library says what it costs
+            pass  # an ordinary model: the library reports its cost
     made = bill_of_model(path, soc, options)
     facts = of_bill(made) if isinstance(made, Bill) else of_failure(made)
     return msgspec.structs.replace(facts, tensors=tensor_count(path))
 
 
 def of_failure(failure: CompileFailure) -> ModelFacts:
-    """Return the library's reasons for refusing the model on this machine too."""
+    """Return the library's reasons for refusing the model on this machine, too."""
     from qnnmem.htp.bill import log_source
     from qnnmem.htp.log import Cause
 

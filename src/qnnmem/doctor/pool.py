@@ -1,12 +1,12 @@
-"""The use of a pool at a failed request, added up from the lines before it.
+"""Use of a pool at a failed request, summed from the lines before it.
 
     TCM pool current size: 0 max_size: 2035712     the level, from which counting starts
     Allocate size 1500032 from tcm pool 0          added
     Allocate size 300032 from tcm pool 0           added
     TCM memory allocation failure: required size: 300032
 
-What a client gives back is not printed. So nothing is said where more was taken than the pool has,
-or in more pieces than it serves.
+Logs do not show what a client frees. Therefore the use stays unknown if the sum exceeds the pool,
+or if there are more allocations than the pool serves.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ _MAX_PIECES = 32
 
 
 class PoolNumbers(NamedTuple):
-    """The known numbers of a pool at a failure."""
+    """Known numbers of a pool at a failure."""
 
     quantities: dict[str, int | str]
-    origins: dict[str, str]  # of those that no line prints
+    origins: dict[str, str]  # of numbers that no line prints
     shortage: int | None
 
 
 class FailedPool(NamedTuple):
-    """The lines about a pool; each is a position in the log and a number of bytes."""
+    """Lines about a pool; each is a position in the log and a number of bytes."""
 
-    documented: int  # its size, where no line tells
+    documented: int  # documented size, used if no line states it
     levels: list[tuple[int, int]]
     added: list[tuple[int, int]]
 
     def numbers(self, said: dict[str, int | str], failed: int) -> PoolNumbers:
-        """Return the numbers of the lines, plus the bytes in use and missing at the failure."""
+        """Return the numbers in the lines, plus the bytes in use and missing at the failure."""
         quantities, origins = dict(said), {}
         size, needed = said.get("size_bytes"), said.get("needed_bytes")
         if not isinstance(size, int):

@@ -11,21 +11,21 @@ from typing import IO
 from qnnmem.results.incident import Incident, from_json, to_json, to_json_bytes
 
 _IN_MEMORY = 256
-_BUFFER = 1 << 18  # bytes; the system is asked seldom
-_HEAD = struct.Struct("<qqq")  # stream, offset, bytes that follow
+_BUFFER = 1 << 18  # bytes of the file buffer, to make system calls rare
+_HEAD = struct.Struct("<qqq")  # stream, offset, number of following bytes
 
 
 class Spool:
     """Stores incidents with their places, and yields them in the order of the places.
 
-    In the file, incidents that come in order are a run. Runs are merged when they are read, so that
-    memory is needed for the runs and not for the incidents.
+    In the file, consecutive incidents in order form a run. Runs are merged when they are read, so
+    memory is needed for the runs, not for the incidents.
     """
 
     def __init__(self) -> None:
         self._few: list[tuple[int, int, Incident]] = []
         self._file: IO[bytes] | None = None
-        self._runs: array[int] = array("q")  # where each starts in the file
+        self._runs: array[int] = array("q")  # start of each run in the file
         self._last = (-1, -1)
         self._count = self._end = 0
 
@@ -90,7 +90,7 @@ def _rows(
     """Yield place and JSON of each incident of a run; `alone` if it is the file's only reader."""
     file.seek(start)
     while start < end:
-        if not alone and file.tell() != start:  # only then: what a file has read ahead is lost
+        if not alone and file.tell() != start:  # a seek discards the data read ahead
             file.seek(start)
         stream, offset, length = _HEAD.unpack(file.read(_HEAD.size))
         start += _HEAD.size + length

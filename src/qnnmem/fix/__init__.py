@@ -1,4 +1,4 @@
-"""Remedies carried out and proven: a model that does not fit becomes one that does.
+"""Remedies that make a model fit, applied and proven.
 
 remedy          a change, the need that a judge finds, and the interface of a remedy
 remedy_search   remedies in turn, each on top of the best before it

@@ -1,7 +1,7 @@
 """Benches: judge the memory of a change and prove its results.
 
-Slow results are cached by content: the model, the question and our version. So a killed run resumes
-where it stopped, and a repeated question takes no time.
+Slow results are cached by content: the model, the question and the package version. A killed run
+therefore resumes where it stopped, and a repeated question takes no time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ChangeJudge = Callable[[Change], Need]
 
 
 class CaseBench:
-    """Judge and prove changes of one case; `close` ends the process that compares results."""
+    """Judge and prove changes of one case; `close` ends the child process that compares results."""
 
     def __init__(
         self, case: FixCase, judge: ChangeJudge, memory: ResultCache | None = None
@@ -61,13 +61,13 @@ class CaseBench:
         self.close()
 
     def close(self) -> None:
-        """End the process that compares results."""
+        """End the child process that compares results."""
         if self._prover is not None:
             self._prover.__exit__(None, None, None)
             self._prover = None
 
     def judge(self, change: Change) -> Need:
-        """Return the memory that a change needs; a repeated question is judged once."""
+        """Return the memory that a change needs; the last answer is cached."""
         if self._last is None or self._last[0] is not change:
             self._last = (change, self._judge(change))
         return self._last[1]
@@ -84,7 +84,7 @@ class CaseBench:
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
-        """Return the change with results compared at every optimisation level of onnxruntime."""
+        """Return the change with its results also compared at each optimisation level."""
         if judged.proof is None or not judged.proof.identical:
             return judged
         parts = _models(judged.change)
@@ -93,7 +93,7 @@ class CaseBench:
         if gaps is None or tuple(gap.level for gap in gaps.levels) != LEVELS:
             try:
                 gaps = LevelGaps(self._own_prover().levels(*parts))
-            except ChildFailed:  # onnxruntime cannot optimise one of them
+            except ChildFailed:  # onnxruntime cannot optimise one of the models
                 return judged
             self.remember(question, to_kept(gaps))
         return replace(judged, proof=replace(judged.proof, levels=gaps.levels))
@@ -118,7 +118,7 @@ class CaseBench:
 
     @cached_property
     def _samples(self) -> list[list[list[str]]]:
-        """Return a digest of the user's samples."""
+        """Return name, suffix and content digest of each file of the user's samples."""
         return [
             [[name, path.suffix, _file_digest(path)] for name, path in sample]
             for sample in self.case.samples
@@ -134,11 +134,11 @@ class CaseBench:
         return JudgedChange(change, self._before, need, proof, monotonic() - begin)
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer of an earlier run, if any."""
+        """Return the cached answer of an earlier run, or None."""
         return None if self._memory is None else self._memory.get(self._key(what))
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer for later runs."""
+        """Cache an answer for later runs."""
         if self._memory is not None:
             self._memory.put(self._key(what), found)
 
@@ -158,7 +158,7 @@ def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
 
 @cache
 def _version() -> str:
-    """Return our version with a digest of the code: other code may give other answers."""
+    """Return the package version with a digest of the code: changed code may change answers."""
     total = hashlib.sha256(__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(path.read_bytes())
@@ -167,7 +167,7 @@ def _version() -> str:
 
 @cache
 def runtime_words() -> tuple[str, ...]:
-    """Return the runtime and processor, on which compared results depend."""
+    """Return the processor and the runtime versions, on which compared results depend."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -190,11 +190,11 @@ def _file_digest(path: Path) -> str:
 
 
 class TimeLimitedBench:
-    """Wrapper with a shorter time limit, which leaves time for later remedies."""
+    """Wrapper around a bench with a shorter time limit, which leaves time for later remedies."""
 
     def __init__(self, bench: FixBench, seconds: float) -> None:
         self._bench = bench
-        self.inner: FixBench = getattr(bench, "inner", bench)  # that of the backend
+        self.inner: FixBench = getattr(bench, "inner", bench)  # the bench of the backend
         self.case: FixCase = replace(bench.case, ends_at=monotonic() + seconds)
 
     def judge(self, change: Change) -> Need:
@@ -210,16 +210,16 @@ class TimeLimitedBench:
         return self._bench.judged(change)
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer of an earlier run, if any."""
+        """Return the cached answer of an earlier run, or None."""
         return self._bench.remembered(what)
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer for later runs."""
+        """Cache an answer for later runs."""
         self._bench.remember(what, found)
 
 
 class LossyBench(TimeLimitedBench):
-    """Wrapper with a lossy change as the baseline: further changes must give the same results."""
+    """Wrapper with a lossy change as baseline: further changes must not change its results."""
 
     def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
         super().__init__(bench, seconds)
@@ -227,7 +227,7 @@ class LossyBench(TimeLimitedBench):
         self.case = replace(self.case, model=base.change.model, options=base.change.options)
 
     def prove(self, change: Change) -> Proof:
-        """Compare with the lossy baseline by digests of all results."""
+        """Return a proof without differences if all results equal those of the lossy baseline."""
         found = self._bench.prove(change)
         if self._is_same(found):
             return replace(found, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
@@ -238,16 +238,17 @@ class LossyBench(TimeLimitedBench):
         return self._base.proof is not None and found.digest == self._base.proof.digest
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return the need of the change, and its difference from the user's model."""
+        """Return the need of the change, and its proof against the user's model."""
         base = self._base
         if change.model is base.change.model and change.parts is None:
             return replace(base, change=change, need=self.judge(change), seconds=0.0)
         return self.checked(self._bench.judged(change))
 
     def checked(self, judged: JudgedChange) -> JudgedChange:
-        """Return the change; mark it as failed if its results differ from the baseline.
+        """Return the change; it counts as failed if its results differ from the baseline.
 
-        A change that brings floats back into an integer model fails too: LPAI cannot run it.
+        A change that brings floats back into an integer model also fails, because LPAI cannot run
+        it.
         """
         same = judged.proof is None or self._is_same(judged.proof)
         now, before = judged.need.plan, self._base.need.plan
@@ -256,11 +257,11 @@ class LossyBench(TimeLimitedBench):
         return replace(judged, change=replace(judged.change, is_lossy=False))
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer of an earlier run about this change, if any."""
+        """Return the cached answer of an earlier run about this baseline and change, or None."""
         return super().remembered(self._about(what))
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer for later runs."""
+        """Cache an answer for later runs with this baseline."""
         super().remember(self._about(what), found)
 
     def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:

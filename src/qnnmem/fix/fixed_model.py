@@ -1,4 +1,4 @@
-"""The outcome of a fix: the JSON result, and the files of the changed model."""
+"""Outcome of a fix: the JSON result, and the files of the changed model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fixed_model(
     chain: Sequence[str] = (),
     with_maps: bool = True,
 ) -> FixedModel:
-    """Return the result of a fix; `chain` explains how a log line led to the budgets."""
+    """Return the JSON result of a fix; `chain` lists the steps from a log line to the budgets."""
     best = result.best
     deployment = best.need.deployment
     soc = result.soc.name if isinstance(result, HtpFixResult) and result.soc else UNSET
@@ -80,7 +80,7 @@ def fixed_model(
 
 
 def tensor_notes(result: FixResult) -> tuple[str, ...]:
-    """Return sentences about the number of tensors, and how many bytes pruning has to remove."""
+    """Return notes about the number of tensors before and after, and bytes still over limits."""
     best = result.best
     notes = []
     if best.change.model is not result.case.model and best.change.parts is None:
@@ -100,7 +100,7 @@ def tensor_notes(result: FixResult) -> tuple[str, ...]:
 
 
 def _tensors(model: ShapedModel) -> tuple[int, int]:
-    """Return the number of tensors of a model, weights included, and their bytes together."""
+    """Return the number of tensors, weights included, and their total bytes."""
     from qnnmem.loader.onnx.tensor import DTYPES, count_tensors, stored_bytes, type_of
 
     graph = write_typed(model).graph
@@ -115,7 +115,7 @@ def _tensors(model: ShapedModel) -> tuple[int, int]:
 
 
 def _maps(best: JudgedChange) -> FixMaps | UnsetType:
-    """Return where every tensor lies before and after; HTP has no such plan."""
+    """Return the memory maps before and after the fix; UNSET for HTP, which has no plan."""
     before, after = best.before.plan, best.need.plan
     if before is None or after is None:
         return UNSET
@@ -163,7 +163,7 @@ def _output(gap: OutputGap) -> OutputDifference:
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
-    """Return the files of a result by name, in the order they are reported; none if unchanged.
+    """Return the output files by name, in report order; empty for an unchanged model.
 
     With `always`, an unchanged model is included with its shapes fixed.
     """

@@ -1,7 +1,8 @@
 """Derive the goal of a fix from a failure in a log: backend, budget, first remedies.
 
-A line that prints a limit gives the budget. Without such a line the model is made as small as
-possible (LPAI), or must compile and load (HTP). Failures that no model change can help are skipped.
+A log line with a limit gives the budget. Without such a line, the goal is the smallest model
+(LPAI), or a model that compiles and loads (HTP). Failures that a changed model cannot prevent are
+skipped.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from qnnmem.fix.remedy import ModelRemedy
 from qnnmem.results.incident import Incident
 from qnnmem.units import Bytes
 
-_HEAP_POOLS = ("scratch", "persistent", "io")  # that the application allocates for LPAI
+_HEAP_POOLS = ("scratch", "persistent", "io")  # pools in the heap of the application (LPAI)
 _LPAI_CAUSES = frozenset({"mem_tcm_pool", "mem_system_ram", "mem_unknown", "mem_activation"})
-# Causes on HTP, the limit that their log lines print, and the remedies to try first.
+# By cause on HTP: the limit in its log lines, and the remedies to try first.
 _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_graph_limit": ("compile", ("partition",)),
     "mem_vtcm": ("vtcm", ("settings",)),
@@ -27,14 +28,14 @@ _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_multi_context": ("", ("placement",)),
     "mem_unknown": ("", ()),
 }
-# Without a named cause: contexts that were not freed fail before any graph is created.
+# Without a named cause: unfreed contexts fail before any graph is created.
 _BY_STAGE = {"init": ("placement", "settings")}
-_LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # which is not scratch
+_LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # the TCM pool is not scratch
 
 
 @dataclass(frozen=True, slots=True)
 class LogWish:
-    """Budget and remedies that follow from a failure, with its log line."""
+    """Budget and remedies derived from a failure in a log, with the deciding line."""
 
     file: str
     line: int
@@ -46,18 +47,18 @@ class LogWish:
     shortage: int | None  # bytes
     backend: str  # empty if the log does not name it
     budget: tuple[tuple[str, Bytes], ...] = ()  # pools and bytes
-    first: tuple[str, ...] = ()  # remedies to try first
+    first: tuple[str, ...] = ()  # names of remedies to try first
     model: str | None = None  # model file named in the log
     soc: str | None = None
-    is_given: bool = False  # whether the budget is the user's
+    is_given: bool = False  # True: the budget comes from the user
 
     def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogWish:
-        """Return a copy in which the user's budget takes precedence."""
+        """Return a copy; the user's budget replaces the budget from the log."""
         known = budget or (self.budget if backend == self.backend else ())
         return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
 
     def sentences(self) -> tuple[str, ...]:
-        """Return sentences that lead from the log line to the budget."""
+        """Return sentences that explain how the log line leads to the budget."""
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"
         limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
@@ -73,7 +74,7 @@ class LogWish:
 
 
 def wish_of(incident: Incident) -> LogWish | None:
-    """Return budget and remedies for an incident; None if no change of a model helps."""
+    """Return budget and remedies for an incident; None if changing the model cannot help."""
     backend = backend_of(incident)
     if incident.is_memory is not True or incident.verdict == "undecided":
         return None
@@ -103,7 +104,7 @@ def wish_of(incident: Incident) -> LogWish | None:
 
 
 def _lpai_budget(incident: Incident) -> tuple[tuple[str, Bytes], ...]:
-    """Return the whole pool for TCM, or the free bytes of the heap for a buffer in it."""
+    """Return the budget from the log line: the whole pool for TCM, else the free heap bytes."""
     values = incident.quantities
     size, taken = values.get("size_bytes"), values.get("in_use_bytes")
     if not isinstance(size, int) or size <= 0:
@@ -129,6 +130,6 @@ def _named_model(values: Mapping[str, int | str]) -> str | None:
 
 
 def ordered(remedies: Sequence[ModelRemedy], first: Sequence[str]) -> tuple[ModelRemedy, ...]:
-    """Return the remedies with those for the cause first."""
+    """Return the remedies, those named in `first` at the start."""
     places = {name: at for at, name in enumerate(first)}
     return tuple(sorted(remedies, key=lambda one: places.get(one.name, len(places))))

@@ -1,4 +1,4 @@
-"""Make a model fit the limits of HTP: the settings remedy, the search, and the result."""
+"""Make a model fit the limits of HTP: the settings remedy, the search, the result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from qnnmem.targets.socs import MIB, Soc
 from qnnmem.text import quote
 
 _LEVELS = (1, 2, 3)
-_LEVEL_MATTERS = 0.05  # share of the bytes: a level changes only the ops, a small part
+_LEVEL_MATTERS = 0.05  # share of op data from which a level matters: a level changes only the ops
 _HOLD_VTCM = ("pd", "ram")
 _HOLD_SPILLS = ("compile", "pd", "ram", "spill-fill")
 _SLOWER = "a graph with less VTCM may run slower; only a device shows it"
@@ -42,7 +42,7 @@ class HtpSettingsRemedy:
     name: str = "settings"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield promising VTCM sizes, the largest first; then levels on top of the best."""
+        """Yield promising VTCM sizes, the largest first, then levels on top of the best size."""
         own = htp_bench(bench)
         if "settings" in own.case.keep or base.change.parts is not None:
             return
@@ -57,7 +57,7 @@ class HtpSettingsRemedy:
                 best = min(best, judged, key=lambda one: one.need.rank)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply the settings of a recipe."""
+        """Repeat the settings of a recipe."""
         wish = {name: step[name] for name in _WORDS if name in step}
         for name, most in (("vtcm_mb", 64), ("opt_level", _LEVELS[-1])):
             if name in wish and (type(wish[name]) is not int or not 1 <= wish[name] <= most):
@@ -98,7 +98,7 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
 
 
 def _may_do(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """True if saving so many bytes may be enough; other memory grows rather than shrinks."""
+    """Return True if saving `less` bytes may be enough; other memory only grows."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     known = bench.library.residents(base.change)
@@ -113,7 +113,7 @@ def _halves(size: int) -> Iterator[int]:
 
 
 def _may_help(bench: HtpBench, base: JudgedChange, pools: tuple[str, ...]) -> bool:
-    """True unless weights and IO alone exceed the limit, which no setting changes."""
+    """Return False if weights and IO alone exceed the limit: no setting changes those."""
     if not set(base.need.over).intersection(pools):
         return False
     fixed = _trial(bench, base).fixed or bench.library.fixed_bytes(base.change)
@@ -139,14 +139,14 @@ Repeat = Callable[[FixCase], Change]
 
 @dataclass(frozen=True)
 class HtpFixResult(FixResult):
-    """A result with the context binaries of the best change, if it fits."""
+    """Result with the context binaries of the best change, if it fits."""
 
     soc: Soc | None = None
-    binaries: tuple[Path, ...] = ()  # in the folder of the caller, one for each part
+    binaries: tuple[Path, ...] = ()  # binary files in the caller's folder, one for each part
     parts: HtpParts | None = None
     rounds: tuple[tuple[str, ...], ...] = ()  # contexts that are loaded at the same time
-    beside: Mapping[str, str] = field(default_factory=dict)  # files of other contexts by name
-    domain_bytes: int | None = None  # of one process domain, if set by the user
+    beside: Mapping[str, str] = field(default_factory=dict)  # file names of resident contexts
+    domain_bytes: int | None = None  # size of one process domain, if the user set it
 
 
 def fix_for_htp(
@@ -165,7 +165,7 @@ def fix_for_htp(
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
-    """Return the remedy that replaces refused operators; it applies whatever memory it needs."""
+    """Return the remedy for refused operators; it is applied whatever memory it needs."""
     options = case.options
     if not isinstance(options, CompileOptions):
         raise TypeError("this remedy is for HTP only")
@@ -175,7 +175,7 @@ def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
 def repeat_for_htp(
     case: FixCase, trials: LibraryTrials, repeat: Repeat, beside: tuple[Path, ...] = ()
 ) -> HtpFixResult:
-    """Apply a recipe to this model and judge it."""
+    """Repeat a recipe on this model and judge the result."""
     change = repeat(case)
     with _bench(case, trials, beside) as bench:
         bench.judged(Change("none", "as it is", case.model, case.options))

@@ -1,4 +1,4 @@
-"""Make a model fit the memory of LPAI: the planner as judge, the remedies, and the obstacles."""
+"""Make a model fit the memory of LPAI: the planner as judge, the remedies, the obstacles."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ from qnnmem.text import quote
 
 @dataclass(frozen=True)
 class PlanJudge:
-    """Plan a changed model, or all of its parts together.
+    """Judge that plans a changed model, or all of its parts together.
 
-    The effort does not depend on the time left, so that a later plan of the result, or one on
-    an idle machine, finds the same.
+    The planning effort does not depend on the time left, so a later plan of the result is equal.
     """
 
     budget: Budget | None = None
@@ -48,7 +47,7 @@ class PlanJudge:
 
     @property
     def limit(self) -> int | None:
-        """Limit of scratch in bytes; None to minimise."""
+        """Limit of scratch in bytes; None without a limit."""
         return as_limits(self.budget).pools.get(Pool.SCRATCH)
 
     def __call__(self, change: Change) -> Need:
@@ -60,7 +59,7 @@ class PlanJudge:
         return self._need(plan)
 
     def _of_parts(self, parts: Partition, options: PoolOptions) -> Need:
-        """Return the most bytes in memory while the parts run, in the best arrangement."""
+        """Return the peak memory while the parts run, in the best arrangement."""
         plans = [plan_part(part, options, seed=self.seed) for part in parts.parts]
         found = deployed(parts, plans, options)
         limits = limits_of(self.budget)
@@ -108,7 +107,7 @@ class PlanJudge:
 def deployed(
     parts: Partition, plans: Sequence[MemoryPlan], options: PoolOptions
 ) -> tuple[Deployment, ...]:
-    """Return every arrangement of planned parts."""
+    """Return every arrangement of planned parts in memory."""
     sequence, state = parts.sequence, state_names(parts.parts, options.states)
     needs = [
         planned_need(sequence, part, plan, state)
@@ -127,7 +126,7 @@ REMEDIES: tuple[ModelRemedy, ...] = (
     PlannedPartsRemedy(),
 )
 _CHANGED = ("fusion", "recompute", "tiling", "partition")
-# Not for memory: replaced operators stay replaced, whatever memory they need.
+# Not for memory: operators stay replaced, whatever memory that needs.
 REQUIRED: tuple[ModelRemedy, ...] = (OperatorRemedy(),)
 
 
@@ -139,7 +138,7 @@ def fix_for_lpai(
     remedies: Sequence[ModelRemedy] = REMEDIES,
     memory: ResultCache | None = None,
 ) -> FixResult:
-    """Try remedies until one makes the model fit its budget; without a budget, try all."""
+    """Try remedies until the model fits its budget; without a budget, try all remedies."""
     judge = PlanJudge(budget, case.seed)
     case = replace(case, limit=judge.limit, budget=budget)
     with CaseBench(case, judge, memory) as bench:
@@ -158,7 +157,7 @@ def fix_for_lpai(
 
 
 def _planned_only(best: JudgedChange) -> Iterator[str]:
-    """Return notes about effects of a changed graph that a plan cannot predict."""
+    """Yield notes about effects of a changed graph that a plan cannot predict."""
     change, plan = best.change, best.need.plan
     if plan is None or not any(step["remedy"] in _CHANGED for step in change.steps):
         return
@@ -182,7 +181,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
-    """Return a sentence that names the obstacle to fewer bytes."""
+    """Return a sentence about the obstacle to fewer bytes; may be empty."""
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:

@@ -1,7 +1,7 @@
-"""Recipes: the steps of a change as JSON, to repeat it on the same model or a similar one.
+"""Recipes: the steps of a change as JSON, to repeat on the same model or a similar model.
 
-Earlier runs keep the recipes of proven changes. A search ends with the first change that is enough;
-a run for another budget may have proven a cheaper one. The result is the better of both.
+Earlier runs cache the recipes of proven changes. A search ends with the first sufficient change,
+but a run for another budget may have proven a cheaper change. The result is the better of both.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Schema(msgspec.Struct):
 
 
 def read_recipe(path: Path) -> FixRecipe:
-    """Return a recipe from a file."""
+    """Read a recipe from a file; raise LoadError if it is invalid."""
     data = read_bytes(path, _LARGEST)
     try:
         name = msgspec.json.decode(data, type=_Schema).schema
@@ -86,8 +86,8 @@ def apply_recipe(
     return change
 
 
-_MOST = 24  # changes kept for a model
-_TRIES = 3  # changes that are planned again
+_MOST = 24  # cached changes for a model
+_TRIES = 3  # cached changes that are planned again
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class _Proven:
 
 @dataclass(frozen=True, slots=True)
 class _ProvenChanges:
-    """Proven changes as earlier runs kept them."""
+    """Proven changes cached by earlier runs."""
 
     changes: tuple[_Proven, ...]
 
@@ -110,7 +110,7 @@ class _ProvenChanges:
 def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
-    """Return the tried changes plus a better one of an earlier run; keep both for later runs."""
+    """Return the tried changes plus a better change of an earlier run; cache all proven changes."""
     kept = _read(bench.remembered(_question(bench)))
     better = _better(bench, kept, best_of(tried), remedies)
     found = tuple(tried) if better is None else (*tried, better)
@@ -134,7 +134,7 @@ def _better(
         tries += 1
         try:
             change = apply_recipe(case, one.steps, case.path, remedies)
-        except (LoadError, UsageError):  # kept by a run that read the model otherwise
+        except (LoadError, UsageError):  # cached by a run that read the model differently
             continue
         change = replace(change, what=one.what)
         need = bench.judge(change)
@@ -165,7 +165,7 @@ def _question(bench: FixBench) -> dict[str, Any]:
 
 
 def _values(found: Sequence[_Proven]) -> dict[str, Any]:
-    """Return the changes that no other beats in both bytes and cost, for JSON."""
+    """Return the changes that no other change beats in both bytes and cost, as JSON values."""
     best: list[_Proven] = []
     for proven in sorted(found, key=lambda one: (one.scratch, one.cost)):
         if not best or proven.cost < best[-1].cost:
@@ -174,7 +174,7 @@ def _values(found: Sequence[_Proven]) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any] | None) -> tuple[_Proven, ...]:
-    """Return kept changes; an invalid file counts as missing."""
+    """Decode cached changes; an invalid file counts as missing."""
     kept = from_kept(_ProvenChanges, values)
     if kept is None:
         return ()

@@ -5,7 +5,8 @@
     Need           the verdict of a judge: the planner for LPAI, the real library for HTP
     JudgedChange   both, with the proof that results are unchanged
 
-A remedy proposes; a saving counts only after the judge confirmed it and results were compared.
+A remedy proposes a change. A saving counts only after the judge confirmed it and results were
+compared.
 """
 
 from __future__ import annotations
@@ -30,27 +31,27 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
-# Remedies that may change results where that is allowed, and measure by how much.
+# Remedies that may change results if allowed; the proof measures the difference.
 MAY_LOSE = frozenset(("fusion", "operators", "batch", "precision", "resolution"))
-Step = Mapping[str, Any]  # of a recipe: the remedy's name and its numbers, as JSON has them
+Step = Mapping[str, Any]  # step of a recipe: the remedy's name and its numbers, as JSON values
 Rounds = tuple[tuple[str, ...], ...]  # contexts that are loaded at the same time, in order
 
 
 @dataclass(frozen=True)
 class FixCase:
-    """A model to fix, the options it is planned or compiled with, and the allowed changes."""
+    """Model to fix, its plan or compile options, and the allowed changes."""
 
     path: Path
     model: ShapedModel
     options: PoolOptions | CompileOptions
-    limit: int | None = None  # goal in bytes; None: as few as possible
-    budget: Budget | None = None  # of the pools of LPAI
+    limit: int | None = None  # goal in bytes; None: minimise
+    budget: Budget | None = None  # limits of the LPAI pools
     allow: frozenset[str] = frozenset()  # remedies that change results
-    keep: frozenset[str] = frozenset()  # properties that must stay unchanged
+    keep: frozenset[str] = frozenset()  # properties that must not change
     samples: Sequence[Sample] = ()
     seed: int = 0
     ends_at: float = field(default_factory=lambda: monotonic() + 120.0)
-    notes: tuple[str, ...] = ()  # notes for the user about the model as it was read
+    notes: tuple[str, ...] = ()  # notes for the user about reading the original model
 
     @property
     def seconds_left(self) -> float:
@@ -60,19 +61,19 @@ class FixCase:
 
 @dataclass(frozen=True)
 class Change:
-    """A changed model, or other options for the same model; not judged yet."""
+    """Changed model, or other options for the same model; not judged yet."""
 
     remedy: str
     what: str
     model: ShapedModel
     options: PoolOptions | CompileOptions
-    steps: tuple[Step, ...] = ()  # from the original model, in order
+    steps: tuple[Step, ...] = ()  # steps from the original model, in order
     of: Change | None = None  # the change before the last step
-    parts: Partition | None = None  # where it is cut
+    parts: Partition | None = None  # the parts of the model, if it is cut
     rounds: Rounds = ()
     macs: int = 0  # multiply-adds of the original model, if known
     extra_macs: int = 0
-    is_lossy: bool = False  # results differ; the proof measures how far
+    is_lossy: bool = False  # results differ; the proof measures the difference
     notes: tuple[str, ...] = ()  # notes for the user
 
     def then(self, remedy: str, what: str, step: Step, **changed: Any) -> Change:
@@ -83,14 +84,14 @@ class Change:
 
     @property
     def pool_options(self) -> PoolOptions:
-        """Options with which LPAI plans it."""
+        """Plan options for LPAI; raises TypeError for HTP."""
         if not isinstance(self.options, PoolOptions):
             raise TypeError("only LPAI has these")
         return self.options
 
     @property
     def compile_options(self) -> CompileOptions:
-        """Options with which HTP compiles it."""
+        """Compile options for HTP; raises TypeError for LPAI."""
         if isinstance(self.options, PoolOptions):
             raise TypeError("only HTP has these")
         return self.options
@@ -98,29 +99,29 @@ class Change:
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that a change needs according to a judge, compared with the limits."""
+    """Memory that a change needs, as judged, compared with the limits."""
 
-    size: int | None  # bytes to reduce; None: unknown to the judge
-    fits: bool | None  # within all limits; None: no limits, or unknown
-    missing: int = 0  # bytes over limits, all together
-    over: tuple[str, ...] = ()  # pools
-    limit: int | None = None  # of `size`
-    what: str = "scratch"  # `size` is of
-    why: Words = ""  # it does not fit
-    plan: MemoryPlan | None = None  # of LPAI; of the worst part where there are parts
-    total: int | None = None  # bytes of everything in memory at the worst moment
-    pools: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # need and limit
-    deployment: Deployment | None = None  # of parts
+    size: int | None  # bytes to reduce; None if the judge does not know
+    fits: bool | None  # True: within all limits; None: no limits, or unknown
+    missing: int = 0  # bytes over all limits together
+    over: tuple[str, ...] = ()  # pools over their limits
+    limit: int | None = None  # limit for `size`
+    what: str = "scratch"  # what `size` measures
+    why: Words = ""  # reason why it does not fit
+    plan: MemoryPlan | None = None  # LPAI plan; the worst part's plan for a model in parts
+    total: int | None = None  # peak bytes of all memory
+    pools: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # need and limit by pool
+    deployment: Deployment | None = None  # arrangement of the parts
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Less is better."""
+        """Sort key of a need; lower is better."""
         return self.size is None, self.missing, self.size or 0
 
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """A change with its need and the proof of its results."""
+    """Change with its need and the proof of its results."""
 
     change: Change
     before: Need
@@ -145,7 +146,7 @@ class JudgedChange:
 
     @property
     def plan(self) -> MemoryPlan:
-        """Plan of the change for LPAI."""
+        """Plan of the change for LPAI; raises TypeError for HTP."""
         if self.need.plan is None:
             raise TypeError("only LPAI has a plan")
         return self.need.plan
@@ -153,14 +154,14 @@ class JudgedChange:
 
 @dataclass(frozen=True, slots=True)
 class LossyHint:
-    """A lossy remedy that would fit if allowed, judged by a plan alone."""
+    """Lossy remedy that would fit if allowed, judged only by a plan."""
 
     allow: str
     need: Need
 
 
 class FixBench(Protocol):
-    """Judge and prover for changes of one case."""
+    """Interface that judges changes of one case and proves their results."""
 
     @property
     def case(self) -> FixCase:
@@ -168,7 +169,7 @@ class FixBench(Protocol):
         ...
 
     def judge(self, change: Change) -> Need:
-        """Plan or compile a change without comparing results."""
+        """Return the memory that a change needs, without comparing results."""
         ...
 
     def prove(self, change: Change) -> Proof:
@@ -180,20 +181,20 @@ class FixBench(Protocol):
         ...
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer of an earlier run about this model, if any."""
+        """Return the cached answer of an earlier run about this model, or None."""
         ...
 
     def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-        """Keep an answer for later runs, as JSON values."""
+        """Cache an answer for later runs, as JSON values."""
         ...
 
 
 class ModelRemedy(Protocol):
-    """A way to make a model need less memory."""
+    """Way to make a model need less memory."""
 
     @property
     def name(self) -> str:
-        """Name in reports and recipes."""
+        """Name of the remedy in reports and recipes."""
         ...
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
@@ -203,13 +204,13 @@ class ModelRemedy(Protocol):
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
         """Repeat a step of a recipe; raise UsageError if the model differs.
 
-        A step with something missing or wrong in it may raise KeyError, TypeError or ValueError.
+        A malformed step may raise KeyError, TypeError or ValueError.
         """
         ...
 
 
 def has_floats(plan: MemoryPlan | None) -> bool:
-    """True if an op planned for LPAI outputs floats."""
+    """Return True if an op planned for LPAI outputs floats."""
     if plan is None:
         return False
     tensors = plan.model.tensors
@@ -218,14 +219,14 @@ def has_floats(plan: MemoryPlan | None) -> bool:
 
 
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
-    """Return the model as one message with all data embedded."""
+    """Return the model as one protobuf message with all data embedded."""
     from qnnmem.loader.onnx.passes.shape import write_typed
 
     return with_data(write_typed(model), model.resolved.path)
 
 
 def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Embed external data files into a message and return it."""
+    """Embed external data files into a message and return the message."""
     from qnnmem.loader.onnx.tensor import EXTERNAL, embed, stored_bytes, tensors
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
@@ -237,7 +238,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 
 def read_again(model: onnx.ModelProto) -> ShapedModel:
-    """Return a model made by another tool with every tensor typed; its data must be embedded."""
+    """Return a model from another tool with types for all tensors; its data must be embedded."""
     from qnnmem.loader.onnx import read_shaped
     from qnnmem.temporary_folder import temporary_folder
 

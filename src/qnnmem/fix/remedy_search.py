@@ -1,7 +1,7 @@
-"""Try remedies in turn, the mildest first, until one suffices.
+"""Try remedies in turn, the mildest first, until a change suffices.
 
-Each remedy starts from the best that was found before it, so that a few small changes add up.
-Ctrl-C ends the search as the clock does: the best change so far is the result.
+Each remedy starts from the best change so far, so that small changes add up. Ctrl-C ends the search
+like the time limit: the best change so far is the result.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ from qnnmem.planner.pools import PoolOptions
 
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best so far"
-_LAST_STEP_S = 10.0  # for work in progress when the time limit ends
+_LAST_STEP_S = 10.0  # seconds for work in progress at the time limit
 _LATE = "the time limit ended the search; with more time it may find less"
 
 
 @dataclass(frozen=True)
 class FixResult:
-    """All changes that were tried, in order; the first is the unchanged model."""
+    """Result of a fix: all changes in the order tried; the first is the unchanged model."""
 
     case: FixCase
     tried: tuple[JudgedChange, ...]
-    has_limits: bool = True  # False: as few bytes as possible were wanted
-    obstacle: str = ""  # the obstacle, if nothing suffices
+    has_limits: bool = True  # False: the goal was as few bytes as possible
+    obstacle: str = ""  # reason why nothing suffices
     notes: tuple[str, ...] = ()
     hints: tuple[LossyHint, ...] = ()  # lossy remedies that would fit if allowed
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
+        """Return the HTML that a notebook displays."""
         from qnnmem.notebook import shown
 
         return shown(self)
 
     @property
     def best(self) -> JudgedChange:
-        """The cheapest change that is enough, else the one that needs least."""
+        """The cheapest sufficient change, else the change that needs least."""
         return best_of(self.tried)
 
     @property
     def backend(self) -> Literal["lpai", "htp"]:
-        """The backend that it is for."""
+        """Backend of the result: "lpai" or "htp"."""
         return "lpai" if isinstance(self.case.options, PoolOptions) else "htp"
 
     @property
     def fits(self) -> bool | None:
-        """True if every limit holds in the end; None without one."""
+        """True if the best change meets every limit; None without limits or if unknown."""
         return self.best.fits
 
     @property
@@ -76,20 +76,20 @@ class FixResult:
 
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
-    """Return the cheapest change that is enough, else the sound one that needs least."""
+    """Return the cheapest sufficient change, else the sound change that needs least."""
     sound = [one for one in tried if one.holds]
     enough = [one for one in sound if one.is_enough]
     return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
 
 
 def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
-    """Return the changes; the best one is compared at every optimisation level."""
+    """Return the changes, the best of them compared at every optimisation level."""
     best = best_of(tried)
     return tuple(bench.with_levels(one) if one is best else one for one in tried)
 
 
 def cost_of(judged: JudgedChange) -> tuple[float, ...]:
-    """Return the cost: lossy, depth, loaded bytes, parts, extra work, nodes, bytes."""
+    """Return a sort key: lossy, depth, loaded bytes, parts, extra work, nodes, bytes."""
     change, found = judged.change, judged.need.deployment
     return (
         float(change.is_lossy),
@@ -116,9 +116,9 @@ def try_remedies(
     watch: Watcher | None = None,
     required: Sequence[ModelRemedy] = (),
 ) -> tuple[tuple[JudgedChange, ...], tuple[str, ...]]:
-    """Return the changes tried until one was enough, and notes about failures.
+    """Return the tried changes up to the first sufficient one, and notes about failures.
 
-    The others start from the result of a required remedy, whether it needs less or not.
+    All other remedies start from the result of a required remedy, even if it needs more memory.
     """
     case = bench.case
     tried = [bench.judged(Change("none", "as it is", case.model, case.options))]

@@ -1,4 +1,4 @@
-"""A TFLite model as the quantized ONNX model that remedies can change."""
+"""Translate a TFLite model to the quantized ONNX model that remedies can change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.text import counted
 
 @dataclass(frozen=True, slots=True)
 class TfliteForm:
-    """The ONNX model, its states as pairs of input and output, and the error of its results."""
+    """ONNX model of a TFLite file, with its states (input and output) and a note on its error."""
 
     model: ShapedModel
     states: tuple[tuple[str, str], ...]
@@ -26,9 +26,9 @@ class TfliteForm:
 def tflite_form(
     path: Path, *, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int]
 ) -> TfliteForm:
-    """Translate a model; UsageError names an operator that has no ONNX form.
+    """Translate a TFLite model to ONNX; raise UsageError if an operator has no ONNX form.
 
-    Its results are compared with those of the exact integer arithmetic on random data.
+    The results are compared with exact integer arithmetic on random data.
     """
     from qnnmem.loader.tflite import read_with_graph
 
@@ -36,7 +36,7 @@ def tflite_form(
     _, exact, _ = read_with_graph(path, shapes=shapes, dims=dims)
     if form is None or exact is None:
         raise UsageError(described.notes[-1], where=path)
-    with Reworker() as child:  # transposes between layers cancel out
+    with Reworker() as child:  # cancels out transposes between layers
         made = child.optimised(form, LEVELS["exact"])
     keep_order(form, made)
     proof = prove(exact, made, lossy=True)

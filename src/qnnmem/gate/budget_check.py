@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 Group = TypeVar("Group", bound=Options)
-_NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not of the model
+_NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not settings of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class BudgetTask:
     entry: BudgetEntry
     path: Path
     file: str
-    folder: Path  # of the config
-    place: str = ""  # the file as seen from where the check runs
+    folder: Path  # folder of the config
+    place: str = ""  # path of the file from the current folder
 
     def name(self, target: str) -> str:
-        """Return the name on a target, as in tables and the baseline."""
+        """Return the name on a target, as in tables and in the baseline."""
         return self.entry.name or f"{self.file} ({target})"
 
     def checked(self, target: str, name: str = "", **facts: Any) -> CheckedModel:
-        """Return the file checked on a target; `name` distinguishes several results."""
+        """Return a checked model for a target; `name` distinguishes several results."""
         return CheckedModel(
             name=name or self.name(target),
             file=self.file,
@@ -60,7 +60,7 @@ class BudgetTask:
         )
 
     def target(self, kind: str) -> str:
-        """Return LPAI or HTP: the stated target, else the target that the kind of file allows."""
+        """Return LPAI or HTP: the configured target, else the target for this kind of file."""
         from qnnmem.loader.file_kind import CARRIERS, kinds_for
 
         if kind in ("htp", "epcontext", *CARRIERS):
@@ -81,13 +81,13 @@ class BudgetTask:
         return found
 
     def wished(self, kind: str = "onnx") -> str:
-        """Return the target of a model: as stated, else HTP if it names SoCs and is compilable."""
+        """Return the target of a model: as configured, else HTP for a compilable file with SoCs."""
         said = self.entry.get("target")
         is_htp = kind == "onnx" and self.entry.get("socs") is not None
         return str(said) if said is not None else HTP if is_htp else LPAI
 
     def budgets(self, target: str) -> Mapping[str, Bytes]:
-        """Return budgets by pool of the target; common budgets apply if the target has the pool."""
+        """Return budgets by pool of the target; common budgets apply if it has the pool."""
         found: dict[str, Bytes] = {}
         for name, size in self.entry.common.get("budget", {}).items():
             pool = pool_of(name, target)
@@ -117,9 +117,9 @@ class BudgetTask:
         }
 
     def options(self, group: type[Group], kind: str) -> Group:
-        """Return the entry as options of a verb; budgets apart, whose pools may be of the target.
+        """Return the entry as options of a verb, without budgets, whose pools depend on the target.
 
-        Common settings hold where a file can take them; what an entry itself says must be taken.
+        Common settings apply if the file supports them; the entry's own settings must be supported.
         """
         sizes = self.sizes(kind)
         given: dict[str, Any] = {name: tuple(table.items()) for name, table in sizes.items()}
@@ -136,7 +136,7 @@ class BudgetTask:
         return group(**given)
 
     def named(self, key: str) -> dict[str, Any]:
-        """Return a table by name: common values, overridden by the entry's."""
+        """Return a table by name: common values, overridden by the entry's values."""
         return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
 
     def _placed(self, value: Any) -> Any:
@@ -154,7 +154,7 @@ def settings_of(options: Options) -> tuple[Setting, ...]:
 
 
 _TARGET = "LPAI"
-_AT_PEAK = 64  # tensors that a baseline keeps
+_AT_PEAK = 64  # tensors stored in a baseline
 _LARGEST = 16 << 30  # bytes of a binary
 
 
@@ -175,7 +175,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
             "bits": "as in the model" if plan.options.bits is None else str(plan.options.bits),
             "IO": f"{plan.options.io.value} scratch",
         },
-        # Placeholder numbers decide nothing.
+        # Placeholder sizes decide nothing.
         why=join_words(plan.model.assumed) if budgets else "",
         seconds=time.perf_counter() - started,
         given=settings_of(task.options(PlanOptions, kind)),
@@ -193,7 +193,7 @@ def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> Memo
     asked: dict[str, Bytes] = {pool: size for pool, size in budgets.items() if pool != TOTAL}
     if kind != "csv" or "scratch" not in asked:
         return plan_with(model, options, budget=asked)
-    # With a budget the search would end at the first plan that fits, and no baseline could be kept.
+    # With a budget, the search would end at the first plan that fits, which is no stable baseline.
     rest = {pool: size for pool, size in asked.items() if pool != "scratch"}
     plan = plan_with(model, options, budget=rest)
     if plan.scratch_bytes <= asked["scratch"]:
@@ -209,7 +209,7 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
-    # A sum adds nothing to its parts, unless the sum is what has a budget.
+    # The sum is a pool only if it has a budget.
     whole = {TOTAL: sum(sizes.values())} if with_total else {}
     return sizes | ({} if tcm is None else {"tcm": tcm.need}) | whole
 
@@ -241,7 +241,7 @@ def _checks(
 
 
 def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCheck]:
-    """Yield the TCM limit that needs no budget: the number of allocations."""
+    """Yield a failed check for too many TCM allocations, a limit without a budget."""
     if crowd is not None:
         yield PoolCheck.of("tcm", need, None, fits=False, budget=False, allocations=crowd)
 
@@ -266,7 +266,7 @@ def _budget_check(verdict: BudgetVerdict, name: str = "", alike: int = 0) -> Poo
 
 
 def check_binary(task: BudgetTask) -> Iterator[CheckedModel]:
-    """Check a prepared binary by the pools that `inspect` reads of each graph."""
+    """Yield a checked model for each graph of a prepared binary."""
     from qnnmem.bounded_file import read_bytes
     from qnnmem.errors import LoadError, QnnError
     from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
@@ -317,7 +317,7 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
-    """Check each SoC; a binary is read, a model is compiled where the library runs."""
+    """Yield a checked model for each SoC; a binary is read, a model is compiled if possible."""
     from qnnmem.htp.fit import fit_stored
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.provenance import Origin, Sourced
@@ -348,7 +348,7 @@ def _compiled(
     from qnnmem.htp.worker import Worker
 
     compile_target(task.path, socs[0] if socs else None)
-    find_library()  # says what is missing where it is
+    find_library()  # raises an error with a cure if it is missing
     options = compile_options(task.options(FitOptions, kind))
     with Worker(warm=True) as worker:
         return fit_all(
@@ -393,17 +393,17 @@ def _fit_check(
 
 
 def _said_here(why: Words) -> Words:
-    """Return why there is no verdict, without the partition remedy, which a budget cannot set."""
+    """Return the reason for a missing verdict, without advice that a budget file cannot follow."""
     if isinstance(why, str) or Setting("partition") not in why:
         return why
     at = why.index(Setting("partition"))
-    return why[: at - 1]  # without the mark before it
+    return why[: at - 1]  # without the separator before it
 
 
 def check_all(
     tasks: Sequence[BudgetTask], say: Callable[[str], object] | None = None
 ) -> tuple[CheckedModel, ...]:
-    """Return a result for each file and target; report the current step to `say`."""
+    """Return a result for each file and target; `say` receives the current file."""
     found: list[CheckedModel] = []
     for task in tasks:
         if say is not None:
@@ -437,8 +437,8 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
 
 
 def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
-    """Return a file that failed, with the error sentence without the file's path."""
-    sentence = exc.sentence(in_toml).removeprefix(f"{task.path}: ")
+    """Return a result for a file that failed, with the error sentence without the file's path."""
+    sentence = exc.without_place(in_toml) if exc.where == str(task.path) else exc.sentence(in_toml)
     target = "LPAI"
     if task.wished() == HTP:
         target = ", ".join(task.entry.get("socs", ())) or "HTP"
@@ -459,7 +459,7 @@ def in_toml(setting: Setting) -> str:
 
 
 def _check_names(found: Iterable[CheckedModel]) -> None:
-    """Refuse two results of one name: a baseline could not distinguish them."""
+    """Raise UsageError for two results with one name: a baseline could not distinguish them."""
     seen: set[str] = set()
     for one in found:
         if one.name in seen:

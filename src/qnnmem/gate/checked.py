@@ -42,7 +42,7 @@ BROKEN: Final = 1
 OPEN: Final = 3
 GOOD: Final = 0
 _WORST = (NOT_READ, BROKEN, OPEN)
-_NAMED = 3  # models that the verdict names
+_NAMED = 3  # models named in the verdict
 _TITLES = {NOT_READ: "not checked", BROKEN: "does not fit", OPEN: "cannot tell"}
 _NOT_COMPILED = "cannot be compiled"
 GROWN = "worse than the baseline"
@@ -50,21 +50,21 @@ BASELINE = "baseline"
 
 
 class CheckedModel(ModelCheck, frozen=True, kw_only=True):
-    """A model on one target, with the extra facts that reports show beside the result."""
+    """Model on one target, with facts for reports that the JSON result does not have."""
 
-    fits: bool | None = None  # this and what follows from it are set by __post_init__
+    fits: bool | None = None  # set by __post_init__, like the following fields
     exit_code: ExitCode = GOOD
-    place: str = ""  # the file as seen from where the check runs
-    peak: dict[str, int] = field(default_factory=dict)  # tensors alive at the fullest step
+    place: str = ""  # path of the file from the current folder
+    peak: dict[str, int] = field(default_factory=dict)  # tensors live at the peak step
     settings: dict[str, str] = field(default_factory=dict)
-    why: str = ""  # where there is no answer, or none that is sure
-    refusal: ExitCode = GOOD  # the exit code of a model without an answer
-    given: tuple[Setting, ...] = ()  # what it was planned with, for commands to paste
-    line: int | None = None  # of the config
+    why: str = ""  # reason for a missing or uncertain verdict
+    refusal: ExitCode = GOOD  # exit code of a model without a verdict
+    given: tuple[Setting, ...] = ()  # plan settings, for commands to paste
+    line: int | None = None  # line in the config
     plan: MemoryPlan | None = None
 
     def __post_init__(self) -> None:
-        """Judge the checks and the change; `replace` judges again."""
+        """Compute the verdict from the checks and the change; `replace` computes it again."""
         force_setattr(self, "fits", self._fits())
         force_setattr(self, "exit_code", self._exit_code())
         force_setattr(self, "answer", self._answer())
@@ -119,7 +119,7 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
 
     @property
     def result(self) -> ModelCheck:
-        """The model as part of the result."""
+        """The model as part of the JSON result."""
         facts = {name: getattr(self, name) for name in ModelCheck.__struct_fields__}
         return ModelCheck(**facts | {"seconds": round(self.seconds, 6)})
 
@@ -136,20 +136,20 @@ class BudgetRun:
 
     config: str
     models: tuple[CheckedModel, ...]
-    baseline: str | None = None  # its file, where there is to be one
-    has_baseline: bool = False  # whether the file is there
-    gone: tuple[str, ...] = ()  # in the baseline and no longer checked
-    is_updated: bool = False  # the baseline was written anew
-    history: tuple[AcceptedState, ...] = ()  # of the baseline in git, where it was asked for
+    baseline: str | None = None  # path of the baseline, if configured
+    has_baseline: bool = False  # True: the baseline file exists
+    gone: tuple[str, ...] = ()  # names in the baseline that are no longer checked
+    is_updated: bool = False  # True: the baseline was replaced
+    history: tuple[AcceptedState, ...] = ()  # accepted sizes in git, if requested
 
     @property
     def exit_code(self) -> ExitCode:
-        """The worst exit code of all models."""
+        """Worst exit code of all models."""
         codes = {model.exit_code for model in self.models}
         return next((code for code in _WORST if code in codes), GOOD)
 
     def updated(self) -> BudgetRun:
-        """Return the run with its numbers accepted: growth no longer fails, a budget still does."""
+        """Return the run with its sizes accepted: growth no longer fails, broken budgets do."""
         models = tuple(structs.replace(model, change=None) for model in self.models)
         return replace(self, models=models, is_updated=True)
 
@@ -162,7 +162,7 @@ class BudgetRun:
 
     @property
     def verdict(self) -> str:
-        """One line about all models."""
+        """Verdict on all models in one line."""
         total = len(self.models)
         if self.exit_code == GOOD:
             return self._good_words(total)
@@ -181,7 +181,7 @@ class BudgetRun:
         rest = "" if asked == total else f", {total - asked} without a budget"
         base = ", none worse than the baseline" if self.has_baseline else ""
         files = len({model.file for model in self.models})
-        models = counted(files, "model")  # one result for each SoC or graph
+        models = counted(files, "model")  # a file has one result for each SoC or graph
         of = models if total == files else f"{counted(total, 'check')} of {models}"
         return f"fits: {asked} of {of}{rest}{base}"
 
@@ -198,7 +198,7 @@ class BudgetRun:
 
     @property
     def result(self) -> CheckResult:
-        """The result of `qnnmem check`."""
+        """JSON result of `qnnmem check`."""
         codes = [model.exit_code for model in self.models]
         return CheckResult(
             config=self.config,
@@ -219,14 +219,14 @@ _LARGEST = 64 << 20  # bytes
 
 
 def read_baseline(path: Path) -> Baseline | None:
-    """Return the accepted numbers; None if there is no such file yet."""
+    """Return the accepted sizes; None if there is no such file yet."""
     if not is_there(path):
         return None
     return read_accepted(read_bytes(path, _LARGEST), path)
 
 
 def read_accepted(data: bytes | str, path: Path) -> Baseline:
-    """Parse the accepted numbers in a baseline."""
+    """Parse the accepted sizes in a baseline."""
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as exc:
@@ -256,7 +256,7 @@ def against(
 
 
 def write_baseline(path: Path, run: BudgetRun) -> None:
-    """Write the numbers of this run; a model that could not be checked keeps its old numbers."""
+    """Write the sizes of this run; a model that could not be checked keeps its old sizes."""
     kept = read_baseline(path) if run.has_baseline else None
     models: dict[str, AcceptedModel] = {}
     for model in run.models:

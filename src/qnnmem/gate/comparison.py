@@ -29,13 +29,13 @@ _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The allowed growth of a pool: bytes or a share of the pool, whichever is more."""
+    """Allowed growth of a pool: bytes or a share of the pool, whichever is larger."""
 
     size: int = 0
     fraction: float = 0.0
 
     def allows(self, before: int, after: int) -> bool:
-        """Return whether the growth is within it."""
+        """Return True if the growth is within the tolerance."""
         return after - before <= max(self.size, before * self.fraction)
 
 
@@ -44,14 +44,14 @@ NO_GROWTH = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class WhatCounts:
-    """The criterion of a worse result: growth of these pools beyond the tolerance."""
+    """Criterion for a worse result: growth of these pools beyond the tolerance."""
 
     tolerance: Tolerance = NO_GROWTH
-    pools: tuple[str, ...] = ()  # all where none is named
+    pools: tuple[str, ...] = ()  # empty: all pools
 
 
 def parse_tolerance(text: str) -> Tolerance:
-    """Parse bytes, a share, or both."""
+    """Parse a tolerance: bytes, a share, or both."""
     size, fraction = 0, 0.0
     for word in text.split(" or "):
         found = _PERCENT.fullmatch(word)
@@ -66,8 +66,8 @@ def parse_tolerance(text: str) -> Tolerance:
     return Tolerance(size, fraction)
 
 
-_REASONS = 3  # that the verdict names
-_DISJOINT = ("scratch", "persistent", "io", "constants")  # pools of LPAI that add up
+_REASONS = 3  # changes named in the verdict
+_DISJOINT = ("scratch", "persistent", "io", "constants")  # LPAI pools that add up to a total
 
 
 def verdict_of(
@@ -76,7 +76,7 @@ def verdict_of(
     vanished: Sequence[str],
     failing: Sequence[str],
 ) -> str:
-    """Return worse, better, mixed or neither, and the changes, the largest first."""
+    """Return the verdict (worse, better, mixed or neither) and the changes, the largest first."""
     if not (appeared or vanished or any(subject.is_changed for subject in subjects)):
         return "unchanged: the compared numbers and verdicts are equal"
     losses = [f"{shorten(name)} is new and does not fit" for name in failing]
@@ -124,7 +124,7 @@ def _largest_first(pools: Sequence[PoolChange]) -> list[PoolChange]:
 
 
 def _together(subjects: Sequence[SubjectChange]) -> str:
-    """Return the change of the sum of all LPAI pools; empty if no such sum makes sense."""
+    """Return the change of the sum of all LPAI pools; empty if such a sum makes no sense."""
     pools = {pool.pool: pool for subject in subjects for pool in subject.pools}
     parts = [pools[name] for name in _DISJOINT if name in pools]
     known = all(part.change_bytes is not None for part in parts)
@@ -158,14 +158,14 @@ def turned_words(turned: VerdictChange) -> str:
 
 
 def limit_words(limit: LimitChange) -> str:
-    """Return a budget before and after."""
+    """Return a budget before and after, as text."""
     sizes = (limit.before_bytes, limit.after_bytes)
     before, after = ("none" if size is None else f"{size:,}" for size in sizes)
     return f"{shorten(limit.name)}: {before}, now {after}"
 
 
 def percent(pool: PoolChange) -> str:
-    """Return the change of a pool in percent; empty if it is not known."""
+    """Return the change of a pool in percent; empty if it is unknown."""
     return "" if pool.fraction is None else f"{100 * pool.fraction:+.1f} %"
 
 
@@ -245,7 +245,7 @@ def _pairs(
         lambda one: (one.file, one.part),
         lambda one: (PurePath(one.file).name, one.part),
     ]
-    # With one file on each side the name does not matter: a model before and after a change.
+    # With one file on each side, the name does not matter: a model before and after a change.
     if len({one.file for one in left}) == len({one.file for one in right}) == 1:
         keys.append(lambda one: ("", one.part))
     if len(left) == len(right) == 1:

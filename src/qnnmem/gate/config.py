@@ -18,9 +18,9 @@ from qnnmem.options.parsers import text_item
 from qnnmem.text import nearest, plain_or_quoted, quote
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"
-_LARGEST = 1 << 18  # bytes of such a file: the time to read tables goes with their square
+_LARGEST = 1 << 18  # bytes of a config: the time to parse tables grows with their square
 _MOST = 1000  # tables of models
-_MOST_DOTS = 50  # of a line: the time to read a key goes with the square of its parts
+_MOST_DOTS = 50  # dots in a line: the time to parse a key grows with the square of its parts
 _QUOTED = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'")
 _TOP = ("models", "model", "baseline", "tolerance")
 _ENTRY = ("path", "name")
@@ -28,13 +28,13 @@ _ENTRY = ("path", "name")
 
 @dataclass(frozen=True, slots=True)
 class BudgetEntry:
-    """Files, their target and their budgets."""
+    """Files with their target and their budgets."""
 
     paths: tuple[str, ...]  # names or patterns, relative to the config
     name: str = ""
-    has_table: bool = True  # else it is one of `models`, and leaves out what has one
-    own: Mapping[str, Any] = field(default_factory=dict)  # what the entry itself says
-    common: Mapping[str, Any] = field(default_factory=dict)  # what holds for all
+    has_table: bool = True  # False: an item of `models`, which skips files with a table
+    own: Mapping[str, Any] = field(default_factory=dict)  # the entry's own values
+    common: Mapping[str, Any] = field(default_factory=dict)  # values common to all entries
     line: int | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -44,10 +44,10 @@ class BudgetEntry:
 
 @dataclass(frozen=True, slots=True)
 class BudgetConfig:
-    """All entries to check."""
+    """All entries to check, with baseline and tolerance."""
 
     path: Path
-    entries: tuple[BudgetEntry, ...]  # those with a table of their own first
+    entries: tuple[BudgetEntry, ...]  # entries with their own table first
     baseline: Path | None = None
     tolerance: Tolerance = NO_GROWTH
 
@@ -58,7 +58,7 @@ class BudgetConfig:
 
 
 def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
-    """Refuse a path that a config names unless it lies inside the project, links followed.
+    """Raise UsageError for a path in a config that leaves the project; links are followed.
 
     The project is the folder of the config, its repository and the current folder.
     """
@@ -68,10 +68,10 @@ def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
     named = folder / name
     try:
         roots = [top.resolve() for top in known]
-        # Check the unresolved path too: `..` after a linked folder leads elsewhere.
+        # Check the unresolved path, too: `..` after a linked folder leads elsewhere.
         places = (named.resolve(), Path(os.path.normpath(named)).resolve())
         is_inside = all(any(map(place.is_relative_to, roots)) for place in places)
-    except (OSError, RuntimeError, ValueError):  # links in a circle, a name too long
+    except (OSError, RuntimeError, ValueError):  # circular links, or a name that is too long
         is_inside = False
     if not is_inside:
         raise UsageError(f"{quote(shown or str(name))} is outside the project", where=config)
@@ -121,7 +121,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
 
 
 def _bounded(path: Path, text: str) -> str:
-    """Return the text; refuse a key with so many parts that parsing it takes minutes."""
+    """Return the text; raise LoadError for a key with so many parts that parsing takes minutes."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > _MOST_DOTS and _QUOTED.sub("", line).count(".") > _MOST_DOTS:
             raise LoadError(path, f"line {number} has a key of more than {_MOST_DOTS} parts")
@@ -130,9 +130,9 @@ def _bounded(path: Path, text: str) -> str:
 
 def _text(path: Path) -> str:
     try:
-        is_empty = path.is_file() and path.stat().st_size == 0  # which is TOML, too
+        is_empty = path.is_file() and path.stat().st_size == 0  # an empty file is valid TOML
     except (OSError, ValueError):
-        is_empty = False  # reading it says why
+        is_empty = False  # the reader reports the reason
     return "" if is_empty else read_bytes(path, _LARGEST).decode("utf-8")
 
 
@@ -160,7 +160,7 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
 
 
 def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> Iterator[str | Path]:
-    """Yield the models, as names or patterns, and files that hold values of inputs."""
+    """Yield the models, as names or patterns, and files with values of inputs."""
     for entry in entries:
         yield from entry.paths
     for settings in (common, *(entry.own for entry in entries)):
@@ -169,7 +169,7 @@ def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> I
 
 
 def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
-    """Return an entry from Python keywords: settings as in a file, and pools beside them."""
+    """Return an entry from Python keywords: settings as in a file, and pools as keywords."""
     pools = dict(given.get("budget", {}))
     settings: dict[str, Any] = {}
     for name, value in given.items():
@@ -215,7 +215,7 @@ def _tolerance(value: object) -> Tolerance:
 
 
 def _line(lines: Sequence[str], name: str) -> int | None:
-    """Return the line that names a file, so that a finding can be shown there."""
+    """Return the line that names a file, the place of a finding; None if no line does."""
     found: Iterator[int] = (
         at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
     )

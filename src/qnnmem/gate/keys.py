@@ -17,7 +17,7 @@ from qnnmem.units import as_bytes
 
 LPAI, HTP = "lpai", "htp"
 TOTAL = "total"
-# All that LPAI tells apart, and their sum; `tcm` is what constants and IO take of TCM.
+# All pools of LPAI, and their sum; `tcm` is the TCM used by constants and IO.
 LPAI_POOLS = ("scratch", "persistent", "io", "constants", "tcm", TOTAL)
 _ALSO: Mapping[str, Mapping[str, str]] = {
     LPAI: {"weights": "constants"},
@@ -33,19 +33,19 @@ def pools_of(target: str) -> tuple[str, ...]:
 
 
 def pool_of(name: str, target: str) -> str | None:
-    """Return the pool of a target that a word names; None if it has no such pool."""
+    """Return the pool of a target for a word; None if the target has no such pool."""
     word = name.strip().lower().replace("_", "-")
     word = _ALSO[target].get(word, word)
     return word if word in pools_of(target) else None
 
 
 def is_pool(name: str) -> bool:
-    """Return whether a word names a pool of any target."""
+    """Return True if a word names a pool of any target."""
     return pool_of(name, LPAI) is not None or pool_of(name, HTP) is not None
 
 
 def check_pool(name: str) -> None:
-    """Refuse a word that names no pool of any target."""
+    """Raise UsageError for a word that names no pool of any target."""
     if not is_pool(name):
         known = every_pool()
         meant = nearest(name, known)
@@ -54,12 +54,12 @@ def check_pool(name: str) -> None:
 
 
 def every_pool() -> tuple[str, ...]:
-    """Return all words that a budget may use."""
+    """Return all pool names that a budget may use, alternative spellings included."""
     others: Iterable[str] = (word for also in _ALSO.values() for word in also)
     return tuple(dict.fromkeys((*LPAI_POOLS, *pools_of(HTP), *others)))
 
 
-_MAX_ITEMS = 1000  # of a list
+_MAX_ITEMS = 1000  # items of a list
 Reader = Callable[[object, str], Any]
 
 
@@ -118,7 +118,7 @@ def _reader(field: OptionField) -> Reader:
 
 
 def bounds_of(field: OptionField) -> tuple[float, float]:
-    """Return the bounds of a number."""
+    """Return the lower and upper bound of a number."""
     low, high = field.opt.ge, field.opt.le
     return (0 if low is None else low, 0 if high is None else high)
 
@@ -139,5 +139,5 @@ def _all_keys() -> dict[str, tuple[str | None, Reader]]:
     }
 
 
-# Keys of an entry, with the target they apply to; `None`: both targets.
+# Keys of an entry, with the target they apply to; None means both targets.
 KEYS: Mapping[str, tuple[str | None, Reader]] = _all_keys()

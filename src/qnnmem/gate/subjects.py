@@ -31,7 +31,7 @@ LPAI, HTP, LOG, FIX, SWEEP = (
     "fix",
     "sweep",
 )
-# Ranks of verdicts; the higher number is worse.
+# Ranks of verdicts; a higher number is worse.
 GOOD, OPEN, BAD, NONE = range(4)
 _RANKS = {True: GOOD, None: OPEN, False: BAD}
 _WORDS = {True: "fits", None: "cannot tell", False: "does not fit"}
@@ -39,20 +39,20 @@ _WORDS = {True: "fits", None: "cannot tell", False: "does not fit"}
 
 @dataclass(frozen=True, slots=True)
 class ComparedAnswer:
-    """A verdict in words, and its rank."""
+    """Verdict in words, and its rank."""
 
     words: str
     rank: int = GOOD
 
 
 def fit_answer(fits: bool | None) -> ComparedAnswer:
-    """Return the verdict: yes, no or cannot tell."""
+    """Return the answer for a verdict: yes, no or cannot tell."""
     return ComparedAnswer(_WORDS[fits], _RANKS[fits])
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectTensor:
-    """A tensor's pool and size."""
+    """Pool and size of a tensor."""
 
     pool: str
     size: int
@@ -69,31 +69,29 @@ def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectT
 
 @dataclass(frozen=True, slots=True)
 class ResultSubject:
-    """A subject of a result: a file, a file on one SoC, a graph."""
+    """Subject of a result: a file, a file on one SoC, or a graph."""
 
-    kind: str  # what it may be compared with
+    kind: str  # only subjects of one kind are compared
     file: str
-    part: str = ""  # SoC, graph or setting, where a file has several
+    part: str = ""  # SoC, graph or setting, if a file has several
     pools: Mapping[str, int] = field(default_factory=dict)
     at_most: frozenset[str] = frozenset()  # pools of which only an upper bound is known
-    counted: Mapping[str, str] = field(default_factory=dict)  # what is in pools of this name here
+    counted: Mapping[str, str] = field(default_factory=dict)  # what pools of this name contain
     tensors: Mapping[str, SubjectTensor] = field(default_factory=dict)
-    has_all_tensors: bool = True  # else only the largest, and a missing one says nothing
+    has_all_tensors: bool = True  # False: only the largest, so a missing tensor means nothing
     answers: Mapping[str, ComparedAnswer] = field(default_factory=dict)
-    unasked: ComparedAnswer | None = (
-        None  # what a question is answered with that only the other side has
-    )
-    limits: Mapping[str, int] | None = None  # budgets; None where such a result never has one
+    unasked: ComparedAnswer | None = None  # answer to questions that only the other side has
+    limits: Mapping[str, int] | None = None  # budgets; None if such a result never has any
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """File and part."""
+        """Name of the file, with the part in parentheses."""
         return f"{self.file} ({self.part})" if self.part else self.file
 
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
-    """Return the subjects of a result read from JSON; raise UsageError if it is not comparable."""
+    """Return the subjects of a JSON result; raise UsageError if it is not comparable."""
     name = schema_in(result)
     if name not in (*COMPARED, schema_name(ErrorResult)):
         known = ", ".join(COMPARED)
@@ -150,7 +148,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
 
 
 def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
-    """Yield models that share their pools, and each of them alone."""
+    """Yield the models that share their pools as one subject, then each model alone."""
     answers = {"models": ComparedAnswer(" + ".join(model.name for model in found.models))}
     answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in found.budgets}
     pools = found.pools
@@ -175,7 +173,7 @@ def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
 
 
 def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
-    """Yield each graph of an LPAI binary."""
+    """Yield a subject for each graph of an LPAI binary."""
     for graph in binary.graphs:
         tcm = graph.tcm
         yield ResultSubject(
@@ -254,7 +252,7 @@ _NEEDS = {"compile": "compile estimate", "pd": "process domain", "host-ram": "ho
 
 
 def fit_subjects(fit: FitResult) -> Iterator[ResultSubject]:
-    """Yield a file on each SoC."""
+    """Yield a subject for each SoC of a fit."""
     for soc in fit.socs:
         needs = {_NEEDS[one.pool]: one.need_high for one in soc.checks if one.pool in _NEEDS}
         answers = {"file": fit_answer(soc.fits)}
@@ -297,7 +295,7 @@ _STATES = {
 
 
 def sweep_subjects(sweep: SweepResult) -> Iterator[ResultSubject]:
-    """Yield each setting."""
+    """Yield a subject for each setting of a sweep."""
     for row in sweep.rows:
         sizes = {name: getattr(row, field) for name, field in _SWEPT.items()}
         only_bound = row.pd_low is not None and row.pd_low != row.pd_need
@@ -316,7 +314,7 @@ def sweep_subjects(sweep: SweepResult) -> Iterator[ResultSubject]:
 
 
 def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
-    """Yield all logs that were read together, as one subject."""
+    """Yield one subject for all logs that were read together."""
     missing: dict[str, int] = {}
     answers: dict[str, ComparedAnswer] = {}
     for incident in found.incidents:
@@ -346,7 +344,7 @@ _CODE_RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
 
 
 def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
-    """Yield each model on each target."""
+    """Yield a subject for each model on each target."""
     for model in found.models:
         yield ResultSubject(
             CHECK,
@@ -364,12 +362,12 @@ def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
 
 
 def baseline_subjects(found: Baseline) -> Iterator[ResultSubject]:
-    """Yield each model with its accepted numbers."""
+    """Yield a subject for each model with its accepted sizes."""
     yield from (accepted_subject(name, model) for name, model in found.models.items())
 
 
 def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
-    """Return a model by its pools and by the tensors at its peak."""
+    """Return a subject with the accepted pools of a model, and the tensors at its peak."""
     return ResultSubject(
         CHECK,
         name,
@@ -394,6 +392,6 @@ _KINDS: Mapping[type, Callable[[Any], Iterator[ResultSubject]]] = {
     CheckResult: check_subjects,
     Baseline: baseline_subjects,
 }
-# Results of several files, and what each file is compared as.
+# Results of several files, and the kind of their subjects.
 _SEVERAL: Mapping[type, str] = {PlansResult: LPAI, FitsResult: HTP, FixedModels: FIX}
 COMPARED = tuple(map(schema_name, (*_KINDS, *_SEVERAL)))

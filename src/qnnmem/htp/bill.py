@@ -40,11 +40,11 @@ def bill_of(
     weights: tuple[BillItem, ...] = (),
     file: str = "",
 ) -> Bill:
-    """Return the bill of a context for a SoC, by default the one it was made for.
+    """Return the memory bill of a context on a SoC, by default the SoC it was compiled for.
 
     `log` is the library's log of the compile or load, `host_ram` the peak memory of the compile.
-    `weights` lists the largest weights, which only the model knows; `file` names the model or the
-    binary in the result.
+    `weights` lists the largest weights, which only the model file names. `file` names the model or
+    the binary in the result.
     """
     log = log or CompileLog()
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
@@ -129,7 +129,7 @@ def _graph_bill(
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:
-    """Return the pool of shared weights, counted once: every graph states the same pool."""
+    """Return the size of the shared weights, counted once: every graph states the same pool."""
     stated = [g.shared_weights for g in context.graphs if g.shared_weights is not None]
     if not stated:
         return None
@@ -187,7 +187,7 @@ def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
 def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
     """Return the largest part over all graphs; None if any of them is unknown.
 
-    Used for memory that graphs use in turn, and for needs with a limit for each graph.
+    Used for memory that graphs use one after the other, and for limits that apply to each graph.
     """
     given = tuple(parts)
     known = [part for part in given if part is not None]
@@ -203,7 +203,7 @@ def exact_io(graph: HtpGraph) -> Sourced | None:
 
 
 def rounded_io(graph: HtpGraph) -> Sourced | None:
-    """Return the sum of inputs and outputs, each rounded up as newer files store it."""
+    """Return the sum of inputs and outputs, each rounded up to the unit of newer files."""
     if graph.io_exact is None:
         return None
     unit = htp_constant("io", "unit").value
@@ -225,7 +225,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return the VTCM that a graph uses; the stored value, unless it may be a default."""
+    """Return a graph's VTCM: the stored size, or all of the SoC's if that may be a default."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
@@ -237,13 +237,13 @@ def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced 
 
 
 def logged_vtcm(name: str, log: CompileLog) -> int | None:
-    """Return the VTCM that the compiler used or the loader reserves."""
+    """Return a graph's VTCM from the log of a compile or load; None if it was not logged."""
     loaded = (graph.vtcm for graph in loaded_graphs(log) if graph.name == name)
     return next(loaded, None) if log.vtcm_size is None else log.vtcm_size
 
 
 def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
-    """Return whether the stored VTCM may be a default that is wrong for this SoC."""
+    """Return whether the stored VTCM may mean "unset": the default, on a SoC with another size."""
     return graph.vtcm == htp_constant("vtcm", "unset").value != largest_size.value
 
 
@@ -265,9 +265,9 @@ def graph_pd(
     vtcm: Sourced | None,
     stored_vtcm: Sourced | None,
 ) -> SizeRange | None:
-    """Return the loader's estimate of one graph as a range.
+    """Return a graph's need in the process domain as a range; None if a part is unknown.
 
-    The size of the run list is not known exactly, nor is VTCM if the file may understate it.
+    The size of the run list is not known exactly. VTCM is not either if the file may understate it.
     """
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
@@ -285,7 +285,7 @@ def _percent(size: int, name: str) -> int:
 
 
 def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | None:
-    """Return the loader's estimate for one graph, from the parts in its log."""
+    """Return a graph's exact need in the process domain, summed from the parts in the load log."""
     found = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
     if found is None:
         return None
@@ -300,10 +300,10 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return the bytes that the loader reserves: exact from a load log, else a range.
+    """Return the bytes that the loader reserves for a context: exact from a load log, else a range.
 
-    The loader reserves for every graph, VTCM and IO included, and rounds the shared weights up
-    like those of a graph.
+    The loader reserves memory for every graph, including VTCM and IO. It rounds up the shared
+    weights in the same way as the weights of a graph.
     """
     last = last_estimate(log)
     if last is not None and last.total is not None:

@@ -1,4 +1,4 @@
-"""Placement of contexts in process domains: first-fit, as the loader does it, and optimal."""
+"""Placement of contexts in process domains: first-fit like the loader, and optimal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from qnnmem.results.place import PlacedDomain, Placement
 
-EXACT_UP_TO = 12  # contexts whose best grouping is searched for
+EXACT_UP_TO = 12  # number of contexts up to which the best grouping is searched for
 
 
 def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None) -> Placement:
@@ -34,10 +34,10 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
 
 
 def best_order(sizes: Sequence[int], budget: int) -> Placement:
-    """Return an order with the fewest domains: exact for a few contexts, else largest first.
+    """Return a loading order with the fewest domains: exact for few contexts, else largest first.
 
-    Loading group by group needs no more domains than there are groups: each context fits at least
-    in the domain of its own group.
+    Contexts are ordered group by group. First-fit then needs at most one domain per group, because
+    each context fits at least into the domain of its own group.
     """
     falling = sorted(range(len(sizes)), key=lambda one: (-sizes[one], one))
     greedy = place(sizes, budget, falling)
@@ -51,7 +51,7 @@ def best_order(sizes: Sequence[int], budget: int) -> Placement:
 def _search(
     items: list[int], sizes: Sequence[int], budget: int, greedy: Placement
 ) -> list[list[int]]:
-    """Find the fewest groups by branch and bound, largest context first."""
+    """Return the fewest groups that fit, by branch and bound, largest context first."""
     best = [list(domain.contexts) for domain in greedy.domains]
     fewest = -(-sum(sizes[one] for one in items) // budget) if items else 0
 

@@ -1,4 +1,4 @@
-"""Compares the needs of a bill or a refusal with each limit of a SoC, in bytes."""
+"""Verdicts: the needs of a bill or a refused compile against each limit of a SoC, in bytes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ POOLS = tuple(TITLES)
 
 
 class Suggestion(Struct, frozen=True):
-    """A nearby setting, and the result of trying it."""
+    """A setting close to the refused setting, and the result of trying it."""
 
     setting: Setting
     reason: Words
@@ -75,7 +75,7 @@ class Suggestion(Struct, frozen=True):
 
     @property
     def verified(self) -> bool:
-        """Return whether it was compiled and fits."""
+        """Whether the setting was compiled and fits."""
         return self.state == "fits"
 
 
@@ -91,7 +91,7 @@ class Fit(FitFacts, frozen=True):
 
     @property
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """Settings that fit, or were not tried."""
+        """Settings that fit or were not tried."""
         return tuple(one for one in self.nearby if one.state in ("fits", "untried"))
 
     @property
@@ -134,7 +134,7 @@ _LIMIT_OF = {
 
 
 def check_pools(names: Iterable[str]) -> None:
-    """Refuse pools that no bill has."""
+    """Raise UsageError for a name that is not a pool."""
     for name in names:
         if name not in POOLS:
             raise UsageError(f"'{name[:40]}' is not a pool of HTP; there are {', '.join(POOLS)}")
@@ -153,22 +153,23 @@ def limits(
 
 
 def exactly(part: Sourced | None) -> SizeRange | None:
-    """Return an exactly known number as a range of one value."""
+    """Return a known number as a range with equal ends; None stays None."""
     return None if part is None else SizeRange(part, part)
 
 
 def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """Return the verdict for a context binary, or for a model that was compiled to one.
+    """Return the verdict for a context binary on a SoC.
 
-    A binary made for this very SoC has passed the compiler's limit, which proves more than our sum.
+    A binary made for this SoC has passed the compiler's limit. That proves more than the estimate
+    in the bill.
     """
     checks = checks_of(bill, soc, budgets)
     fits = worst_answer(check.fits for check in checks)
     why = why_not(checks, fits)
-    # An older Hexagon cannot run this program, and compiling for it gives a different program.
+    # An older Hexagon cannot run this program, and a compile for it gives a different program.
     if wrong_arch := wrong_architecture(bill.dsp_arch, soc):
         fits, why = False if fits is False else None, wrong_arch
-    # Only the size of one part is known; the rest may not run on HTP at all.
+    # Only the size of one part is known; the rest may not run on HTP.
     if bill.missing_outputs and fits is not False:
         fits, why = None, bill.missing_sentence
     # A trap leaves a part unjudged, so the whole is never reported as fitting.
@@ -190,7 +191,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 def checks_of(
     bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
 ) -> tuple[FitCheck, ...]:
-    """Compare a bill with every limit; without a SoC, with the limits common to all SoCs."""
+    """Return the check of a bill against each limit; without a SoC, against common limits only."""
     return tuple(_checks(bill, soc, budgets or {}))
 
 
@@ -237,7 +238,7 @@ def _unknown(check: FitCheck) -> Words:
 
 
 def _largest(bill: Bill) -> tuple[BillItem, ...]:
-    """Return the largest tensors, including parts that have no tensor names."""
+    """Return the five largest tensors and nameless parts of a bill."""
     parts = tuple(
         BillItem("", f"all {name}", "part", size.value)
         for name, size in (
@@ -310,7 +311,7 @@ def judge_model(
     *,
     worker: Worker,
 ) -> Fit:
-    """Compile a model, load the binary, and compare with every limit."""
+    """Return the verdict for a model, after compiling it and loading the binary."""
     made = measure(path, soc, options, worker=worker)
     return fit_made(made, path, options, budgets)
 
@@ -328,7 +329,7 @@ def fit_made(
 
 
 def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """Return the verdict for a compiled model; never yes if the loader gave no estimate."""
+    """Return the verdict for a compiled model; undecided if the loader gave no estimate."""
     fit = fit_bill(made.bill, made.compiled.soc, budgets)
     fit = structs.replace(fit, seconds=made.compiled.outcome.seconds)
     if not made.no_estimate or fit.fits is False:
@@ -424,7 +425,7 @@ def fit_all(
 ) -> tuple[Fit, ...]:
     """Return a verdict per SoC; SoCs with equal arch, VTCM, limit and FP16 share one compile.
 
-    `spread` runs all compiles and keeps their order, one by one or several at a time.
+    `spread` maps the judge over the SoCs in order, sequentially or in parallel.
     """
     first: dict[object, Soc] = {}
     for soc in targets:
@@ -446,7 +447,7 @@ def _limit(soc: Soc) -> int | None:
     return None if soc.compile_limit is None else soc.compile_limit.value
 
 
-# --- Settings near one that does not fit; the likeliest are compiled ------------------------------
+# --- Settings close to a refused setting; the likeliest are compiled ------------------------------
 
 
 TRIED = 3  # nearby settings that are compiled
@@ -460,7 +461,7 @@ Judge = Callable[[Soc, CompileOptions], Fit]
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """A setting close to one that does not fit."""
+    """A setting close to a refused setting, and the options to try it."""
 
     setting: Setting
     reason: str
@@ -477,10 +478,11 @@ def with_suggestions(
     *,
     converts: bool = True,
 ) -> Fit:
-    """Return the verdict with nearby settings; the first `tries` of them are compiled.
+    """Return the verdict with suggested settings; the first `tries` of them are compiled.
 
-    Compiling ends with the deadline, by default the time limit of the options from now on; settings
-    not tried by then are still listed. `converts` states whether the model can be quantized here.
+    Compiling ends at the deadline, by default the time limit of the options from now on. Settings
+    not tried by then are still listed. `converts` states whether the model can be quantized on this
+    machine.
     """
     if fit.fits is True:
         return fit
@@ -517,7 +519,7 @@ def _spare(fit: Fit) -> str:
 
 
 def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings that may fit, the likeliest first."""
+    """Yield settings close to the refused setting that may fit, the likeliest first."""
     worst, soc = fit.worst, fit.soc
     pool = None if worst is None or worst.fits is not False else worst.pool
     if fit.fits is None and soc.fp16 is not False:
@@ -551,14 +553,17 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield the VTCM that a limit leaves, and half of it; RAM and process domain include VTCM."""
+    """Yield less VTCM: the size that the limit leaves, and half of it.
+
+    The limits of RAM and of the process domain include VTCM.
+    """
     soc, worst = fit.soc, fit.worst
     has = options.vtcm_mb or soc.vtcm_mb
     if has is None or worst is None or worst.spare is None or worst.limit is None:
         return
     left = worst.limit.value // _MIB if worst.pool == "vtcm" else has + worst.spare // _MIB
     if left < 1 and worst.pool == "pd":
-        return  # all of it would not be enough
+        return  # less VTCM would not be enough
     sizes = {left, left // 2} if left >= 1 else {has // 2, has // 4}
     for size in sorted((size for size in sizes if 1 <= size < has), reverse=True):
         less = replace(options, vtcm_mb=size)
@@ -566,7 +571,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield for each free dimension the size by the linear rule, and half the size."""
+    """Yield smaller sizes for each free dimension: half, and the size by linear scaling."""
     worst = fit.worst
     for name, size in options.dims.items():
         if size < 2 or worst is None:
@@ -582,7 +587,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield the SoC of the nearest arch that has enough."""
+    """Yield the SoC with the nearest Hexagon version that has enough."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
@@ -591,7 +596,7 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
     arch = fit.soc.arch or 0
 
     def far(soc: Soc) -> tuple[bool, int, str]:
-        """Sort key: phones first, as most people have those, then by distance of the arch."""
+        """Sort key: phones first, as they are the most common, then by distance of the arch."""
         return not soc.name.startswith("SM"), abs((soc.arch or 0) - arch), soc.name
 
     best = min(found, key=far, default=None)
@@ -610,7 +615,7 @@ def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:
     return need is None or mine.value >= need
 
 
-# --- Where models are judged: a worker of the library, or a cluster -------------------------------
+# --- Judges: one worker with the library, or the workers of a cluster -----------------------------
 
 
 class JudgedModel(NamedTuple):
@@ -621,7 +626,7 @@ class JudgedModel(NamedTuple):
 
 
 def is_final(made: MeasuredModel | CompileFailure) -> bool:
-    """Return whether another run would agree: a crash or a time limit may not happen again."""
+    """Return whether another run would give the same result; a crash or timeout may not recur."""
     if isinstance(made, CompileFailure):
         return made.outcome.kind == "refused"
     return not made.no_estimate
@@ -637,7 +642,7 @@ class FitWorker:
         self._worker, self._progress = worker, progress
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Compile for a SoC, load, and compare with every limit."""
+        """Return the verdict for a SoC and settings, after a compile and load."""
         made = measure(
             *(self._path, soc, options),
             worker=self._worker,
@@ -647,7 +652,7 @@ class FitWorker:
         return JudgedModel(fit_made(made, self._path, options, self._budgets), is_final(made))
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         self._worker.close()
 
 
@@ -666,7 +671,7 @@ class FitCluster:
         self._model, self._budgets = ClusterModel(path, executor, answers), budgets
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Have any worker of the cluster judge the model."""
+        """Return the verdict of any worker of the cluster."""
         wish = (soc.name, for_a_cluster(options), dict(self._budgets))
         found = self._model.ask(JudgedModel, judge_there, *wish)
         if found.fit.soc != soc:
@@ -676,11 +681,11 @@ class FitCluster:
         return found
 
     def close(self) -> None:
-        """Do nothing: the cluster is the caller's."""
+        """Do nothing: the cluster belongs to the caller."""
 
 
 def judge_there(
     worker: Worker, model: Path, soc: str, wanted: CompileOptions, budgets: Mapping[str, Sourced]
 ) -> JudgedModel:
-    """Judge a model on a worker of a cluster."""
+    """Return the verdict for a model; runs on a worker of a cluster."""
     return FitWorker(model, budgets, worker, None).judge(find_soc(soc), wanted)

@@ -49,7 +49,7 @@ def config_path() -> Path | None:
 
 
 def split_commands(text: str, where: str) -> tuple[Command, ...]:
-    """Split commands as a shell does, with a separate `;` between two commands."""
+    """Return the commands in a text, split like a shell does; a separate `;` ends a command."""
     try:
         words = shlex.split(text)
     except ValueError as exc:
@@ -85,12 +85,12 @@ def _from_file(path: Path) -> tuple[Command, ...]:
 
 
 def show_command(command: Command) -> str:
-    """Return a command as shown in a sentence."""
+    """Return a command as one printable line of limited length."""
     line = printable(shlex.join(command))
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
 
 
-# --- The package that carries the library ---------------------------------------------------------
+# --- The package with the library -----------------------------------------------------------------
 
 
 INSTALL = command_for("htp")
@@ -104,17 +104,17 @@ class Library:
     package_version: str  # of onnxruntime-qnn
     onnxruntime_version: str
     folder: Path
-    command: tuple[str, ...] = ()  # starts the worker that has it; none for this machine
+    command: tuple[str, ...] = ()  # starts the worker that has the library; empty for this machine
 
     @property
     def name(self) -> str:
-        """Package and version, as numbers measured with it name their source."""
+        """Package and version, used as the source of measured numbers."""
         return f"{PACKAGE} {self.package_version}"
 
 
 @cache
 def installed_library() -> Library:
-    """Return the library of this machine; NoCompiler names the missing part."""
+    """Return the library of this machine; raise NoCompiler if a part is missing."""
     from importlib.metadata import PackageNotFoundError, version
 
     check_platform(sys.platform, platform.machine())
@@ -136,7 +136,7 @@ def compiler_exists(system: str = sys.platform, machine: str = "") -> bool:
 
 
 def check_platform(system: str, machine: str) -> None:
-    """Refuse platforms for which no HTP compiler is published."""
+    """Raise NoCompiler for a platform without a published HTP compiler."""
     if not compiler_exists(system, machine):
         raise NoCompiler(
             f"the HTP compiler exists for Linux on x86-64 only, this is {system} on {machine}",
@@ -146,7 +146,7 @@ def check_platform(system: str, machine: str) -> None:
 
 
 def check_version(found: str) -> None:
-    """Refuse library versions with an unknown interface."""
+    """Raise NoCompiler for library versions with an unknown interface."""
     parts = found.split(".")
     number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
     if not (2, 7) <= number < (3, 0):

@@ -31,7 +31,7 @@ class KeptAnswers(Generic[T]):
     def __init__(
         self, wanted: type[T], path: Path, library: str, kind: str, folder: Path | None = None
     ) -> None:
-        """A `folder` given by the caller must be writable; the default folder need not be."""
+        """Open the cache; a given `folder` must be writable, the default need not be."""
         self._wanted, self._path, self._library = wanted, path, library
         kept_in = folder or self.usual_folder()
         self._cache = ResultCache(kept_in, kind, must_keep=folder is not None)
@@ -43,7 +43,7 @@ class KeptAnswers(Generic[T]):
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
-        """Return the key of a result, empty if it is not cached; `more` is part of the key."""
+        """Return the key of a result; empty if it must not be cached. `more` is part of the key."""
         if options.calibration is not None:  # its files may change
             return ""
         self._digest = self._digest or model_digest(self._path)
@@ -52,7 +52,7 @@ class KeptAnswers(Generic[T]):
         return key_of(self._digest, soc.model_id, settings, self._library)
 
     def get(self, key: str) -> T | None:
-        """Return a cached result."""
+        """Return a cached result; None if there is none."""
         return from_kept(self._wanted, self._cache.get(key)) if key else None
 
     def put(self, key: str, answer: T) -> None:
@@ -99,7 +99,7 @@ def model_digest(path: Path) -> str:
 
 
 def _weight_files(path: Path) -> Iterator[Path]:
-    """Yield the external data files of a model; missing files are left to the compiler."""
+    """Yield the external data files of a model; the compiler reports missing files."""
     if is_composed(path):  # the file has no external data
         return
     from qnnmem.loader.onnx import read_guarded
@@ -162,7 +162,7 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 @cache
 def _code() -> str:
-    """Return a key of this program's code, because other versions word results differently."""
+    """Return a hash of this program's code: other versions may word results differently."""
     top = Path(__file__).parent
     states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
     return hashlib.sha256(repr(states).encode()).hexdigest()

@@ -18,9 +18,9 @@ from qnnmem.text import printable, quote
 
 
 def find_library() -> Library:
-    """Return the library of the first worker that responds, or of this machine without workers.
+    """Return the library of the first worker that responds; without workers, this machine's.
 
-    Raise NoCompiler if it is missing, WorkerError if the worker does not respond.
+    Raise NoCompiler if the library is missing, WorkerError if no worker responds.
     """
     commands = worker_commands()
     if not commands:
@@ -44,7 +44,7 @@ def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
 
 
 def library_at(command: Command) -> Library:
-    """Return the library of one worker; the connection is kept for the next caller."""
+    """Return the library of one worker; the connection stays open for the next caller."""
     if command == LOCAL:
         return installed_library()
     from qnnmem.htp.remote.client import connect, park
@@ -55,7 +55,7 @@ def library_at(command: Command) -> Library:
 
 
 def library_or(instead: Words) -> Library:
-    """Return the library; if it is missing, the error adds what works without it."""
+    """Return the library; if it is missing, the error's cure adds `instead`."""
     try:
         return find_library()
     except NoCompiler as missing:
@@ -63,7 +63,7 @@ def library_or(instead: Words) -> Library:
 
 
 def library_there() -> bool:
-    """Return whether a library is installed or a worker is configured; does not contact it."""
+    """Return whether a library is installed or a worker is configured, without contacting it."""
     if worker_commands():
         return True
     try:
@@ -73,7 +73,7 @@ def library_there() -> bool:
     return True
 
 
-# --- A library that did not start: what this machine lacks, and how to get it ---------------------
+# --- A library that did not start: the missing part, and how to get it ----------------------------
 
 
 _SETUP = re.compile(r"QNN SetupBackend failed (.{1,2000})")
@@ -93,7 +93,7 @@ _PACKAGES = {
 
 
 def check_started(outcome: RequestOutcome) -> None:
-    """Raise NoCompiler if the library itself failed to start, whatever the model."""
+    """Raise NoCompiler if the library itself failed to start, for any model."""
     if outcome.kind != "refused":
         return
     texts = (outcome.sentence, *(line.text for line in outcome.log))

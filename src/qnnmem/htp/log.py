@@ -17,7 +17,7 @@ from qnnmem.htp.binary.context import GraphRam
 _KIB = 1 << 10
 _MIB = 1 << 20
 
-# A line is kept if it contains one of these. All errors are kept, as harmless ones are few.
+# A line is stored if it contains a keyword. All errors are stored, as harmless ones are few.
 KEYWORDS = (
     *(b"<E>", b"ERROR:", b"[E:onnxruntime", b"bad_alloc", b"annot allocate memory"),
     *(b"terminate called", b"Unable to mmap", b"Backend build version", b"hexnn version"),
@@ -50,7 +50,7 @@ class LogLine:
 
 
 def read_line(raw: bytes | str) -> LogLine:
-    """Return a line as the library wrote it, without the prefixes of loggers."""
+    """Return a line of the library without the prefixes of loggers."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     level = ""
     if prefix := _PREFIX.match(text):
@@ -62,9 +62,9 @@ def read_line(raw: bytes | str) -> LogLine:
 
 
 class Cause(Enum):
-    """Why the library refused, according to its log."""
+    """The reason of a refusal, according to the library's log."""
 
-    GRAPH_LIMIT = "graph-limit"  # the graph is over the compiler's limit for this SoC
+    GRAPH_LIMIT = "graph-limit"  # the graph exceeds the compiler's limit for this SoC
     OP_OVER_VTCM = "op-over-vtcm"  # one operator cannot be tiled into VTCM
     PD_FULL = "pd-full"  # no process domain has room for the context
     HOST_MEMORY = "host-memory"  # the machine or its memory limit
@@ -75,7 +75,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A line in which the library states why it gives up."""
+    """A log line in which the library states why it gives up."""
 
     cause: Cause
     line: str
@@ -114,17 +114,17 @@ class PdEstimate:
     total: int | None = None
     graphs: tuple[PdGraph, ...] = ()
     admitted: bool | None = None
-    available: int | None = None  # bytes left in the domain, logged when it is refused
+    available: int | None = None  # bytes left in the domain, logged if the context is refused
 
 
 @dataclass(frozen=True, slots=True)
 class CompileLog:
-    """All typed facts of a log; None or empty if the log does not state them."""
+    """All typed facts of a log; None or empty if the log does not contain them."""
 
     library_version: str | None = None
-    vtcm_size: int | None = None  # bytes that the compiler really used
+    vtcm_size: int | None = None  # bytes that the compiler used
     memory_alloc_limit: int | None = None  # bytes per graph
-    traffic: tuple[DdrTraffic, ...] = ()  # one for each graph
+    traffic: tuple[DdrTraffic, ...] = ()  # one entry per graph
     ram_summary: tuple[GraphRam, ...] = ()
     pd_estimates: tuple[PdEstimate, ...] = ()
     refusals: tuple[Refusal, ...] = ()
@@ -164,12 +164,12 @@ def _total(values: Iterable[int]) -> int | None:
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
-    """Return whether the log reports that the host's memory, or its limit, ran out."""
+    """Return whether the log reports that the host ran out of memory or reached its limit."""
     return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
 
 
 def find_refusals(lines: Iterable[LogLine]) -> Iterator[Refusal]:
-    """Yield lines in which the library states why it gives up, in order."""
+    """Yield the refusals in a log, in order."""
     for line in lines:
         for cause, pattern, units in _REFUSALS:
             if found := pattern.search(line.text):
@@ -271,7 +271,7 @@ class _Attempt:
     vtcm: dict[str, int] = field(default_factory=dict)  # by graph
 
     def change(self, **changes: Any) -> None:
-        """Store the values of a line about the whole context."""
+        """Update the estimate with values from a line about the whole context."""
         self.estimate = replace(self.estimate, **changes)
 
 
@@ -288,7 +288,7 @@ class _Draft:
     warnings: list[str] = field(default_factory=list)
 
     def take(self, text: str) -> None:
-        """Read one line."""
+        """Parse one line and store its facts."""
         if self.version is None and (found := _VERSION.search(text)):
             self.version = found[1]
         if found := _OPTION.search(text):
@@ -330,7 +330,7 @@ class _Draft:
             self._attempt(int(found[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
-        """Return the load that a line belongs to; the next context reuses a refused number."""
+        """Return the load that a line belongs to; the context after a refusal reuses its number."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or (last.estimate.context, last.estimate.admitted) != (context, None):
             last = _Attempt(PdEstimate(context))
@@ -345,13 +345,13 @@ class _Draft:
                 self.codes.append(code)
 
     def traffic(self) -> Iterator[DdrTraffic]:
-        """Return one value for each complete summary."""
+        """Yield the DDR traffic of each complete summary."""
         for one in self.moved:
             if len(one) == 4:
                 yield DdrTraffic(one["spill"], one["fill"], one["write_total"], one["read_total"])
 
     def estimates(self) -> Iterator[PdEstimate]:
-        """Return the process-domain estimate of each context whose load was attempted, in order."""
+        """Yield the process-domain estimate of each attempted load, in order."""
         for one in self.attempts:
             graphs = tuple(replace(graph, vtcm=one.vtcm.get(graph.name)) for graph in one.graphs)
             yield replace(one.estimate, graphs=graphs)

@@ -1,13 +1,13 @@
-"""Bills with the loader's estimate: cached from an earlier load, or measured with the real library.
+"""Bills with the loader's estimate, either cached from an earlier load or measured.
 
 The loader may give no estimate of the process domain, because it crashes, takes too long or refuses
-the binary for another reason. The compile was expensive, so its bill is kept, with the range of the
-process domain that follows from the file. The bill gets a trap that states this, and
+the binary for another reason. The compile was expensive, so its bill is returned anyway, with a
+range for the process domain that follows from the file. The bill gets a trap that states this, and
 `MeasuredModel.no_estimate` is the reason. Such a model never counts as one that fits.
 
-The loader's estimate is cached, so that every verb gives the same number later. An entry is found
-by the head of the file. Only if an entry exists is the whole file read, and its content must be
-the loaded content.
+The loader's estimate is cached, so that every verb gives the same number later. A cache entry is
+found by the head of the file. Only if there is an entry, the whole file is read and compared with
+the content that was loaded.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LOAD_TIME_LIMIT_S = 600.0  # for all binaries of one request
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The library's result; its log is used even if the library died after a refusal."""
+    """The result of a load; its log is used even if the library died after a refusal."""
 
     outcome: RequestOutcome
     log: CompileLog
@@ -68,7 +68,7 @@ class Loaded:
 
     @property
     def no_estimate(self) -> str:
-        """Why the process-domain estimate of the last binary is missing; empty if it is there."""
+        """Why the process-domain estimate of the last binary is missing; empty if it is known."""
         last = last_estimate(self.log)
         if last is not None and last.total is not None:
             return ""
@@ -86,12 +86,12 @@ def load_binaries(
     deadline: Deadline | None = None,
     log_file: Path | None = None,
 ) -> Loaded:
-    """Load binaries in order into one process domain, and keep all that are admitted."""
+    """Load binaries in order into one process domain; all admitted binaries stay loaded."""
     ends = deadline or Deadline.after(time_limit_s)
     request = LoadRequest([path.absolute() for path in binaries], model_id)
     outcome = worker.ask(request, time_limit_s=ends.left_s, log_file=log_file)
     check_started(outcome)
-    if outcome.kind == "timeout":  # the request got the remaining time; the user knows the limit
+    if outcome.kind == "timeout":  # the request had only the remaining time
         outcome = replace(outcome, sentence=f"not finished within {ends.limit_s:g} s")
     codes = outcome.reply.codes if isinstance(outcome.reply, LoadReply) else ()
     return Loaded(outcome, parse_log(outcome.log), tuple(codes))
@@ -129,7 +129,7 @@ class _KeptLoad(Struct, frozen=True):
 
 
 def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None:
-    """Keep the loader's estimate of each binary, if its log has one for all of them."""
+    """Cache the loader's estimate of each binary, if the log has one for every binary."""
     if len(log.pd_estimates) != len(binaries):
         return
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)
@@ -144,7 +144,7 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
 
 
 def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
-    """Return the cached loader estimate for exactly this binary, or None."""
+    """Return the cached loader estimate for exactly this binary; None if there is none."""
     return _kept_log(context, model_id, partial(content_digest, path))
 
 
@@ -165,14 +165,14 @@ def _key(context: HtpContext, model_id: int) -> str:
 
 
 def compile_target(path: Path, soc: Soc | None) -> Soc:
-    """Return the SoC to compile a model for; raise UsageError if none is given."""
+    """Return the SoC to compile a model for; raise MissingSoc if none is given."""
     if soc is None:
         raise MissingSoc(path)
     return soc
 
 
 def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
-    """Return the id of the SoC to load a binary for: the given one, else the binary's own."""
+    """Return the id of the SoC to load a binary for: the given SoC, else the binary's own."""
     model_id = context.soc_model if soc is None else soc.model_id
     if model_id is None:
         raise no_soc_named(path)
@@ -180,7 +180,7 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 
 def no_soc_named(path: Path) -> CannotTell:
-    """Return the error for a binary that names no SoC when the caller gave none either."""
+    """Return the error for a binary without a SoC, if the caller gave none either."""
     what = (
         "has binaries for several SoCs, or for unnamed ones" if is_carrier(path) else "names no SoC"
     )
@@ -216,9 +216,9 @@ def measure(
 ) -> MeasuredModel | CompileFailure:
     """Compile a model and load the result, so that every number of its bill is measured.
 
-    The binary is kept as `output`, if given. `name_weights` also lists the largest weights, for
-    which the model is read once more. `deadline` is for callers that do more within their limit,
-    `try_cures` for callers that report why a model was refused.
+    The binary is written to `output`, if given. `name_weights` also lists the largest weights, for
+    which the model is read once more. `deadline` is for callers that do other work within the same
+    limit, `try_cures` for callers that report why a model was refused.
     """
     options = options or CompileOptions()
     ends = deadline or Deadline.after(options.time_limit_s)
@@ -250,7 +250,7 @@ def measure(
 def prepared_context(
     made: Compiled, binary: Path, epcontext: Path | None = None, pte: Path | None = None
 ) -> PreparedContext:
-    """Describe the files written for a compiled model."""
+    """Return a description of the files written for a compiled model."""
     return PreparedContext(
         path=str(binary),
         epcontext=None if epcontext is None else str(epcontext),
@@ -284,9 +284,9 @@ def bill_of_model(
 def largest_weights(
     path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
 ) -> tuple[BillItem, ...]:
-    """Return the largest constants of a model by name, as its file stores them.
+    """Return the largest constants of a model by name, with their sizes in its file.
 
-    The list is empty if only the compiler can read the model, or our loader is too slow.
+    The list is empty if only the compiler can read the model, or if our loader is too slow.
     """
     from qnnmem.loader import dlc, onnx
 
@@ -306,14 +306,14 @@ def largest_weights(
         return ()
     found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
     graph = context.graphs[0].name if context.graphs else ""
-    # Sizes as in the model file, before the compiler packs the weights.
+    # Sizes in the model file, before the compiler packs the weights.
     return tuple(BillItem(graph, name, "weights", -size) for size, name in found[:LARGEST_WEIGHTS])
 
 
 def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
     """Return the bill of a context binary with the loader's own estimate of its process domain.
 
-    The caller wants this estimate, so a missing estimate is an error.
+    A missing estimate is an error here, because the caller asked for it.
     """
     if path.suffix.lower() == ".onnx":
         rest = " takes the context binary itself, not a model with it"

@@ -25,12 +25,12 @@ class Resident:
     """A context that stays loaded."""
 
     name: str
-    need: SizeRange  # of its process domain
+    need: SizeRange  # bytes in its process domain
     spill_fill: int  # bytes, largest graph
 
     @property
     def size(self) -> int:
-        """The bytes counted: the upper bound."""
+        """The upper bound of its need, which is the number of bytes counted."""
         return self.need.high.value
 
 
@@ -61,9 +61,10 @@ def resident(name: str, bill: Bill) -> Resident | None:
 def plan_residency(
     residents: Sequence[Resident], budget: Sourced, unjudged: tuple[str, ...] = ()
 ) -> PlaceResult:
-    """Place contexts in the order given and in the best order.
+    """Place contexts in the given order and in the best order.
 
-    `unjudged` names missing contexts in sentences; with any of them the verdict is never "fits".
+    `unjudged` describes contexts that could not be counted; with any of them the verdict is never
+    "fits".
     """
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
@@ -98,18 +99,18 @@ def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
     return sum(sizes) - max(sizes, default=0)
 
 
-# --- What the real library admits to its one process domain, beside the prediction ----------------
+# --- Admissions by the real library, next to the prediction --------------------------------------
 
 
 def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ...]:
-    """Predict which contexts are admitted to a single domain; x86 has only one."""
+    """Return which contexts a single domain is predicted to admit; x86 has only one domain."""
     low = high = 0
     answers: list[bool | None] = []
     for need in needs:
         surely = high + need.high.value <= budget
         maybe = low + need.low.value <= budget
         answers.append(True if surely else None if maybe else False)
-        low += need.low.value if surely else 0  # an undecided context may take nothing
+        low += need.low.value if surely else 0  # an undecided context may take no room
         high += need.high.value if maybe else 0
     return tuple(answers)
 
@@ -117,9 +118,9 @@ def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ..
 def admissions(
     binaries: Sequence[Path], residents: Sequence[Resident], budget: int, soc: int, worker: Worker
 ) -> tuple[Admission, ...]:
-    """Load all binaries in order into the one domain of the x86 library.
+    """Load all binaries in order into the single domain of the x86 library.
 
-    It cannot keep contexts with shared weights: its process ends. Each of those is then loaded
+    The library crashes if it loads several contexts with shared weights. Each binary is then loaded
     alone for its estimate.
     """
     loaded = load_binaries(worker, binaries, soc)
@@ -135,7 +136,7 @@ def admissions(
 def estimated(
     residents: Sequence[Resident], budget: int, found: Sequence[PdEstimate]
 ) -> tuple[Admission, ...]:
-    """Return the library's estimates of contexts that it could not keep together."""
+    """Return admissions with only the library's estimates, for contexts loaded one at a time."""
     predicted = one_domain([one.need for one in residents], budget)
     return tuple(
         _admission(guess, None, None, fact.total, one.need)
@@ -150,7 +151,7 @@ def compare(
     codes: Sequence[int],
     sentence: str = "",
 ) -> tuple[Admission, ...]:
-    """Compare the prediction with the library's result; its log counts if it died."""
+    """Return predicted and actual admissions; the log's results count even if the library died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
         reason = sentence or f"its log names {len(facts)} of {len(residents)} contexts"
@@ -187,7 +188,7 @@ def _admission(
 def exact(
     residents: Sequence[Resident], found: Sequence[PdEstimate | Admission]
 ) -> tuple[Resident, ...]:
-    """Return the contexts with the library's own estimates in place of bounds."""
+    """Return the contexts with the library's estimates in place of bounds."""
     answers = []
     for one, fact in zip(residents, found, strict=True):
         size = fact.total if isinstance(fact, PdEstimate) else fact.estimate

@@ -1,8 +1,8 @@
-"""Compares the plans of an ONNX model and of the graph that QNN gets from it.
+"""Compares the plan of an ONNX model with the plan of the QNN graph made from it.
 
-ONNX Runtime composes the model for the real library, which records but does not compile. It keeps
-most tensor names, so most tensors pair by name. Its layout pass gives new names; those tensors are
-paired by size. A tensor and its views share memory and count once.
+ONNX Runtime composes the model for the real library; the calls are recorded, but nothing is
+compiled. ONNX Runtime keeps most tensor names, so most tensors pair by name. Its layout pass gives
+new names; those tensors are paired by size. A tensor and its views share memory and count once.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from qnnmem.text import counted, quote, shorten
 
 @dataclass(frozen=True, slots=True)
 class ComposedModel:
-    """The graphs that QNN gets from a model, and the rest of the model."""
+    """The QNN graphs made from a model, and the nodes left on the CPU."""
 
     graphs: tuple[ComposedGraph, ...]
     on_cpu: tuple[OnnxNode, ...]
-    on_htp: int  # nodes, as ONNX Runtime counts them after its own optimisations
+    on_htp: int  # number of nodes, counted by ONNX Runtime after its own optimisations
     library: str  # package and version
 
 
@@ -49,7 +49,7 @@ def compose_onnx(
     with_data: bool = False,
     time_limit_s: float = 120.0,
 ) -> ComposedModel:
-    """Compose a model with ONNX Runtime's QNN provider; `with_data` adds bytes of constants."""
+    """Return the QNN graphs that ONNX Runtime makes of a model; `with_data` adds constants."""
     options = CompileOptions(dims=dims, shapes=shapes, values=values, time_limit_s=time_limit_s)
     with Worker() as worker, tempfile.TemporaryDirectory(".qnnmem") as folder:
         scratch = Path(folder)
@@ -80,7 +80,7 @@ def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) ->
     return ComposedModel(graphs, on_cpu, reply.on_htp, library)
 
 
-_KINDS = 4  # operators that a sentence names
+_KINDS = 4  # operators named in a sentence
 _NODES = 5
 _MOVERS = frozenset(
     {
@@ -93,7 +93,7 @@ _MOVERS = frozenset(
 def difference_notes(
     source: MemoryPlan, graph: MemoryPlan, composed: ComposedModel
 ) -> tuple[str, ...]:
-    """Return notes on how the plan of the QNN graph differs, and why."""
+    """Return notes about how the plan of the QNN graph differs, and why."""
     old, new = _memory(source), _memory(graph)
     old_names = {name: one for one in old for name in one.names}
     new_names = {name for one in new for name in one.names}
@@ -115,7 +115,7 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Drop pairs of equal size: the same tensor, renamed by a layout change.
+    """Return both lists without pairs of equal size, which are tensors renamed by a layout change.
 
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """
@@ -136,7 +136,7 @@ def _moves(one: _Memory) -> bool:
 
 
 class _Memory(NamedTuple):
-    """Bytes that a tensor and its views share, and the type of the operator that writes them."""
+    """Memory that a tensor and its views share, and the type of the op that writes it."""
 
     names: tuple[str, ...]
     size: int
@@ -148,7 +148,7 @@ def _memory(plan: MemoryPlan) -> list[_Memory]:
     return [
         _Memory((one.name, *one.aliases), one.size, makers[one.name])
         for one in lifetimes(plan.model, bits=plan.options.bits)
-        if one.name in makers  # no inputs
+        if one.name in makers  # inputs have no maker
     ]
 
 
@@ -171,7 +171,7 @@ def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
 
 
 def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
-    """Yield a note that groups tensors by the operators that make them, largest sum first."""
+    """Yield a note that groups tensors by the ops that make them, largest sum first."""
     sums: dict[str, list[int]] = {}
     for one in found:
         sums.setdefault(one.maker, []).append(one.size)

@@ -34,7 +34,7 @@ from qnnmem.targets.socs import MIB, Soc, pd_budget
 
 
 class FailureKind(Enum):
-    """The kinds of failures."""
+    """The kinds of failure that can be provoked."""
 
     GRAPH_LIMIT = "graph-limit"
     OP_OVER_VTCM = "op-over-vtcm"
@@ -47,7 +47,7 @@ class Provoked(NamedTuple):
     """A provoked failure: its record, log and input."""
 
     record: ProvokedResult
-    log_text: bytes  # the whole log without paths of this machine
+    log_text: bytes  # the whole log, with paths of this machine replaced
     input_bytes: bytes
 
 
@@ -66,7 +66,7 @@ def record_of(
     seconds: float = 0.0,
     peak_rss: int | None = None,
 ) -> ProvokedResult:
-    """Return the record of the library's behaviour; the last attempt is recorded."""
+    """Return the record of a provoked failure; the last attempt is the one that failed."""
     log = log or CompileLog()
     cause, option = log.cause, flag(Setting("soc", soc.name))
     stem = f"{kind.value}-{soc.name}"
@@ -96,22 +96,22 @@ def record_of(
 def _is_expected(
     kind: FailureKind, attempts: Sequence[Attempt], code: int | None, log: CompileLog
 ) -> bool:
-    """Return whether it failed for the intended reason."""
+    """Return whether the library failed for the intended reason."""
     if kind is FailureKind.BAD_BINARY:
         return bool(code)
     failed = attempts[-1].outcome != "done" or bool(code)
     return failed and any(refusal.cause is Cause(kind.value) for refusal in log.refusals)
 
 
-# --- Small models that are hard on memory: some hundred bytes of ONNX each, 8 bits throughout -----
-# 8-bit models compile for every SoC, also for those that do not compute in FP16.
+# --- Small models that need much memory: some hundred bytes of ONNX each, all in 8 bits -----------
+# 8-bit models compile for every SoC, including those that do not compute in FP16.
 
 
 _SIDE = 1024  # an input of h x 1024 x 1024 has h MiB
 
 
 def sliced_inputs(count: int, mib: int) -> bytes:
-    """Return a model with inputs of `mib` MiB each that uses one row: all IO, hardly any work."""
+    """Return a model with inputs of `mib` MiB each, of which it reads only one row."""
     from onnx import helper
 
     shape, row = [1, mib, _SIDE, _SIDE], [1, 1, 1, _SIDE]
@@ -129,7 +129,7 @@ def sliced_inputs(count: int, mib: int) -> bytes:
 
 
 def wide_softmax(length: int) -> bytes:
-    """Return a softmax over one axis: every output needs every input, so it cannot be tiled."""
+    """Return a softmax over one axis: each output needs every input, so it cannot be tiled."""
     from onnx import helper
 
     nodes = [
@@ -209,13 +209,13 @@ _WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
 
 @dataclass(frozen=True)
 class LoggedLibrary(LibraryBench):
-    """Compiles and loads crafted inputs for a SoC; keeps the log of the last attempt."""
+    """A worker that compiles and loads crafted inputs, and stores the log of the last attempt."""
 
     time_limit_s: float
 
     @property
     def name(self) -> str:
-        """Package and version."""
+        """Package and version of the library."""
         return self.worker.library.name
 
     @property
@@ -231,7 +231,7 @@ class LoggedLibrary(LibraryBench):
     def compile(
         self, what: str, model: bytes, memory_limit: int | None = None
     ) -> Compiled | CompileFailure:
-        """Compile a crafted model."""
+        """Compile a crafted model to `binary` and return the result."""
         self.progress(f"compiling {what}")
         path = self.folder / "model.onnx"
         path.write_bytes(model)
@@ -241,7 +241,7 @@ class LoggedLibrary(LibraryBench):
         return compile_model(path, self.soc, options, output=self.binary, worker=self.worker)
 
     def load(self, what: str, binaries: Sequence[bytes]) -> Loaded:
-        """Load binaries one after another and keep them."""
+        """Load binaries one after another into one process domain."""
         self.progress(f"loading {what}")
         paths = [self.folder / f"load{number}.bin" for number in range(len(binaries))]
         for path, blob in zip(paths, binaries, strict=True):
@@ -263,7 +263,7 @@ class LoggedLibrary(LibraryBench):
         return self.binary.read_bytes()
 
     def log_text(self) -> bytes:
-        """Return the whole log; only paths of this machine are replaced."""
+        """Return the whole log, with paths of this machine replaced."""
         text = self.log_file.read_bytes() if self.log_file.is_file() else b""
         for path, word in (
             (self.folder, b"<work>"),
@@ -277,7 +277,7 @@ class LoggedLibrary(LibraryBench):
 
 
 def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
-    """Return errors and lines about process domains and stages; only the last if too many."""
+    """Return the last lines about errors, process domains and stages; empty without `said`."""
     kept = [line.text for line in outcome.log if said and _matters(line)]
     return tuple(kept[-_LINES:])
 
@@ -286,7 +286,7 @@ def _matters(line: LogLine) -> bool:
     return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)
 
 
-# --- Recipes: what to compile or load until the library fails -------------------------------------
+# --- Recipes: inputs to compile or load until the library fails -----------------------------------
 
 
 _GIB = 1 << 30
@@ -312,7 +312,7 @@ def graph_limit(library: LoggedLibrary) -> Provoked:
 
 
 def op_over_vtcm(library: LoggedLibrary) -> Provoked:
-    """Compile one softmax that is an eighth larger than all of VTCM."""
+    """Compile a softmax that is an eighth larger than the whole VTCM."""
     vtcm = library.soc.vtcm_bytes
     if vtcm is None:
         raise CannotTell(f"the VTCM of {library.soc.name} is not known")
@@ -326,7 +326,8 @@ def op_over_vtcm(library: LoggedLibrary) -> Provoked:
 def host_memory(library: LoggedLibrary) -> Provoked:
     """Find the largest address space in which a harmless model still fails with a reason.
 
-    With less, other parts fail before the compiler does; close to the limit it may simply crash.
+    With less memory, other parts fail before the compiler does. Close to the limit the compiler may
+    crash without a reason.
     """
     low, high = _LEAST_LIMIT, _MOST_LIMIT
     found = _in_space(library, low)
@@ -383,7 +384,7 @@ def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
 
 
 def pd_full(library: LoggedLibrary) -> Provoked:
-    """Load contexts with 1 GiB of inputs from a file of a few KB until the domain is full."""
+    """Load contexts with 1 GiB of inputs each, from a small file, until the domain is full."""
     binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
@@ -393,7 +394,7 @@ def pd_full(library: LoggedLibrary) -> Provoked:
 
 
 def bad_binary(library: LoggedLibrary) -> Provoked:
-    """Damage a good binary in realistic ways: truncated, overwritten, a wrong file."""
+    """Load a good binary and damaged copies: all zeros, overwritten, truncated."""
     good = library.made("a small convolution", small_convolution())
     damaged = {
         "the same, all zeros": bytes(len(good)),
@@ -457,7 +458,7 @@ def provoke(
     time_limit_s: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Provoked:
-    """Make the library fail; the result also states if it did not fail."""
+    """Make the library fail and return the record, which also shows if it did not fail."""
     recipe = _RECIPES[kind]
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         say = progress or no_progress

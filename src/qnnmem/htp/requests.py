@@ -1,7 +1,7 @@
 """Requests to the QNN library and their replies: messages between a worker and its child.
 
-The same requests go to a worker on another machine. There a path is the SHA-256 of the content of
-a file that was sent, and in a reply it is the name of a file that comes back.
+The same requests go to a worker on another machine. There a path is the SHA-256 of a file that was
+sent. In a reply it is the name of a file that is sent back.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.qnn.shared_memory import MemDescription
 from qnnmem.wire import ByteCount, Seconds, WireMessage
 
-OWN_MARK = "[qnnmem]"  # prefix of our own lines in the log
-# The child writes this line with the number of the request after its whole log.
+OWN_MARK = "[qnnmem]"  # prefix of qnnmem's lines in the log
+# The child writes this line with the request's number after all its log lines.
 END_MARK = f"{OWN_MARK} end of request"
 MAX_FRAME = 256 << 20  # bytes of a request or a reply
 
@@ -44,13 +44,13 @@ class VersionsReply(WireMessage, frozen=True):
 
 
 class LoadReply(WireMessage, frozen=True):
-    """QNN's code for each binary."""
+    """The code that QNN returned for each binary."""
 
     codes: list[Code]
 
 
 class CallsReply(WireMessage, frozen=True):
-    """QNN's code of each call, and how long it took."""
+    """The code that QNN returned for each call, and the duration of each call."""
 
     codes: Annotated[list[Code], Meta(min_length=1)]
     seconds: list[float] = field(default_factory=list)
@@ -78,7 +78,7 @@ class ListenReply(WireMessage, frozen=True):
 
 
 class QuantizeReply(WireMessage, frozen=True):
-    """A quantized model."""
+    """The written file of a quantized model, and the number of samples used."""
 
     model: Path
     samples: int
@@ -93,7 +93,7 @@ class CpuDifference(Struct, frozen=True):
 
 
 class CompareReply(WireMessage, frozen=True):
-    """How the outputs of HTP differ from those of the CPU."""
+    """The largest difference between HTP and the CPU for each output."""
 
     outputs: list[CpuDifference]
 
@@ -104,7 +104,7 @@ class LibraryRefusal(WireMessage, frozen=True):
     sentence: str
     stage: str = ""
     code: Code | None = None
-    memory: bool = False  # the process had no more of it
+    memory: bool = False  # the process ran out of memory
 
 
 Reply = (
@@ -122,7 +122,7 @@ R = TypeVar("R", bound=WireMessage)
 
 
 class LibraryRequest(WireMessage, frozen=True):
-    """A request with the type of its reply."""
+    """Base of requests; each names the type of its reply."""
 
     reply: ClassVar[type[WireMessage]]
 
@@ -150,7 +150,7 @@ class WaitRequest(LibraryRequest, frozen=True):
 
 
 class LoadRequest(LibraryRequest, frozen=True):
-    """Load binaries in order into one process domain, and keep all that are admitted."""
+    """Load binaries in order into one process domain; all admitted binaries stay loaded."""
 
     reply: ClassVar[type[WireMessage]] = LoadReply
     binaries: list[Path]
@@ -168,7 +168,7 @@ class ProviderRequest(ModelRequest, frozen=True, kw_only=True):
     """A request served by ONNX Runtime's QNN provider."""
 
     settings: HtpSettings
-    # Sent to another machine as well, by their names in `folder`.
+    # Weight files by their names in `folder`, for workers on other machines.
     weights: dict[str, Path] = field(default_factory=dict)
 
 
@@ -198,17 +198,17 @@ class ListenRequest(ProviderRequest, frozen=True):
 
 
 class QuantizeRequest(ModelRequest, frozen=True):
-    """Quantize a float model the way ONNX Runtime prepares models for QNN."""
+    """Quantize a float model like ONNX Runtime prepares models for QNN."""
 
     reply: ClassVar[type[WireMessage]] = QuantizeReply
     scratch: Path
     output: Path
     precision: Annotated[str, Meta(pattern="^(int8|w8a16)$")]
-    samples: int  # random ones
+    samples: int  # number of random samples
     seed: int
     calibration: Path | None = None
     here: Path | None = None  # folder of the relative names in an input list
-    files: tuple[Sample, ...] | None = None  # samples that were already found
+    files: tuple[Sample, ...] | None = None  # samples that were found before sending
     weights: dict[str, Path] = field(default_factory=dict)
 
 
@@ -220,7 +220,7 @@ class CompareRequest(ProviderRequest, frozen=True):
 
 
 class FreeCall(Struct, frozen=True, tag="free", tag_field="call"):
-    """`QnnContext_free`."""
+    """Call `QnnContext_free`."""
 
     context: int = 0
 
@@ -233,7 +233,7 @@ class AllocateCall(Struct, frozen=True, tag="allocate", tag_field="call"):
 
 
 class RegisterCall(Struct, frozen=True, tag="register", tag_field="call"):
-    """`QnnMem_register` of one descriptor; the handle is stored under a name."""
+    """Call `QnnMem_register` with one descriptor; the handle is stored under a name."""
 
     memory: str  # name of allocated memory, whose fd is used; other names mean no memory
     name: str
@@ -242,13 +242,13 @@ class RegisterCall(Struct, frozen=True, tag="register", tag_field="call"):
 
 
 class DeregisterCall(Struct, frozen=True, tag="deregister", tag_field="call"):
-    """`QnnMem_deRegister` of one handle, given by its name or as a number."""
+    """Call `QnnMem_deRegister` with one handle, given by its name or as a number."""
 
     handle: str | int
 
 
 class RetrieveCall(Struct, frozen=True, tag="retrieve", tag_field="call"):
-    """`QnnGraph_retrieve`."""
+    """Call `QnnGraph_retrieve`."""
 
     graph: str
     context: int = 0
@@ -262,12 +262,12 @@ class CallTensor(Struct, frozen=True):
     size: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None  # private bytes; None: none
     handle: str | int | None = None
     shared: Annotated[int, Meta(ge=0, lt=20_000)] | None = None  # index into client memory
-    file: Path | None = None  # the file of that memory
+    file: Path | None = None  # the file of that shared memory
     offset: ByteCount = 0
 
 
 class ExecuteCall(Struct, frozen=True, tag="execute", tag_field="call"):
-    """`QnnGraph_execute`; tensors are given by their ids."""
+    """Call `QnnGraph_execute`; tensors are keyed by id."""
 
     graph: str
     tensors: dict[int, CallTensor]
@@ -278,7 +278,7 @@ Call = FreeCall | AllocateCall | RegisterCall | DeregisterCall | RetrieveCall | 
 
 
 class CallsRequest(LibraryRequest, frozen=True):
-    """Make QNN calls unchecked, on contexts made from binaries."""
+    """Make QNN calls without checks, on contexts made from binaries."""
 
     reply: ClassVar[type[WireMessage]] = CallsReply
     binaries: list[Path]
@@ -306,14 +306,14 @@ OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The outcome of a request."""
+    """The result of a request, or the reason of its failure, with its log and costs."""
 
     kind: OutcomeKind
     reply: Reply | None = None
     sentence: str = ""  # why it failed
     code: Code | None = None  # error code of QNN, if any
     stage: str = ""
-    log: tuple[LogLine, ...] = ()  # the lines that matter
+    log: tuple[LogLine, ...] = ()  # the relevant lines
     tail: tuple[str, ...] = ()  # the last lines, unfiltered
     exit_status: Code | None = None
     signal: Code | None = None
@@ -324,28 +324,28 @@ class RequestOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Return whether the request was carried out."""
+        """Whether the request succeeded."""
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:
-        """Return the reply of a successful request."""
+        """Return the reply; raise ValueError unless the request succeeded with this type."""
         if not isinstance(self.reply, kind):
             raise ValueError(f"the request has no {kind.__name__}: {self.sentence}")
         return self.reply
 
 
 class Tick(NamedTuple):
-    """A sign of life of a running request."""
+    """Progress of a running request, reported regularly."""
 
     seconds: float
     peak_rss: int | None  # bytes
-    pid: int | None  # of the process that serves the request, once it is known
-    sent: tuple[int, int] | None = None  # bytes of files that went to a worker elsewhere, and all
+    pid: int | None  # process that serves the request, once it is known
+    sent: tuple[int, int] | None = None  # bytes of files sent to a remote worker, and in total
 
 
 @dataclasses.dataclass(slots=True)
 class Watch:
-    """The deadline of a request and its observed state."""
+    """The deadline of a request, and the observed peak and process id."""
 
     deadline: Deadline
     progress: Callable[[Tick], None] | None
@@ -353,20 +353,20 @@ class Watch:
     pid: int | None = None  # process that serves the request
     peak_rss: int | None = None
     expired: bool = False
-    per_call: bool = False  # the deadline is for each call of the request
+    per_call: bool = False  # the deadline applies to each call of the request
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the request started."""
         return time.monotonic() - self.started
 
     def restart(self) -> None:
-        """Restart the clock: the time so far was not spent in the library."""
+        """Restart the clock, because the time so far was not spent in the library."""
         self.started = time.monotonic()
         self.deadline = Deadline.after(self.deadline.limit_s)
 
     def look(self) -> None:
-        """Update the peak and report progress."""
+        """Update the peak memory and report progress."""
         if self.pid is not None:
             self.peak_rss = _high_water(self.pid) or self.peak_rss
         if self.progress is not None:
@@ -385,7 +385,7 @@ def _high_water(pid: int) -> int | None:
     return None
 
 
-# --- Between a worker and its child program -------------------------------------------------------
+# --- Messages between a worker and its child program ----------------------------------------------
 
 
 class Served(WireMessage, frozen=True):
@@ -398,13 +398,13 @@ class Served(WireMessage, frozen=True):
 
 
 class Started(WireMessage, frozen=True):
-    """The process of the request."""
+    """The process id of a started request."""
 
     pid: int
 
 
 class Ended(WireMessage, frozen=True):
-    """How the process of the request ended; the payload is its reply or refusal, if any."""
+    """The end of a request's process; the payload is its reply or refusal, if any."""
 
     status: int
     peak_rss: ByteCount

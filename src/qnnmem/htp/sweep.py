@@ -57,7 +57,7 @@ from qnnmem.results.sweep import (
 from qnnmem.targets.socs import Soc, find_soc
 from qnnmem.text import nearest, quote
 
-SweepPoint = Mapping[str, SettingValue]  # one value for each name that is varied
+SweepPoint = Mapping[str, SettingValue]  # one value for each varied name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Axis:
     """A varied setting: `precision`, `vtcm_mb`, `opt_level`, or a free dimension by its name."""
 
     name: str
-    values: Sequence[SettingValue]  # a range, for the search of the largest value, is not expanded
+    values: Sequence[SettingValue]  # a range is not expanded
 
 
 class SweepOutcome(CompileNumbers, frozen=True):
@@ -77,7 +77,7 @@ class SweepOutcome(CompileNumbers, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        """Return whether another run would agree: a crash or a time limit may not happen again."""
+        """Whether another run would give the same result; a crash or timeout may not recur."""
         return self.state != "failed"
 
 
@@ -94,7 +94,7 @@ class Question(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One line of the table."""
+    """One line of a sweep's table: a point and its outcome."""
 
     point: SweepPoint
     result: SweepOutcome
@@ -129,7 +129,7 @@ def sweep_result(
     library: str,
     interrupted: bool = False,
 ) -> SweepResult:
-    """Return the rows and largest values of a sweep, ready to be written."""
+    """Return the result of a sweep from its rows and largest values."""
     return SweepResult(
         file=file,
         soc=soc,
@@ -158,7 +158,7 @@ _OPTIONS = {"precision", *_NUMBERS}
 
 
 def parse_axis(text: str) -> Axis:
-    """Parse an axis such as `batch=1,2,4`, `batch=1..512` or `precision=fp16,int8`."""
+    """Return an axis from text such as `batch=1,2,4`, `batch=1..512` or `precision=fp16,int8`."""
     name, _, listed = text.rpartition("=")
     if not name or not listed:
         raise UsageError(f"'{text[:80]}' is not of the form name=1,2,4 or name=1..512")
@@ -174,7 +174,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def check_settings(path: Path, axes: Sequence[Axis]) -> None:
-    """Refuse to vary dimensions of a file without free dimensions."""
+    """Raise LoadError if an axis varies a dimension, because a DLC has no free dimensions."""
     for axis in axes:
         if axis.name not in _OPTIONS:
             meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
@@ -202,7 +202,7 @@ def _number(name: str, word: str) -> int:
 
 
 def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
-    """Yield every combination; the last axis varies fastest."""
+    """Yield every combination of values; the last axis varies fastest."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         cure = ("write all its values after one ", Setting("vary"))
@@ -223,11 +223,11 @@ def options_of(point: SweepPoint, base: CompileOptions) -> CompileOptions:
     return replace(base, dims={**base.dims, **dims}, **known)  # type: ignore[arg-type]  # by name
 
 
-# --- The largest value that meets a question, in few compiles: predicted, then confirmed ----------
+# --- The largest value that meets a condition, in few compiles: predicted, then confirmed --------
 
 
-_SMALL = (0, 1, 3)  # indexes of the first compiles; they determine a line
-_CONFIRMED = 4  # maximum of predicted compiles before the search halves the gap
+_SMALL = (0, 1, 3)  # indexes of the first compiles, which determine a line
+_CONFIRMED = 4  # most predicted compiles before the search falls back to bisection
 
 
 class SearchPlace(NamedTuple):
@@ -235,7 +235,7 @@ class SearchPlace(NamedTuple):
 
     place: int  # index of the last value that meets the condition, -1 for none
     predicted: int | None  # index of the first prediction
-    halved: bool  # the prediction did not find the value
+    halved: bool  # bisection was needed
     is_open: bool = False  # the search ended at a compile that timed out
 
 
@@ -245,7 +245,7 @@ def last_that_meets(
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
 ) -> SearchPlace:
-    """Find the last value that meets a condition, if all smaller ones do."""
+    """Return the last value that meets a condition, assuming that all smaller values do."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
     first: int | None = None
@@ -259,14 +259,14 @@ def last_that_meets(
             first = guess if first is None else first
             at, left = min(max(guess, good + 1), bad - 1), left - 1
         known[at] = compiled(at)
-        if known[at].timed_out:  # undecided, and halving would wait as long again
+        if known[at].timed_out:  # undecided, and bisection would take as long again
             return SearchPlace(good, first, halved, is_open=True)
         good, bad = (at, bad) if meets(known[at]) else (good, at)
     return SearchPlace(good, first, halved)
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
-    """Return the next index: doubled until a value is too large, then halfway."""
+    """Return the next index: doubled until a value is too large, then by bisection."""
     return min(2 * good + 1 if good >= 0 else 0, count - 1) if bad == count else (good + bad) // 2
 
 
@@ -277,9 +277,10 @@ def predicted(
     bad: int,
     limits: Mapping[str, int],
 ) -> int | None:
-    """Predict the index of the last value within the limits by a straight line, None without one.
+    """Return the index of the last value that a straight line predicts to fit.
 
-    Inputs and outputs grow in proportion to a dimension, and weights do not grow at all.
+    Inputs and outputs grow in proportion to a dimension, and weights do not grow. None if no line
+    can be drawn.
     """
     found = []
     for pool, limit in limits.items():
@@ -302,14 +303,14 @@ def _need(result: SweepOutcome, pool: str) -> int | None:
     return result.compile_need if pool == "compile" else result.pd_need
 
 
-# --- The sweep itself -----------------------------------------------------------------------------
+# --- The sweep ------------------------------------------------------------------------------------
 
 
 class PointCompiler(Protocol):
-    """Compiles points one after another."""
+    """Compiles the points of a sweep one after another."""
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Compile a point; always return an outcome, whatever happens to the library."""
+        """Compile a point; return an outcome even if the library crashes."""
         ...
 
     def close(self) -> None:
@@ -319,7 +320,7 @@ class PointCompiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Model, SoC, library and fixed settings; together with a point, the key of a result."""
+    """Model, SoC, library and fixed settings of a sweep; with a point, the key of a result."""
 
     digest: str  # digest of the model
     soc: int
@@ -332,10 +333,10 @@ class Identity:
 
 
 class Sweep:
-    """Compiles points; each finished result is saved before the next one starts.
+    """Compiles points and saves each result before the next compile starts.
 
-    `jobs` is the number of compilers if only one is given. Several compilers, one per worker, are
-    given as a list.
+    With one compiler, `jobs` is how many of it run in parallel. Several compilers, one per worker,
+    are given as a list.
     """
 
     def __init__(
@@ -361,7 +362,7 @@ class Sweep:
         self._slots.close()
 
     def table(self, points: Sequence[SweepPoint]) -> tuple[SweepRow, ...]:
-        """One row for each point, in their order."""
+        """Return one row for each point, in order."""
         total = len(points)
         if self._slots.count == 1:
             return tuple(self._row(point, total) for point in points)
@@ -371,7 +372,7 @@ class Sweep:
                 return tuple(job.result() for job in jobs)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                self._slots.close()  # ends compiles whose rows are no longer needed
+                self._slots.close()  # stops compiles whose rows are no longer needed
                 raise
 
     def largest(
@@ -381,9 +382,10 @@ class Sweep:
         until: Question = Question.FITS,
         limits: Mapping[str, int] | None = None,
     ) -> tuple[Largest, tuple[SweepRow, ...]]:
-        """Return the largest value that meets a condition if all smaller ones do, and all rows.
+        """Return the largest value that meets a condition, and all rows.
 
-        With `limits` of pools, in bytes, the value is predicted from the first rows.
+        All smaller values are assumed to meet it. With `limits` of pools, in bytes, the value is
+        predicted from the first rows.
         """
         values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
         rows: dict[int, SweepRow] = {}
@@ -423,7 +425,7 @@ class Sweep:
         return row
 
     def _compile(self, point: SweepPoint) -> SweepOutcome:
-        """Compile a point; a failed compiler loses only its row, a lost worker loses nothing."""
+        """Return the outcome of a point; a failed compiler loses this row, a lost worker no row."""
         try:
             return self._slots.use(lambda compiler: compiler.run(point))
         except (UsageError, OutputError):
@@ -437,7 +439,7 @@ class Sweep:
             return SweepOutcome("failed", f"the compile could not be started: {exc}")
 
 
-# --- Where points are compiled: with the library of one worker, or on a cluster -------------------
+# --- Compilers of points: the library of one worker, or a cluster ---------------------------------
 
 
 _STATES: Mapping[bool | None, SweepState] = {True: "fits", False: "over", None: "refused"}
@@ -445,7 +447,7 @@ _BROKEN = ("crashed", "timeout", "memory")
 
 
 class LibraryCompiler:
-    """Compiles and loads each point; a crash or a hang of the library is a result, too."""
+    """Compiles and loads each point; a crash or hang of the library is an outcome too."""
 
     def __init__(
         self,
@@ -457,18 +459,18 @@ class LibraryCompiler:
         worker: Worker | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`share` is the number of parallel compilers on the machine, which divide its memory."""
+        """Use a worker; `share` is the number of parallel compilers, which divide its memory."""
         self.worker = Worker(warm=True) if worker is None else worker
         limit = base.memory_limit or self.worker.memory_limit // share
         self._path, self._soc = path, soc
         self._base, self._progress = replace(base, memory_limit=limit), progress
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Compile a point and load its binary."""
+        """Return the outcome of a point after a compile and load."""
         options = options_of(point, self._base)
         try:
             check_options(self._soc, options)
-        except UsageError as exc:  # e.g. more VTCM than the SoC has: the other rows continue
+        except UsageError as exc:  # e.g. more VTCM than the SoC has; the other rows continue
             return SweepOutcome("refused", _error_words(exc))
         try:
             made = measure(
@@ -481,12 +483,12 @@ class LibraryCompiler:
             raise
         except OutOfTime as exc:  # another run may finish in time
             return SweepOutcome("failed", _error_words(exc), timed_out=True)
-        except LoadError as exc:  # a size that the model cannot have
+        except LoadError as exc:  # e.g. a size that the model cannot have
             return SweepOutcome("refused", _error_words(exc))
         return _failed(made) if isinstance(made, CompileFailure) else _compiled(made)
 
     def close(self) -> None:
-        """End the worker."""
+        """Stop the worker."""
         self.worker.close()
 
 
@@ -509,7 +511,7 @@ def _failed(failure: CompileFailure) -> SweepOutcome:
 
 
 def _compiled(made: MeasuredModel) -> SweepOutcome:
-    """Return the outcome of a binary; without a needed estimate it is tried again next time."""
+    """Return the outcome of a compiled binary; "failed" if a needed estimate is missing."""
     fit = fit_measured(made)
     result = _with_bill(result_of(fit), made.bill)
     if made.no_estimate and fit.fits is None:
@@ -566,16 +568,16 @@ class ClusterCompiler:
         self._model = ClusterModel(path, executor, answers)
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Compile a point on any worker of the cluster."""
+        """Return the outcome of a point from any worker of the cluster."""
         wish = (self._soc.name, self._base, dict(point))
         return self._model.ask(SweepOutcome, compile_there, *wish)
 
     def close(self) -> None:
-        """Do nothing: the cluster is the caller's."""
+        """Do nothing: the cluster belongs to the caller."""
 
 
 def compile_there(
     worker: Worker, model: Path, soc: str, base: CompileOptions, point: SweepPoint
 ) -> SweepOutcome:
-    """Compile a point on a worker of a cluster."""
+    """Return the outcome of a point; runs on a worker of a cluster."""
     return LibraryCompiler(model, find_soc(soc), base, worker=worker).run(point)

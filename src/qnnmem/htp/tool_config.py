@@ -1,9 +1,9 @@
 """Config files of qnn-context-binary-generator for HTP: the SoC, and settings of each graph.
 
 There are two files. The tool's file names the backend's file in
-`backend_extensions.config_file_path`; the latter has the sections `devices`, `graphs` and
-`context`. Settings that would change the binary but cannot be passed to the compiler here are
-refused; settings for running it are noted.
+`backend_extensions.config_file_path`; the backend's file has the sections `devices`, `graphs` and
+`context`. Settings that would change the binary, but cannot be passed to the compiler here, are
+refused. Settings for running the binary are noted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qnnmem.text import nearest, quote
 _MAX_FILE = 1 << 20  # the documented examples have less than 1 KB
 _TOOL = ("backend_extensions", "context_configs", "graph_configs")
 _SECTIONS = ("devices", "graphs", "context", "groupContext", "memory")
-# Keys that only matter when the binary runs.
+# Keys that only apply when the binary runs.
 _RUNNING = {
     "devices": (
         *("device_id", "core_id", "core_type", "cores", "pd_session", "profiling_level"),
@@ -36,7 +36,7 @@ _RUNNING = {
         *("skip_validation_on_binary_section", "contextKey"),
     ),
 }
-# Keys that change the binary and have no counterpart in ONNX Runtime, which drives the compiler.
+# Keys that change the binary and have no option in ONNX Runtime, which drives the compiler.
 _NOT_HERE = {
     "devices": ("use_dynamic_partitioning", "enable_htp_extension", "consolidate_htp_extension"),
     "graphs": (
@@ -58,7 +58,7 @@ _READ = {
     "graphs": ("graph_names", "vtcm_mb", "O"),
     "context": ("weight_sharing_enabled",),
 }
-# The library's default SoC for an architecture without a SoC, and the VTCM that it then uses.
+# The library's default SoC for an architecture, and the VTCM that it then uses.
 _SOC_OF_ARCH = {68: 30, 69: 36, 73: 43, 75: 57, 79: 69, 81: 87, 85: 103}
 _VTCM_OF_ARCH = 4
 _SOC_OF_NOTHING = "SM8350"
@@ -66,7 +66,7 @@ _SOC_OF_NOTHING = "SM8350"
 
 @dataclass(frozen=True, slots=True)
 class GraphSection:
-    """One entry of `graphs`: settings of the graphs it names."""
+    """One entry of `graphs`: settings of the graphs that it names."""
 
     names: tuple[str, ...]
     vtcm_mb: int | None = None  # 0: all VTCM of the SoC
@@ -94,7 +94,7 @@ class HtpTarget:
 
 
 def read_htp_config(path: Path) -> HtpToolConfig:
-    """Read the tool's file and the backend's file that it names."""
+    """Return the settings of the tool's file and of the backend's file that it names."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
         what = "is the file of the HTP backend; name the tool file whose "
@@ -111,7 +111,7 @@ def read_htp_config(path: Path) -> HtpToolConfig:
 
 
 def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
-    """Return the SoC and the settings of a graph by its name."""
+    """Return the SoC and the settings for the graph with this name."""
     notes = list(config.notes)
     soc, usual = _soc(config, notes)
     fitting = [section for section in config.graphs if graph in section.names]
@@ -129,7 +129,7 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
 
 
 def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
-    """Return the SoC, and the VTCM in MiB if the config names only an architecture."""
+    """Return the SoC; also the default VTCM in MiB if the config names only an architecture."""
     if config.soc_id is not None:
         soc = find_soc(str(config.soc_id))
         if config.arch not in (None, soc.arch):
@@ -184,7 +184,7 @@ def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
     given = device.get("dsp_arch")
     if given is None:
         return None
-    # Short values only: deep lists and thousands of digits are not shown.
+    # Long values, such as deep lists or thousands of digits, are not shown.
     number = quote(given) if isinstance(given, int) else given if isinstance(given, str) else ""
     number = number.lower().removeprefix("v") if len(number) < 9 else ""
     if not number.isdecimal() or int(number) not in _SOC_OF_ARCH:
@@ -196,7 +196,7 @@ def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
 def _entries(
     path: Path, content: Mapping[str, Any], section: str, notes: list[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of a section; refuse keys that are not supported here."""
+    """Yield the objects of a section; raise LoadError for keys that are not supported here."""
     found = content.get(section, [])
     listed = found if isinstance(found, list) else [found]
     for entry in listed:
@@ -238,7 +238,7 @@ def _object(path: Path, content: Mapping[str, Any], name: str) -> Mapping[str, A
 
 
 def _beside(tool: Path, named: object) -> Path:
-    """Return the named config file, from the current folder or beside the tool's file."""
+    """Return the named config file, from the current folder or next to the tool's file."""
     if not isinstance(named, str) or not named or "\0" in named:
         raise LoadError(tool, "backend_extensions.config_file_path is not the name of a file")
     try:

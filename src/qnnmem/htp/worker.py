@@ -1,6 +1,6 @@
 """The HTP library in a child process: requests and their outcomes.
 
-The process runs on this machine, or is a worker started by a command on the library's machine.
+The process runs on this machine, or is a worker that a command starts on another machine.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ from qnnmem.wire import Frame, decode, read_frame, write_frame
 if TYPE_CHECKING:
     from qnnmem.htp.remote.client import RemoteLibrary
 
-# --- The log of a child, read while it is written -------------------------------------------------
+# --- The log of a child, read while it is written ------------------------------------------------
 
 
-MAX_KEPT = 16 << 20  # bytes; a compile has some kilobytes, a broken one may repeat itself
+MAX_KEPT = 16 << 20  # bytes; a compile logs some kilobytes, a broken one may repeat itself
 MAX_LINE = 1 << 20  # one line may list all nodes of a model
 _CHUNK = 1 << 20
 _TAIL = 32 << 10
 _CALL = f"{OWN_MARK} call ".encode()  # the child writes it in one piece before each call
-# A compiler writes its log in tiny pieces. Waking for each piece would cost it a core.
+# A compiler writes its log in tiny pieces. Waking for each piece would cost a core.
 _PAUSE_S = 0.004
 
 
 def _forget(_chunk: bytes) -> None:
-    """Drop bytes that nobody needs."""
+    """Ignore a chunk of the log."""
 
 
 @dataclass(slots=True)
 class _Record:
-    """The log lines of one request."""
+    """The stored log lines and state of one request."""
 
     end: bytes = b""
     stop_at: bytes | None = None
@@ -78,10 +78,10 @@ class _Record:
     kept: list[bytes] = field(default_factory=list)
     room: int = field(default_factory=lambda: MAX_KEPT)
     size: int = 0
-    calls: int = 0  # that the child announced
+    calls: int = 0  # number of calls that the child announced
 
     def take(self, chunk: bytes) -> None:
-        """Read some more bytes."""
+        """Store the relevant lines of the next bytes of the log."""
         self.size += len(chunk)
         self.calls += chunk.count(_CALL)
         self.pass_on(chunk)
@@ -118,7 +118,7 @@ class LogTap:
     def begin(
         self, request: int, stop_at: bytes | None, pass_on: Callable[[bytes], None] = _forget
     ) -> None:
-        """Start a request and forget all earlier bytes.
+        """Start a request and drop all earlier bytes.
 
         A line that contains a keyword and `stop_at` sets `stopped`. All bytes are passed on as they
         arrive.
@@ -130,7 +130,7 @@ class LogTap:
 
     @property
     def stopped(self) -> bool:
-        """Return whether a line stopped the request."""
+        """Whether a line stopped the request."""
         return self._now.stopped.is_set()
 
     def wait_for_end(self, timeout_s: float) -> None:
@@ -138,13 +138,13 @@ class LogTap:
         self._now.ended.wait(timeout_s)
 
     def lines(self) -> tuple[LogLine, ...]:
-        """Return the relevant lines, in order."""
+        """Return the relevant lines of the request, in order."""
         with self._lock:
             kept = [line for line in self._now.kept if self._mark not in line]
         return tuple(read_line(line) for line in kept)
 
     def tail(self, count: int) -> tuple[str, ...]:
-        """Return the last lines, unfiltered."""
+        """Return the last `count` lines of the request, unfiltered."""
         with self._lock:
             lines = (self._now.tail + self._now.partial).split(b"\n")
         wanted = [line for line in lines if line.strip() and self._mark not in line][-count:]
@@ -152,12 +152,12 @@ class LogTap:
 
     @property
     def calls(self) -> int:
-        """Return how many calls of the request have begun."""
+        """Number of calls of the request that have begun."""
         return self._now.calls
 
     @property
     def bytes_read(self) -> int:
-        """Size of the whole log of the request."""
+        """Number of log bytes of the request."""
         return self._now.size
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class LogTap:
                 if len(chunk) < _CHUNK // 2:
                     time.sleep(_PAUSE_S)
         except OSError:
-            pass  # the rest of the log is lost, not the request
+            pass  # the rest of the log is lost, the request is not
         finally:
             os.close(self._descriptor)
             with self._lock:
@@ -181,7 +181,7 @@ class LogTap:
 
 
 def _widen(descriptor: int) -> None:
-    """Let the pipe hold as much as we read at once, where the system can do that."""
+    """Enlarge the pipe's buffer to the size of one read, where the system supports it."""
     import fcntl
 
     with suppress(AttributeError, OSError):
@@ -189,7 +189,7 @@ def _widen(descriptor: int) -> None:
 
 
 def _matching(text: bytes) -> list[bytes]:
-    """Yield lines with a keyword; searching whole blocks is far cheaper than line by line."""
+    """Return the lines with a keyword; searching whole blocks is far cheaper than single lines."""
     starts = set()
     for word in KEYWORDS:
         at = text.find(word)
@@ -199,7 +199,7 @@ def _matching(text: bytes) -> list[bytes]:
     return [text[start : text.find(b"\n", start)] for start in sorted(starts)]
 
 
-# --- Outcomes: done, refused, crashed, out of time or of memory -----------------------------------
+# --- Outcomes: done, refused, crashed, out of time, out of memory ---------------------------------
 
 
 TAIL_LINES = 40
@@ -208,7 +208,7 @@ TAIL_LINES = 40
 def outcome_of(
     request: LibraryRequest, frame: Frame[Ended] | None, tap: LogTap, watch: Watch
 ) -> RequestOutcome:
-    """Return the outcome of a request; `frame` is None if the child died before its end."""
+    """Return the outcome of a request; `frame` is None if the child died before it replied."""
     unknown = RequestOutcome(
         "crashed",
         log=tap.lines(),
@@ -251,7 +251,7 @@ def _reply(request: LibraryRequest, payload: bytes) -> Reply | LibraryRefusal | 
 
 
 def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOutcome:
-    """Return the outcome of a request that the parent stopped, or whose child vanished."""
+    """Return the outcome of a request that was stopped, or whose child vanished."""
     if watch.expired:
         sentence = f"not finished within {watch.deadline.limit_s:g} s"
         return replace(unknown, kind="timeout", sentence=sentence)
@@ -263,7 +263,7 @@ def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOut
 
 
 def signal_name(number: int) -> str:
-    """Return the system's name of a signal."""
+    """Return the name of a signal, or its number if it has no name."""
     return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
@@ -283,7 +283,7 @@ _PROGRAM = "qnnmem.htp.native.child"
 
 
 class LibraryProcess(ChildProcess):
-    """The child process; it serves one request after another until it is killed."""
+    """A child process that serves one request after another until it is killed."""
 
     def __init__(self, warm: bool) -> None:
         try:
@@ -314,16 +314,16 @@ class LibraryProcess(ChildProcess):
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also its process group."""
+        """Process id of the child, which is also its process group."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Return whether it can take a request."""
+        """Whether the child can take a request."""
         return self._process.poll() is None
 
     def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
-        """Return the last frame of a request; None if the child died before sending it."""
+        """Return the last frame of a request; None if the child died before it was sent."""
         try:
             write_frame(self._process.stdin, served)  # type: ignore[arg-type]  # IO[bytes] of Popen
             while self._wait(watch):
@@ -335,7 +335,7 @@ class LibraryProcess(ChildProcess):
                     return frame
                 watch.pid = frame[0].pid
         except (OSError, ValueError):
-            pass  # it died during the conversation
+            pass  # the child died during the request
         except BaseException:  # from the caller's progress, or Ctrl-C: the answer is not needed
             self.kill()
             raise
@@ -344,7 +344,7 @@ class LibraryProcess(ChildProcess):
         return None
 
     def _wait(self, watch: Watch) -> bool:
-        """Wait for the child's reply; return False if the request must end."""
+        """Wait for the child's reply; return False if the request must be stopped."""
         poll = select.poll()
         poll.register(self._replies, select.POLLIN)
         begun = self.tap.calls
@@ -363,7 +363,7 @@ class LibraryProcess(ChildProcess):
             watch.look()
 
     def kill(self) -> None:
-        """End the whole process group and reap it."""
+        """Kill the whole process group and reap it."""
         self._end()
         self.tap.close()
 
@@ -376,7 +376,7 @@ MAX_LOG_FILE = 256 << 20
 
 
 class Worker:
-    """Serves many requests, one after another; no request can break the next."""
+    """Serves requests one after another in a child process; a crash affects only one request."""
 
     def __init__(self, *, warm: bool = False, library: Library | None = None) -> None:
         self.library = find_library() if library is None else library
@@ -388,7 +388,7 @@ class Worker:
             from qnnmem.htp.remote.client import RemoteLibrary
 
             self._remote = RemoteLibrary(self.library)
-        if warm and self._remote is None:  # it imports while the caller reads a model
+        if warm and self._remote is None:  # the child imports while the caller reads a model
             self._child = LibraryProcess(warm)
 
     @classmethod
@@ -406,7 +406,7 @@ class Worker:
         self.close()
 
     def close(self) -> None:
-        """End the child or the remote connection, including any running request."""
+        """Stop the child or the remote connection, including any running request."""
         if self._remote is not None:
             self._remote.close()
         child, self._child = self._child, None
@@ -422,7 +422,7 @@ class Worker:
 
     @property
     def memory_limit(self) -> int:
-        """Maximum address space of a request on the machine of the library, in bytes."""
+        """Maximum address space of a request on the library's machine, in bytes."""
         return default_memory_limit() if self._remote is None else self._remote.memory_limit
 
     def ask(
@@ -437,12 +437,12 @@ class Worker:
         progress: Callable[[Tick], None] | None = None,
         time_limit_per_call: bool = False,
     ) -> RequestOutcome:
-        """Serve a request and return its outcome.
+        """Return the outcome of a request.
 
         `places` is the memory that tensors share with the caller. `memory_limit` is address space
-        in bytes, by default three quarters of the machine. A log line with `stop_at` ends the
-        request: it counts as refused. `log_file` gets the whole log. With `time_limit_per_call` the
-        time starts again with each call, if the library is on this machine.
+        in bytes, by default three quarters of the machine. A log line with `stop_at` stops the
+        request, which then counts as refused. `log_file` receives the whole log. With
+        `time_limit_per_call` the clock restarts with each call, if the library is on this machine.
         """
         with self._lock:
             watch = Watch(Deadline.after(time_limit_s), progress, per_call=time_limit_per_call)
@@ -471,7 +471,7 @@ class Worker:
 
 
 def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest:
-    """Return the request for a local child: shared memory becomes a file of this process."""
+    """Return the request for a local child, with shared memory as files of this process."""
     from qnnmem.htp.remote.files import with_shared
 
     def file(tensor: CallTensor, place: MappedBytes) -> CallTensor:
@@ -482,18 +482,18 @@ def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest
 
 
 def default_memory_limit() -> int:
-    """Return the address space of a request: three quarters of the machine, with no upper bound.
+    """Return the default address space of a request: three quarters of the machine's memory.
 
     Other children use the limit of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
-    compiler takes models with external weights: a graph at the limit of 3.5 GiB has twice that in
-    32-bit floats, and each of ONNX Runtime, the compiler and the binary has a copy.
+    compiler accepts models with external weights. A graph at the limit of 3.5 GiB has twice that in
+    32-bit floats, and ONNX Runtime, the compiler and the binary hold a copy each.
     """
     return child_memory_limit(most=None)
 
 
 @contextmanager
 def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Yield a function that writes the whole log to a file, or drops it."""
+    """Yield a function that writes log chunks to a file, or drops them without a path."""
     if path is None:
         yield lambda _chunk: None
         return
@@ -536,11 +536,13 @@ class _Slot(Generic[S]):
     make: Callable[[], S]
     made: S | None = None
     unmade: int = 0  # start failures in a row
-    lost: set[object] = field(default_factory=set)  # tasks that lost it since the last success
+    lost: set[object] = field(
+        default_factory=set
+    )  # tasks that lost the worker since the last success
 
     @property
     def is_sound(self) -> bool:
-        """Return whether the worker is worth another try."""
+        """Whether the worker is worth another try."""
         return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
 
     def worker(self) -> S:
@@ -568,18 +570,18 @@ class Slots(Generic[S]):
 
     @property
     def count(self) -> int:
-        """The number of workers, without dropped ones."""
+        """Number of workers that were not dropped."""
         return self._sound
 
     def use(self, task: Callable[[S], T]) -> T:
-        """Run a task on any worker; WorkerError if every worker that tries it is lost."""
+        """Return the result of a task on any worker; WorkerError if all workers are lost."""
         tries, name = 0, object()
         while True:
             slot = self._take()
             try:
                 done = task(slot.worker())
             except WorkerError as exc:
-                if slot.made is not None:  # else the task has not started yet
+                if slot.made is not None:  # else the task has not started
                     tries += 1
                     slot.lost.add(name)
                 with suppress(Exception):
@@ -596,12 +598,12 @@ class Slots(Generic[S]):
                 return done
 
     def close(self) -> None:
-        """End all workers, including those at work."""
+        """Stop all workers, including those at work."""
         for slot in self._slots:
             slot.close()
 
     def _take(self) -> _Slot[S]:
-        """Return a free worker, preferring those that were never lost."""
+        """Return a free worker, preferring workers that were never lost."""
         with self._turn:
             while self._sound and not self._free:
                 self._turn.wait()

@@ -1,4 +1,4 @@
-"""What a model is: tensors, ops, lifetimes; no file formats."""
+"""The intermediate representation of models: tensors, ops, lifetimes; no file formats."""
 
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
 from qnnmem.ir.model import DType, Effect, FixedBuffer, Model, Op, Span, Tensor

@@ -26,29 +26,29 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorGroup(LiveBytes):
-    """A tensor with its views of the same bytes, named after the tensor that is written first."""
+    """Tensors that share bytes, named after the tensor that is written first."""
 
     aliases: tuple[str, ...] = ()  # other names of the same bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime(TensorGroup):
-    """A group of tensors before it has an address."""
+    """A group of tensors with its lifetime, before it has an offset."""
 
     roles: frozenset[Role]
 
 
 def stored_bytes(tensor: Tensor, bits: int | None) -> Bytes:
-    """Return the bytes of a tensor whose floating-point elements take `bits` bits."""
+    """Return the size of a tensor if its floating-point elements take `bits` bits."""
     return tensor.nbytes if bits is None or not tensor.dtype.is_float else tensor.nbytes_at(bits)
 
 
 def lifetimes(
     model: Model, *, bits: int | None = None, inplace: bool = False
 ) -> tuple[Lifetime, ...]:
-    """Return the lifetimes of all tensors but constants and state, in order of birth.
+    """Return the lifetimes of all tensors except constants and state, in order of birth.
 
-    With `inplace` an element-wise op may write over an input that dies there.
+    With `inplace` an element-wise op may overwrite an input that it reads last.
     """
     groups = _Groups(model, bits)
     for step, op in enumerate(model.ops):
@@ -60,7 +60,7 @@ def lifetimes(
 
 
 def first_uses(model: Model) -> dict[str, int]:
-    """Return the step at which each planned tensor is written; -1 for inputs."""
+    """Return the step that writes each tensor; -1 for inputs of the model."""
     born = dict.fromkeys(model.inputs, -1)
     for step, op in enumerate(model.ops):
         for name in op.outputs:
@@ -69,7 +69,7 @@ def first_uses(model: Model) -> dict[str, int]:
 
 
 def last_uses(model: Model, born: dict[str, int]) -> dict[str, int]:
-    """Return the last step at which each planned tensor is read or written."""
+    """Return the last step that reads or writes each tensor in `born`."""
     last = dict(born)
     for step, op in enumerate(model.ops):
         for name in (*op.inputs, *op.outputs):
@@ -90,7 +90,7 @@ class _Groups:
         self.born = {k: v for k, v in first_uses(model).items() if k not in fixed}
         self.last = last_uses(model, self.born)
         self.own = {name: stored_bytes(model.tensors[name], bits) for name in self.born}
-        self.size = dict(self.own)  # of the whole group, kept at its root
+        self.size = dict(self.own)  # of the whole group, stored at its root
         self.root = {name: name for name in self.born}
 
     def find(self, name: str) -> str:
@@ -101,8 +101,9 @@ class _Groups:
 
     def join(self, source: str, view: str) -> None:
         if source not in self.root:
-            # A view of a constant or of state would make those writable: it stays a copy. What else
-            # has no birth here is captured by a body: its bytes, and so the view's, lie outside.
+            # A view of a constant or of state stays a copy, because sharing would make the constant
+            # writable. Any other source without a birth step is captured from an outer graph: its
+            # bytes, and those of the view, lie outside.
             if source not in self.fixed and view in self.root:
                 del self.born[view], self.root[view]
         elif view in self.root:
@@ -113,7 +114,7 @@ class _Groups:
                 self.size[a] = max(self.size[a], self.size[b])
 
     def overwrite(self, op: Op, step: int) -> None:
-        if op.outputs[0] not in self.root:  # writes state
+        if op.outputs[0] not in self.root:  # the op writes state
             return
         output = self.find(op.outputs[0])
         for name in op.inputs:
@@ -121,7 +122,7 @@ class _Groups:
                 continue
             group = self.find(name)
             dies = self.last[group] == step and self.born[group] >= 0
-            # The operand itself, not only its group: a view may show a part of it.
+            # The operand itself must match, not only its group: a view may show a part of it.
             sizes = {self.own[name], self.size[group], self.size[output]}
             if dies and group != output and len(sizes) == 1:
                 self.join(group, output)

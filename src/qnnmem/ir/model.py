@@ -1,4 +1,4 @@
-"""What a model is: tensors, ops in execution order, inputs, outputs, constants, state."""
+"""The data types of a model: tensors, ops in execution order, inputs, outputs, state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.units import Align, Bytes, Offset, Size, Step, as_align, as_bytes, a
 
 @dataclass(frozen=True, slots=True, order=True, init=False)
 class Span:
-    """Steps `lower <= t < upper`."""
+    """The half-open range of steps `lower <= t < upper`."""
 
     lower: Step
     upper: Step
@@ -28,7 +28,7 @@ class Span:
             raise UsageError(f"empty span [{quote(self.lower)}, {quote(self.upper)})")
 
     def overlaps(self, other: Span) -> bool:
-        """Return whether the two share a step; touching spans do not."""
+        """Return whether two spans share a step; adjacent spans do not."""
         return self.lower < other.upper and other.lower < self.upper
 
     def covers(self, step: int) -> bool:
@@ -40,7 +40,7 @@ class Span:
 
 
 def as_span(life: Span | tuple[int, int]) -> Span:
-    """Return a span from a span or a pair of steps."""
+    """Return a span for a span or a pair of steps."""
     if isinstance(life, Span):
         return life
     if isinstance(life, tuple | list) and len(life) == 2:
@@ -77,7 +77,7 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
-        """True if elements are real or complex floating-point numbers."""
+        """Whether elements are real or complex floating-point numbers."""
         return "float" in self.value or "complex" in self.value
 
 
@@ -92,7 +92,7 @@ _SHAPE = "a shape must be a list of whole numbers"
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value of fixed shape; elements below one byte are packed."""
+    """A tensor of fixed shape; elements below one byte are packed."""
 
     name: str
     dtype: DType
@@ -116,29 +116,29 @@ class Tensor:
 
     @property
     def nbytes(self) -> Bytes:
-        """Bytes at the tensor's own width."""
+        """Size in bytes with the tensor's own element width."""
         return self.nbytes_at(self.dtype.bits)
 
     def nbytes_at(self, bits: int) -> Bytes:
-        """Return the bytes if every element takes `bits` bits."""
+        """Return the size in bytes if every element takes `bits` bits."""
         return Bytes(-(-self.elements * bits // 8))
 
 
 class Effect(Enum):
-    """What an op does to memory."""
+    """How an op's outputs may share memory with its inputs."""
 
-    COMPUTE = "compute"  # reads its inputs while writing its outputs: they must not share bytes
+    COMPUTE = "compute"  # reads inputs while writing outputs, so they must not share bytes
     VIEW = "view"  # output 0 is input 0 under another name or shape
-    ELEMENTWISE = "elementwise"  # output 0 may overwrite an input of the same size that dies here
+    ELEMENTWISE = "elementwise"  # output 0 may overwrite an input of its size read last here
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
     """One step of a model.
 
-    `inputs` holds every tensor the step reads, captured outer tensors of its bodies included;
-    absent optional inputs are left out. `sources` are the positions in the file's own node list
-    that this op stands for (several when quantize and dequantize nodes are folded into it).
+    `inputs` lists every tensor that the step reads, including outer tensors that its bodies
+    capture; absent optional inputs are left out. `sources` are the indexes of the file's nodes that
+    this op stands for. There are several if quantize and dequantize nodes are folded into it.
     """
 
     name: str
@@ -175,9 +175,9 @@ class LiveBytes:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Buffer(LiveBytes):
-    """One tensor's claim on memory for part of a run.
+    """The memory of one tensor for a part of a run.
 
-    Sizes may be written as `4096` or `"4K"`, a life as the pair of its first step and its end.
+    Sizes may be written as `4096` or `"4K"`, a lifetime as the pair of its first step and its end.
     """
 
     align: Align
@@ -185,7 +185,7 @@ class Buffer(LiveBytes):
     def __init__(
         self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
     ) -> None:
-        if type(name) is not str:  # a planner makes many buffers: skip the call where it can
+        if type(name) is not str:  # a planner creates many buffers: skip the call if possible
             expect(name, str, "a buffer's name must be text")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "size", as_bytes(size))
@@ -195,7 +195,7 @@ class Buffer(LiveBytes):
 
 @dataclass(frozen=True, slots=True, init=False)
 class FixedBuffer(Buffer):
-    """A buffer whose lifetime the file itself states (buffer CSV)."""
+    """A buffer whose lifetime comes from the file (buffer CSV)."""
 
     offset: Offset | None
 
@@ -215,7 +215,7 @@ class FixedBuffer(Buffer):
 class Model:
     """A model with every shape fixed, ops in execution order.
 
-    Either `ops` describe it, or `buffers` do (a buffer CSV has no ops).
+    It has either `ops`, or `buffers` if it comes from a buffer CSV.
     """
 
     name: str
@@ -225,13 +225,13 @@ class Model:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()  # stored in the model binary, never in scratch
-    states: tuple[str, ...] = ()  # variables that survive from one execution to the next
+    states: tuple[str, ...] = ()  # variables that persist from one execution to the next
     buffers: tuple[FixedBuffer, ...] = ()
-    notes: tuple[str, ...] = ()  # what the reader wants the user to know
-    # Scale and zero point of tensors, where the file itself states them and no node needs to.
+    notes: tuple[str, ...] = ()  # messages of the reader for the user
+    # Scale and zero point of tensors, if the file states them outside of nodes.
     encodings: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    assumed: Words = ""  # what makes every number below a guess, to be said first
-    holds_for: tuple[str, ...] = ()  # the inputs that numbers hold for, where not for all
+    assumed: Words = ""  # the reason why all numbers are guesses; reports print it first
+    holds_for: tuple[str, ...] = ()  # conditions on the inputs under which numbers hold
 
     def __post_init__(self) -> None:
         expect(self.name, str, "a model's name must be text")
@@ -253,7 +253,7 @@ class Model:
         _keep_items(self, "holds_for", str, "the conditions of a model must be a list of texts")
 
     def __repr__(self) -> str:
-        """Return one line, however large the model is."""
+        """Return one line, whatever the size of the model."""
         parts = (
             counted(len(self.buffers), "buffer") if self.buffers else counted(len(self.ops), "op")
         )
@@ -268,7 +268,7 @@ def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> No
 
 
 def find_missing(model: Model) -> str | None:
-    """Return the first used name that is not a tensor of the model, or None."""
+    """Return the first used name that is not a tensor of the model; None if there is none."""
     groups = (model.inputs, model.outputs, model.constants, model.states)
     used = (*groups, *(names for op in model.ops for names in (op.inputs, op.outputs)))
     return next((name for names in used for name in names if name not in model.tensors), None)

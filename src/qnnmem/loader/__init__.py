@@ -25,7 +25,7 @@ _READERS = frozenset(_FORMATS.values())
 _LEFT_OPEN = frozenset({"binary", "json", "text"})  # too general: the suffix decides
 # First bytes of an ONNX file, which no text has: IR version, or producer name and version.
 _PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
-# For completing shapes by running the model, where shape inference is incomplete.
+# To complete shapes by running the model, where shape inference is incomplete.
 _ONNX_TIME_LIMIT_S = 60.0
 
 
@@ -36,17 +36,17 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, InputValue] | None = None,
 ) -> Model:
-    """Read the model in a file; the content decides the format before the file name does.
+    """Return the model in a file; its content decides the format before the file name does.
 
     `dims` fixes named free dimensions and `shapes` fixes the shapes of whole inputs, both for
-    formats that leave sizes open. `values` turns inputs of an ONNX model into constants, so
-    that branches never taken are left out: a number, several numbers, an array, or the path of
-    a .npy or .raw file.
+    formats that leave sizes open. `values` turns inputs of an ONNX model into constants, so that
+    branches never taken are left out: a number, several numbers, an array, or the path of a .npy or
+    .raw file.
     """
-    expect(path, (str, Path), "a model must be the path of its file")
+    expect(path, (str, Path), "the model must be given as the path of its file")
     dims = as_dims(dims)
     shapes = as_shapes(shapes)
-    values = expect_mapping(values, "values must be a mapping from inputs to their values")
+    values = expect_mapping(values, "values must be a mapping from input names to values")
     path = Path(path)
     kind = kind_of(path)
     if kind == "onnx":
@@ -75,14 +75,14 @@ def load(
 
 
 def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
-    """Return checked sizes of named dimensions."""
+    """Return sizes of named dimensions after checking their types."""
     what = 'dims must be a mapping from dimensions to sizes, such as {"batch": 1}'
     found = expect_mapping(dims, what)
     return {name: as_whole(size, what) for name, size in found.items()}
 
 
 def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-    """Return checked shapes of inputs."""
+    """Return shapes of inputs after checking their types."""
     what = 'shapes must be a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
     found = expect_mapping(shapes, what)
     return {
@@ -92,7 +92,7 @@ def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int
 
 
 def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the given sizes of dimensions that this file has."""
+    """Return those of the given sizes whose dimension the file has."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.inputs import named_dims
 
@@ -121,8 +121,8 @@ def kind_of(path: Path) -> str:
     if found.name in _READERS:
         return found.name
     if found.name == "graphs":
-        return "eaix"  # the eaix reader explains what is wrong with any other file
-    # A file that is a model by suffix alone goes to the reader, which explains what is wrong.
+        return "eaix"  # the eaix reader explains what is wrong with other files
+    # A file that is a model by suffix alone is passed to the reader, which explains what is wrong.
     by_name = _FORMATS.get(path.suffix.lower())
     if found.name in _LEFT_OPEN and by_name:
         return by_name
@@ -130,13 +130,13 @@ def kind_of(path: Path) -> str:
         return "onnx"
     code = found.name == "elf"
     raise wrong_kind(
-        path, found, f"which cannot be {'read as a model here' if code else 'planned'}"
+        path, found, f"which qnnmem cannot {'read as a model here' if code else 'plan'}"
     )
 
 
 _MAX_CACHED = 4
 # Models of files that the workbench plans again for every setting: reading takes a hundred times as
-# long as planning. None: nothing is kept, as on the command line.
+# long as planning. None: no cache, as on the command line.
 MODEL_CACHE: ContextVar[dict[str, tuple[Model, ...]] | None] = ContextVar(
     "MODEL_CACHE", default=None
 )
@@ -148,7 +148,7 @@ def load_cached(
     shapes: Mapping[str, tuple[int, ...]],
     values: Mapping[str, InputValue],
 ) -> Model:
-    """Return the model in a file, as `qnnmem.load` does."""
+    """Return the model in a file, like `load`, from the cache if it is there."""
 
     def read() -> tuple[Model, ...]:
         return (load(path, dims=dims, shapes=shapes, values=values),)

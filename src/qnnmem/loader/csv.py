@@ -20,7 +20,7 @@ from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
-# A row takes up to a kilobyte in memory, and one non-Latin character makes all others four bytes.
+# A row takes up to a kilobyte in memory; one non-Latin character makes all others four bytes.
 _MAX_FILE = 1 << 26
 _MAX_ROWS = 1_000_000
 _LIMIT = 1 << 60
@@ -28,7 +28,7 @@ _MAX_DIGITS = 20
 # Refused in names: quotes have no meaning here, control characters would reach a terminal.
 _MARKS = re.compile(r'["\x00-\x08\x0b-\x1f\x7f-\x9f]')
 
-# Other tools' names for the same columns; `end` is the last step, not one past it.
+# Other tools' names for the same columns; `end` is the last step, inclusive.
 _NAMES = {
     "id": "id",
     "buffer": "id",
@@ -48,18 +48,20 @@ _EXPECTED = "id,lower,upper,size[,alignment][,offset]"
 
 
 def read(path: Path) -> Model:
-    """Read the buffers of a CSV file."""
+    """Return the model with the buffers of a CSV file."""
     header, _, body = _text(path).partition("\n")
     columns = _header(path, header)
     if not body:
-        raise LoadError(path, "no buffers: only the header line is there")
+        raise LoadError(path, "the CSV has a header line but no buffers")
     rows = body.count("\n") + 1
     if rows > _MAX_ROWS:
-        raise LoadError(path, f"{rows:,} rows are over the limit of {_MAX_ROWS:,} handled")
+        raise LoadError(path, f"the CSV has {rows:,} rows, over the limit of {_MAX_ROWS:,}")
     fields = _fields(path, body, columns)
     if any(map(str.strip, fields.get("gaps", ()))):
-        raise LoadError(path, "has buffers with gaps in their lifetime, which are not supported")
-    notes = ("the hint column is ignored",) if "hint" in columns else ()
+        raise LoadError(
+            path, ("the CSV has buffers with gaps in their lifetime, which are not supported")
+        )
+    notes = ("the hint column was ignored",) if "hint" in columns else ()
     with collector_paused():
         buffers = _buffers(path, fields)
     return Model(name=path.stem, format="csv", buffers=buffers, notes=notes)
@@ -80,7 +82,7 @@ def write(buffers: Iterable[FixedBuffer]) -> str:
 
 
 def is_header(line: str) -> bool:
-    """True if a first line names the columns of a buffer list."""
+    """Return whether a first line names the columns of a buffer list."""
     names = {_NAMES.get(name.strip().lower()) for name in line.split(",")}
     return {"id", "lower", "size"} <= names and bool({"upper", "end"} & names)
 
@@ -100,19 +102,23 @@ def _is_plain(name: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Read the file as lines that end in a bare newline, without blank lines at the end."""
+    """Return the text of the file with bare newlines and without blank lines at the end."""
     try:
         text = read_bytes(path, _MAX_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise LoadError(path, f"is not text in UTF-8 (byte {exc.start:,})") from exc
+        raise LoadError(path, f"is not UTF-8 text (byte {exc.start:,})") from exc
     text = text.replace("\r\n", "\n").rstrip("\n")
     if not text:
-        raise LoadError(path, f"is blank; expected a header line like {_EXPECTED}")
+        raise LoadError(path, f"has no header line; expected {_EXPECTED}")
     found = _MARKS.search(text)
     if found is not None:
         number = text.count("\n", 0, found.start()) + 1
-        why = "the format has no quoting" if found[0] in '"\r' else "a buffer list is plain text"
-        raise LoadError(path, f"line {number} holds {found[0]!r}; {why}")
+        why = (
+            "the format has no quoting"
+            if found[0] in '"\r'
+            else ("a buffer list must be plain text")
+        )
+        raise LoadError(path, f"line {number} contains {found[0]!r}; {why}")
     return text
 
 
@@ -123,20 +129,20 @@ def _header(path: Path, line: str) -> list[str]:
     columns = [_NAMES.get(name, "") for name in given]
     if "" in columns:
         unknown = quote(given[columns.index("")])
-        raise LoadError(path, f"line 1 names an unknown column {unknown}; expected {_EXPECTED}")
+        raise LoadError(path, f"line 1 has an unknown column {unknown}; expected {_EXPECTED}")
     if len(set(columns)) < len(columns) or {"upper", "end"} <= set(columns):
         raise LoadError(path, f"line 1 names a column twice; expected {_EXPECTED}")
     if not is_header(line):
-        raise LoadError(path, f"line 1 lacks a column; expected {_EXPECTED}")
+        raise LoadError(path, f"line 1 has too few columns; expected {_EXPECTED}")
     return columns
 
 
 def _fields(path: Path, body: str, columns: list[str]) -> dict[str, list[str]]:
-    """Split the rows into the text of each column."""
+    """Return the cells of each column as text."""
     commas = len(columns) - 1
     for number, found in enumerate(map(str.count, body.split("\n"), repeat(",")), 2):
         if found != commas:
-            have = f"{found + 1} fields, the header {len(columns)}"
+            have = f"{found + 1} fields where the header has {len(columns)}"
             raise LoadError(path, f"line {number} has {have}")
     flat = body.replace("\n", ",").split(",")
     return {column: flat[place :: len(columns)] for place, column in enumerate(columns)}
@@ -146,7 +152,7 @@ def _buffers(path: Path, fields: dict[str, list[str]]) -> tuple[FixedBuffer, ...
     _check_names(path, fields["id"])
     sizes = _integers(path, "size", fields["size"], least=0)
     if sum(sizes) > MAX_BYTES:
-        raise LoadError(path, f"its sizes add up to more than {MAX_BYTES:,} bytes")
+        raise LoadError(path, f"the sizes add up to more than {MAX_BYTES:,} bytes")
     aligns: Iterable[int] = repeat(1)
     if "alignment" in fields:
         aligns = _integers(path, "alignment", fields["alignment"], least=1)
@@ -187,12 +193,12 @@ def _check_names(path: Path, names: list[str]) -> None:
         if name in seen:
             raise LoadError(path, f"line {number} repeats the id {quote(name)}")
         if not name:
-            raise LoadError(path, f"line {number} has no id")
+            raise LoadError(path, f"the id on line {number} is empty")
         seen.add(name)
 
 
 def _integers(path: Path, column: str, texts: list[str], least: int = 1 - _LIMIT) -> list[int]:
-    """Parse the numbers of a column, each within `least` and 2^60."""
+    """Return the numbers of a column, each from `least` to below 2^60."""
     joined = "".join(texts)
     if joined.isascii() and joined.isdigit():  # otherwise int() accepts odd spellings
         try:
@@ -208,8 +214,8 @@ def _integer(path: Path, column: str, number: int, text: str, least: int) -> int
     plain = text.strip()
     digits = plain.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
-        raise LoadError(path, f"line {number} has no plain integer as {column}: {quote(text)}")
+        raise LoadError(path, f"line {number}: {column} is {quote(text)}, not a whole number")
     value = int(plain)
     if not least <= value < _LIMIT:
-        raise LoadError(path, f"line {number} has {column} {value}, which is out of range")
+        raise LoadError(path, f"line {number}: {column} {value} is out of range")
     return value

@@ -1,8 +1,8 @@
-"""Load reports of the eAI compiler (`.eaix`, JSON).
+"""Loads reports of the eAI compiler (`.eaix`, JSON).
 
-The compiler writes a report next to each LPAI model: nodes with their real execution order, and
-tensors with their layout in memory, but no offsets. Checked against published models: the
-liveness bound of a report equals the scratch size in the header of its binary.
+The compiler writes a report next to each LPAI model: nodes with their execution order, and tensors
+with their layout in memory, but no offsets. In published models the liveness bound of a report
+equals the scratch size in the header of its binary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 
 _MAX_FILE = 1 << 26  # published reports have 70 to 220 KB
-# Each takes up to 200 bytes once parsed, however few characters it has in the file.
+# A value takes up to 200 bytes once parsed, however short it is in the file.
 _MAX_VALUES = 2_000_000
 _MAX_DIGITS = 20
 
@@ -53,7 +53,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _ReportNode:
-    """A node of the report, its place in the source model and in the order of execution."""
+    """A node of the report, with its position in the source model and its execution order."""
 
     name: str
     operator: str
@@ -64,7 +64,7 @@ class _ReportNode:
 
 
 def read(path: Path) -> Model:
-    """Read the first graph of an eAI compiler report, nodes in the order they run."""
+    """Return the first graph of an eAI compiler report, with nodes in execution order."""
     report = _parse(path)
     reader = _ReportReader(path)
     graphs = report.get("graphs")
@@ -80,14 +80,14 @@ def read(path: Path) -> Model:
 def _parse(path: Path) -> dict[str, Any]:
     content = read_bytes(path, _MAX_FILE)
     if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_VALUES:
-        raise LoadError(path, f"has more than the {_MAX_VALUES:,} values an eAI report may hold")
+        raise LoadError(path, f"has more than {_MAX_VALUES:,} values, the limit for an eAI report")
     try:
         report = json.loads(content.decode("utf-8-sig"), parse_int=_integer, parse_constant=_refuse)
     except RecursionError as exc:
         raise LoadError(path, "is nested too deeply for an eAI report") from exc
     except MemoryError as exc:
-        raise LoadError(path, "needs more memory than this machine has") from exc
-    except ValueError as exc:  # bad UTF-8, bad JSON, numbers refused below
+        raise LoadError(path, "needs more memory to read than this machine has") from exc
+    except ValueError as exc:  # bad UTF-8, bad JSON, or a number refused below
         raise LoadError(path, f"is not valid JSON: {str(exc)[:120]}") from exc
     if not isinstance(report, dict):
         raise LoadError(path, "is not an eAI report: the outermost value is not an object")
@@ -96,16 +96,16 @@ def _parse(path: Path) -> dict[str, Any]:
 
 def _integer(text: str) -> int:
     if len(text) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"a number with {len(text)} digits is too long")
     return int(text)
 
 
 def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number")
+    raise ValueError(f"{text} is not a valid number")
 
 
 class _ReportReader:
-    """Reader of one parsed graph; checks every value it uses."""
+    """Reader of one parsed graph; every value is checked before use."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -114,18 +114,18 @@ class _ReportReader:
         self.odd: set[int] = set()  # flag bits of unknown meaning
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise the error about the report."""
+        """Raise a LoadError about the report."""
         raise LoadError(self.path, reason)
 
     def field(self, value: object, key: str, kind: type[_T], where: str) -> _T:
-        """Return the entry `key` of an object; refuse it if its type is not `kind`."""
+        """Return the entry `key` of an object; fail if its type is not `kind`."""
         found = value.get(key) if isinstance(value, Mapping) else None
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
             self.fail(f"{where} has no valid '{key}'")
         return found
 
     def model(self, graph: object, name: str, graphs: int) -> Model:
-        """Build the graph with its nodes in the order they run."""
+        """Return the model of a graph, with its nodes in execution order."""
         nodes = self._ordered(self.field(graph, "nodes", list, "the graph"))
         listed = {key: tuple(self._items(graph, key, "the graph")) for key in ("inputs", "outputs")}
         inputs = self._marked(listed["inputs"], _INPUT)
@@ -144,18 +144,18 @@ class _ReportReader:
 
     def _notes(self, graphs: int) -> Iterator[str]:
         if graphs > 1:
-            yield f"the report holds {graphs} graphs; only the first was read"
+            yield f"only the first of {graphs} graphs in the report was read"
         if self.odd:
             bits = ", ".join(hex(bit) for bit in sorted(self.odd))
-            yield f"tensor flags {bits} are not understood and were ignored"
+            yield f"unknown tensor flags {bits} were ignored"
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
-        """Return nodes by `actual_order`; their order in the list is that of the source model."""
+        """Return nodes by `actual_order`; in the list they are in the order of the source model."""
         found = [self._node(position, node) for position, node in enumerate(nodes)]
         found.sort(key=lambda node: node.order)
         for before, after in pairwise(found):
             if before.order == after.order:
-                self.fail(f"two nodes have the same 'actual_order' {before.order}")
+                self.fail(f"two nodes have the same actual_order, {before.order}")
         return found
 
     def _node(self, position: int, node: object) -> _ReportNode:
@@ -178,7 +178,7 @@ class _ReportReader:
                 yield self._item(value, where)
 
     def _item(self, value: object, where: str) -> _Item:
-        """Return one shared object for all mentions of a tensor id."""
+        """Return the tensor of an entry: one shared object for all entries with the same id."""
         key = self._text(value, "tensor_id", where)
         where = f"tensor {quote(key)}"
         flag = self._flag(value, where)
@@ -189,13 +189,13 @@ class _ReportReader:
             chosen = self._unique(name if isinstance(name, str) and name else "tensor", key)
             known = self.items[key] = _Item(key, chosen, flag, dtype, shape)
         elif (known.dtype, known.shape, known.flag & ~_IO) != (dtype, shape, flag & ~_IO):
-            self.fail(f"{where} is described in two different ways")
+            self.fail(f"{where} is described twice, with differences")
         elif flag & ~known.flag:
             known = self.items[key] = replace(known, flag=known.flag | flag)
         return known
 
     def _text(self, value: object, key: str, where: str) -> str:
-        """Return the entry `key`, which is text or a number depending on the version."""
+        """Return the entry `key` as text; some versions write it as a number."""
         found = value.get(key) if isinstance(value, Mapping) else None
         return str(found) if isinstance(found, int) else self.field(value, key, str, where)
 
@@ -219,7 +219,7 @@ class _ReportReader:
         return flag
 
     def _stored(self, value: object, where: str) -> tuple[DType, tuple[int, ...]]:
-        """Measure a constant by its bytes in the binary, which may be compressed."""
+        """Return type and shape of a constant as bytes in the binary, which may be compressed."""
         stored = value.get("data_size") if isinstance(value, Mapping) else None
         if stored is None:
             return self._live(value, where)
@@ -235,7 +235,7 @@ class _ReportReader:
         padded = _layout_bytes(kind.get("dataLayout"))
         if max(plain, padded) > MAX_BYTES:
             self.fail(f"{where} has more than {MAX_BYTES:,} bytes")
-        # Padding between rows is part of the buffer; a helper's layout may count elements instead
+        # Padding between rows is part of the buffer. A helper's layout may count elements instead
         # of bytes, so the larger of the two is the need.
         return dtype, shape if padded <= plain else (-(-padded * 8 // dtype.bits),)
 
@@ -249,7 +249,7 @@ class _ReportReader:
 
     def _size(self, size: object, where: str) -> int:
         if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= MAX_BYTES:
-            self.fail(f"{where} has the impossible size {quote(size)}")
+            self.fail(f"{where} has an impossible size: {quote(size)}")
         return size
 
     def _marked(self, listed: tuple[_Item, ...], bit: int) -> tuple[_Item, ...]:
@@ -270,13 +270,13 @@ class _ReportReader:
 
     def _op(self, node: _ReportNode, ready: set[str]) -> Op:
         where = f"node {quote(node.name)}"
-        # A helper is listed among the inputs but nothing fills it: working memory of this step.
+        # A helper is listed as an input but nothing writes it: it is working memory of this step.
         helpers = tuple(i for i in node.inputs if i.flag & _HELPER and i.key not in ready)
         own = {item.key for item in helpers}
         reads = tuple(item for item in node.inputs if item.key not in own)
         for item in reads:
             if item.key not in ready:
-                self.fail(f"{where} reads {quote(item.name)} before anything has produced it")
+                self.fail(f"{where} reads {quote(item.name)} before any node produces it")
         for item in node.outputs:
             if item.key in ready:
                 self.fail(f"{where} writes {quote(item.name)}, which already has a value")
@@ -310,7 +310,7 @@ def _nbytes(item: _Item) -> int:
 
 
 def _layout_bytes(layout: object) -> int:
-    """Return the bytes of a layout's rows of index, start pad, valid size and stride."""
+    """Return the bytes of a layout, whose rows have index, start pad, valid size and stride."""
     if not isinstance(layout, str):
         return 0
     rows = _ROW.finditer(layout[:_MAX_LAYOUT])
@@ -321,5 +321,5 @@ def _layout_bytes(layout: object) -> int:
 
 
 def _encodable(text: str) -> str:
-    # JSON can spell halves of characters, which no file can hold.
+    # JSON can contain half a surrogate pair, which no UTF-8 file can.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,8 +1,8 @@
 """File kinds, detected from content, and the verbs that read them.
 
-A file name is not reliable: `.bin` is a context binary, weights or noise, and a failed download
-leaves a web page called `model.onnx`. So the first bytes decide the kind, and for archives the
-names of their members.
+A file name is not reliable: `.bin` may be a context binary, weights or noise, and a failed download
+leaves a web page named `model.onnx`. So the first bytes decide the kind, and for archives the names
+of their members.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from qnnmem.text import lazy_pattern
 
 HEAD = 1 << 16  # bytes that are examined
 _CHUNK = 1 << 20
-_COMMAS = 3  # in the header of a list of buffers: id, lower, upper and size
+_COMMAS = 3  # in the header of a buffer list: id, lower, upper and size
 
-_EXPORT = "export the model with torch.onnx.export and give the .onnx file"
+_EXPORT = "export the model with torch.onnx.export and pass the .onnx file"
 _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverter"
-_SOURCE = "give the ONNX or TFLite model it was made from"
-_NO_LOG = "unpack what is not a log"
-_NO_LIBRARY = f"if it is a compiled QNN model, {_SOURCE}"
+_SOURCE = "pass the ONNX or TFLite model that it was converted from"
+_NO_LOG = "unpack it and pass a log"
+_NO_LIBRARY = f"for a compiled QNN model, {_SOURCE}"
 _TRUSTED = "only model libraries of QNN can be read"
-_BINARY = "this is output of qnnmem inspect or of the vendor's tool; name the binary itself"
+_BINARY = "the file is output of qnnmem inspect or of the vendor's tool; pass the binary itself"
 _COMPILED = ("fit", "footprint", "qmem", "sweep")
 _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
@@ -43,9 +43,9 @@ class KindOfFile:
 
     @property
     def readers(self) -> str:
-        """Return a clause that names the verbs that read it, or the advice."""
+        """A clause that names the verbs that read this kind, or the advice."""
         if not self.verbs:
-            return f"no verb reads it: {self.cure}"
+            return f"no command reads it: {self.cure}"
         *others, last = (f"qnnmem {verb}" for verb in self.verbs)
         listed = f"{', '.join(others)} and {last} read it" if others else f"{last} reads it"
         return f"{listed}; {self.cure}" if self.cure else listed
@@ -53,7 +53,7 @@ class KindOfFile:
 
 _TABLE = (
     KindOfFile("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
-    KindOfFile("epcontext", "an ONNX model that holds a compiled context (EPContext)", _HTP_VERBS),
+    KindOfFile("epcontext", "an ONNX model with a compiled context (EPContext)", _HTP_VERBS),
     KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
     KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
     KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
@@ -69,8 +69,8 @@ _TABLE = (
     KindOfFile("json", "JSON", ("lint", "doctor")),
     KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
     KindOfFile("text", "text", ("doctor",)),
-    KindOfFile("npy", "a NumPy array", (), "these are inputs of a model; name the model itself"),
-    KindOfFile("npz", "NumPy arrays", (), "these are inputs of a model; name the model itself"),
+    KindOfFile("npy", "a NumPy array", (), "the file contains inputs of a model; pass the model"),
+    KindOfFile("npz", "NumPy arrays", (), "the file contains inputs of a model; pass the model"),
     KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
     KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
     KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
@@ -86,19 +86,19 @@ _TABLE = (
     KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
     KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
     KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
-    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "give the .onnx file instead"),
-    KindOfFile("openvino", "an OpenVINO model", (), "give the model it was made from"),
-    KindOfFile("coreml", "a Core ML model", (), "give the model it was made from"),
-    KindOfFile("xml", "XML", (), "give a model, a context binary or a log"),
+    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "pass the .onnx file instead"),
+    KindOfFile("openvino", "an OpenVINO model", (), "pass the model that it was converted from"),
+    KindOfFile("coreml", "a Core ML model", (), "pass the model that it was converted from"),
+    KindOfFile("xml", "XML", (), "pass a model, a context binary or a log"),
     KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
-    KindOfFile("html", "a web page", (), "if it was downloaded, download the file itself"),
-    KindOfFile("task", "an archive of TFLite models, as MediaPipe has them", _HTP_VERBS),
+    KindOfFile("html", "a web page", (), "download the file itself, not the page"),
+    KindOfFile("task", "a MediaPipe archive of TFLite models", _HTP_VERBS),
     KindOfFile("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
     KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
-    KindOfFile("image", "an image", (), "give a model, a context binary or a log"),
-    KindOfFile("pdf", "a PDF document", (), "give a model, a context binary or a log"),
-    KindOfFile("binary", "binary data of no known kind", (), "give its source file"),
-    KindOfFile("empty", "empty", (), "write or fetch it again"),
+    KindOfFile("image", "an image", (), "pass a model, a context binary or a log"),
+    KindOfFile("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
+    KindOfFile("binary", "binary data of no known kind", (), "pass the file that it was made from"),
+    KindOfFile("empty", "empty", (), "save or download the file again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 # Files and folders that hold context binaries; archives only if they are named explicitly.
@@ -108,7 +108,7 @@ CARRIERS = (*IN_FOLDERS, "genie", "genai", *ARCHIVES)
 # Config files that make a folder a bundle.
 BUNDLES = {"genie_config.json": "genie", "genai_config.json": "genai"}
 
-# First bytes that settle the kind.
+# First bytes that determine the kind.
 _STARTS = (
     (b"\x89QMEM", "lpai"),
     (b"\0\0\0\2\0\0\0", "htp"),
@@ -160,7 +160,7 @@ _GENIE = lazy_pattern(r'"ctx-bins"\s*:')
 _GENAI = lazy_pattern(r'"model"\s*:\s*\{.*"decoder"\s*:\s*\{', re.DOTALL)
 _GRAPHS = lazy_pattern(r'"graphs"\s*:\s*\[')
 _TRACE = lazy_pattern(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
-# The JSON of `inspect` is nested like the vendor tool's, with our part last.
+# The JSON of `inspect` is nested like the vendor tool's, with the fields of qnnmem last.
 _RESULT = lazy_pattern(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT = 4096  # bytes that decide between text and binary data
@@ -169,9 +169,10 @@ _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 
 
 def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
-    """Raise LoadError for a kind of file that a verb does not read, naming the kind and its verbs.
+    """Raise LoadError for a kind of file that a verb does not read.
 
-    `takes` overrides the kinds of the table, `said` is the verb as shown in the error.
+    The error names the kind and the verbs that read it. `takes` overrides the kinds of the table,
+    `said` is the verb as shown in the error.
     """
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
@@ -192,14 +193,17 @@ def kinds_for(verb: str) -> tuple[str, ...]:
 
 
 def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
-    """Return the error about a file of the wrong kind; `why` is a clause."""
+    """Return the error about a file of the wrong kind; `why` is a relative clause."""
     if kind.name == "empty":
         return LoadError(path, "is empty")
     return LoadError(path, f"is {kind.words}, {why}", cure=kind.readers)
 
 
 def is_library(path: Path, *, trust: bool) -> bool:
-    """True if a file is native code, which must be trusted: reading its graphs executes it."""
+    """Return whether a file is native code; raise LoadError if it is but `trust` is False.
+
+    Reading the graphs of such a file executes its code.
+    """
     kind = kind_of_file(path)
     if kind.name != "elf":
         return False
@@ -210,7 +214,7 @@ def is_library(path: Path, *, trust: bool) -> bool:
 
 
 def kind_of_file(path: Path) -> KindOfFile:
-    """Return the kind of a regular file."""
+    """Return the kind of a file or bundle folder."""
     if bundle := bundle_config(path):
         return KINDS[BUNDLES[bundle]]
     size = regular_size(path)
@@ -221,7 +225,7 @@ def kind_of_file(path: Path) -> KindOfFile:
 
 
 def bundle_config(folder: Path) -> str:
-    """Return the name of the config that makes a folder a bundle; empty where there is none."""
+    """Return the name of the config that makes a folder a bundle; empty if there is none."""
     try:
         return next((name for name in BUNDLES if (folder / name).is_file()), "")
     except (OSError, ValueError):  # a NUL byte in the name
@@ -229,7 +233,7 @@ def bundle_config(folder: Path) -> str:
 
 
 def _holds(path: Path, size: int, wanted: bytes) -> bool:
-    """Return whether a file contains these bytes; tables are before or after the weights."""
+    """Return whether a file contains these bytes after its head."""
     starts = range(HEAD - len(wanted), size, _CHUNK - len(wanted))
     return any(wanted in read_range(path, start, _CHUNK) for start in starts)
 
@@ -246,7 +250,7 @@ def _by_start(head: bytes) -> str:
 
 
 def _by_structure(head: bytes) -> str:
-    """Detect formats that need more than a fixed prefix."""
+    """Return the kind for formats without a fixed prefix; empty if none matches."""
     if head[4:8] in _IDENTIFIERS:
         found = _IDENTIFIERS[head[4:8]]
         return "litert" if found == "tflite" and _DISPATCH in head else found
@@ -290,7 +294,7 @@ def _by_protobuf(head: bytes) -> str:
 
 
 def _by_text(head: bytes) -> str:
-    """Return the kind of a text; control characters mean binary data."""
+    """Return the kind of text, or "binary" if there are too many control characters."""
     if head.startswith(_UTF16):
         return "text"
     if not _is_text(head):

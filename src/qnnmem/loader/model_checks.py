@@ -1,4 +1,4 @@
-"""Limits that every loaded model must keep, and notes about its custom operators."""
+"""Limits for every loaded model, and notes about its custom operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.units import MAX_BYTES
 
 
 def check_model(path: Path, model: Model) -> None:
-    """Refuse a model with nothing to run, or with more bytes than planners can add up."""
+    """Raise LoadError for a model without outputs or operators, or with too many bytes."""
     for what, entries in (("outputs", model.outputs), ("operators", model.ops)):
         if not entries:
             raise LoadError(path, f"is damaged or empty: the graph has no {what}")
@@ -24,16 +24,16 @@ _SHOWN = 5
 
 
 def unknown_inside(names: Iterable[str]) -> str:
-    """Return the warning that a plan lacks the memory inside these custom operators, or ""."""
+    """Return the warning about unknown memory inside these custom operators; empty without any."""
     found = list(dict.fromkeys(names))
     if not found:
         return ""
     shown = ", ".join(map(quote, found[:_SHOWN]))
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    many, need = ("s", "need") if len(found) > 1 else ("", "needs")
+    many = "s" if len(found) > 1 else ""
     return (
-        f"without what custom operator{many} {shown}{more} {need} inside: that is not known, "
-        "weights included"
+        f"the memory inside the custom operator{many} {shown}{more} is unknown and not "
+        "counted, weights included"
     )
 
 

@@ -1,6 +1,7 @@
-"""The LPAI memory contract as a runtime: planned addresses, really executed.
+"""The LPAI memory contract as a runtime: planned addresses, real execution.
 
-`open` is the short way. The classes named after QNN's own objects are the long one, call by call.
+`open` runs a model in one call. The classes named after QNN's own objects make the same calls one
+by one.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from qnnmem.lpai.runtime.session import Session
     from qnnmem.lpai.runtime.system_context import SystemContext, get_binary_info
 
-# Importing the folder must not import numpy: names find their module when they are first used.
+# Importing this package must not import numpy, so names are resolved at their first use.
 _HOMES = {
     "Backend": "lpai.runtime.backend",
     "ComposedContext": "lpai.runtime.composed_context",
@@ -100,7 +101,7 @@ __all__ = [
 
 
 def open(path: Any, **options: Any) -> Session:
-    """Open a prepared model, ready to run; see `Session` for the options."""
+    """Open a prepared model for execution; see `Session` for the options."""
     from qnnmem.lpai.runtime.session import Session
 
     return Session(path, **options)

@@ -1,6 +1,6 @@
-"""The facts that a C client of a model needs: graphs, pool sizes, inputs and outputs.
+"""The facts about a model for a C client: graphs, pool sizes, inputs and outputs.
 
-They are read from a context binary, or from a plan that `qnnmem plan` wrote as JSON.
+They come from a context binary, or from a plan that `qnnmem plan` wrote as JSON.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ClientTensor:
     """An input or output of a graph."""
 
     name: str
-    nbytes: int  # of a plan in JSON: with padding, and 0 where it shares a buffer with others
-    offset: int | None  # in scratch; None: not there
-    kind: str = ""  # type and dimensions, where they are known
+    nbytes: int  # from a plan in JSON: with padding, or 0 if it shares a buffer
+    offset: int | None  # offset in scratch; None: not in scratch
+    kind: str = ""  # type and dimensions, if known
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +50,37 @@ class ClientGraph:
     persistent_bytes: int
     inputs: tuple[ClientTensor, ...]
     outputs: tuple[ClientTensor, ...]
-    has_io: bool = True  # False for the plan of a buffer list, which has no inputs and outputs
-    align: int = 1  # of every place in scratch
+    has_io: bool = True  # False for the plan of a buffer list
+    align: int = 1  # of every offset in scratch
 
     @property
     def is_inside(self) -> bool:
-        """Return whether every input and output has its place in scratch."""
+        """Whether every input and output has an offset in scratch."""
         return self.has_io and all(t.offset is not None for t in (*self.inputs, *self.outputs))
 
 
 @dataclass(frozen=True, slots=True)
 class SharedScratch:
-    """One scratch for all graphs of a client."""
+    """One scratch pool for all graphs of a client."""
 
     size: int
-    offsets: tuple[int, ...]  # of each graph
-    assumed: str  # which graphs execute at the same time
+    offsets: tuple[int, ...]  # offset of each graph
+    assumed: str  # assumption about which graphs execute at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPlan:
-    """The graphs of one binary."""
+    """The graphs of one binary or plan, with their memory."""
 
-    source: str  # the file they were read from
+    source: str  # the file that was read
     producer: str
     align: int
     graphs: tuple[ClientGraph, ...]
-    shared: SharedScratch | None = None  # None: each graph has its own
+    shared: SharedScratch | None = None  # None: each graph has its own scratch
 
 
 def read_client_plan(path: Path) -> ClientPlan:
-    """Read what a C client needs from a context binary or from a plan in JSON."""
+    """Return the facts for a C client from a context binary or a plan in JSON."""
     kind = kind_of_file(path)
     if kind.name == "lpai":
         found = _of_binary(path)
@@ -93,7 +93,7 @@ def read_client_plan(path: Path) -> ClientPlan:
 
 
 def of_context(context: CompiledContext, source: str) -> ClientPlan:
-    """Return what a C client of a compiled context needs."""
+    """Return the facts for a C client of a compiled context."""
     align = max((int(graph.align) for graph in context.graphs), default=1)
     return ClientPlan(source, context.producer, align, tuple(map(_graph, context.graphs)))
 
@@ -175,7 +175,7 @@ def _said(exc: BaseException) -> str:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """Return the graph of a plan, named as preparation would name it; state is no input."""
+    """Return the graph of a plan, without state among its inputs, named as by preparation."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 
@@ -226,7 +226,7 @@ def _check(path: Path, plan: ClientPlan) -> None:
 
 
 def _check_places(path: Path, graph: ClientGraph) -> None:
-    """Refuse places outside scratch, where the client would write, and places LPAI cannot read."""
+    """Raise LoadError for offsets outside scratch or not aligned for LPAI."""
     try:
         power_of_two(f"the alignment of graph {quote(graph.name)}", graph.align)
     except UsageError as exc:

@@ -1,7 +1,7 @@
-"""The result of offline preparation: graphs, places, constants.
+"""The result of offline preparation: graphs, offsets, constants.
 
-A compiled context is the content of a context binary. It does not depend on the file's bytes
-(`binary.py` does) or the memory of a run (`graph.py` does).
+A compiled context is the content of a context binary. It depends neither on the bytes of the file
+(see `binary`) nor on the memory of a run (see `runtime`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qnnmem.planner import Io, PlacedBuffer, Pool
 from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Align, Bytes, Offset
 
-# A constant starts on a multiple of this, which is safe for every LPAI version seen in public
+# Constants start on multiples of this, which suits every LPAI version known from public sources
 # (clients align the whole binary to 256).
 CONSTANT_ALIGN = Align(256)
 
@@ -31,14 +31,14 @@ class Quant:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A stored value that the program reads."""
+    """A stored constant that the program reads."""
 
     name: str
     element: int  # ONNX element type
     shape: tuple[int, ...]
     offset: Offset  # within the constants of the binary
     size: Bytes
-    folded: bool  # computed from other constants at prepare; handed to the program as an input
+    folded: bool  # computed during preparation, an input of the program
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,9 @@ class Place:
 class CompiledGraph:
     """One graph with every offset fixed.
 
-    `Op.sources` of its model are positions in the node list of `program`, an ONNX model without
-    the bytes of its constants. An empty program is a layout: it has pools and contract, no numbers.
+    `Op.sources` of its model are indexes in the node list of `program`, an ONNX model without the
+    bytes of its constants. Without a program the graph is a layout: its memory calls can be tested,
+    but it cannot be executed.
     """
 
     name: str
@@ -69,34 +70,34 @@ class CompiledGraph:
     quants: Mapping[str, Quant] = field(default_factory=dict)
     constants: tuple[Constant, ...] = ()
     program: bytes = b""
-    in_order: bool = False  # onnxruntime was seen to run the program in the planned order
+    in_order: bool = False  # a trial run confirmed that onnxruntime executes the planned order
     notes: tuple[str, ...] = ()
-    float_ops: int = 0  # ops that compute in floating point; LPAI has none
+    float_ops: int = 0  # number of floating-point ops, which LPAI cannot execute
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quants", MappingProxyType(dict(self.quants)))
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Tensors the application writes: inputs that are not state."""
+        """Tensors that the application writes: inputs that are not state."""
         state = {old for old, _ in self.states}
         return tuple(name for name in self.model.inputs if name not in state)
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
-        """Tensors the application reads: outputs that are not state."""
+        """Tensors that the application reads: outputs that are not state."""
         state = {new for _, new in self.states}
         return tuple(name for name in self.model.outputs if name not in state)
 
     @property
     def io_bytes(self) -> int:
-        """Bytes of inputs and outputs that are not in scratch."""
+        """Bytes of inputs and outputs outside scratch."""
         names = () if self.io is Io.INSIDE else (*self.inputs, *self.outputs)
         return sum(self.model.tensors[name].nbytes for name in names)
 
     @cached_property
     def buffer_of(self) -> Mapping[str, PlacedBuffer]:
-        """The buffer each planned tensor lies in; one of its own counts more than a shared one."""
+        """The buffer of each planned tensor; its own buffer takes precedence over a shared one."""
         shared = {name: buffer for buffer in self.buffers for name in buffer.aliases}
         return shared | {buffer.name: buffer for buffer in self.buffers}
 
@@ -112,9 +113,9 @@ class CompiledContext:
     graphs: tuple[CompiledGraph, ...]
     hw_version: str  # e.g. "v6"
     producer: str  # e.g. "qnnmem 0.1.0"
-    # The bytes all `Constant.offset` count from: a view of the binary, or what will become one.
+    # The bytes that all `Constant.offset` refer to: a view of the binary, or its later content.
     constants: memoryview = field(default_factory=lambda: memoryview(b""), repr=False)
 
     def graph(self, name: str) -> CompiledGraph | None:
-        """Return the graph of that name; None if there is none."""
+        """Return the graph with a name; None if there is none."""
         return next((graph for graph in self.graphs if graph.name == name), None)

@@ -1,6 +1,7 @@
 """The content of a context binary, nested as by qnn-context-binary-utility.
 
-Readers of the vendor's JSON find what they know; everything of ours is under the key `qnnmem`.
+Readers of the vendor's JSON find the fields they know. The fields of qnnmem are under the key
+`qnnmem`.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from qnnmem.results.inspect import (
     InspectedTensor,
 )
 
-# The interface this runtime follows: QNN headers of SDK 2.36.
+# The interface that this runtime follows: QNN headers of SDK 2.36.
 CORE_API = "2.27.0"
 LPAI_API = "2.19.0"
 BLOB_VERSION = "1.0.0"
-_LPAI: Final = 12  # backend
+_LPAI: Final = 12  # backend id
 
 _PACKED = {DType.INT4: DataType.SFIXED_POINT_4, DType.UINT4: DataType.UFIXED_POINT_4}
 _QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if data.bits >= 8}
 
 
 def binary_info(context: CompiledContext, file_bytes: int | None = None) -> InspectDocument:
-    """Return everything about a context except the bytes of programs and constants.
+    """Return the description of a context, without the bytes of programs and constants.
 
-    `file_bytes` is the size of its binary, computed when not given.
+    `file_bytes` is the size of its binary, computed if not given.
     """
     if file_bytes is None:
         file_bytes = sum(len(piece) for piece in pack(context))
@@ -69,7 +70,7 @@ def binary_info(context: CompiledContext, file_bytes: int | None = None) -> Insp
 
 
 def data_type(dtype: DType, quantized: bool) -> DataType:
-    """Return QNN's type of a tensor; quantized integers have a fixed-point type."""
+    """Return the QNN type of a tensor; quantized integers have a fixed-point type."""
     if dtype in _PACKED:
         return _PACKED[dtype]
     plain = _QNN_TYPES.get((dtype.value, False), DataType.UNDEFINED)
@@ -89,13 +90,13 @@ def io_tensors(graph: CompiledGraph) -> tuple[tuple[TensorInfo, ...], tuple[Tens
 def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> TensorInfo:
     tensor, quant = graph.model.tensors[name], graph.quants.get(name)
     encoding = None
-    if quant is not None:  # QNN's offset is added where ONNX's zero point is subtracted
+    if quant is not None:  # QNN adds its offset, ONNX subtracts its zero point
         encoding = Quantization(SCALE_OFFSET, (quant.scale,), (-quant.zero_point,))
     kept = data_type(tensor.dtype, quant is not None)
     return TensorInfo(number, name, kind, kept, tuple(tensor.shape), encoding)
 
 
-# --- Our part ------------------------------------------------------------------------------------
+# --- The fields of qnnmem ------------------------------------------------------------------------
 
 
 def _inspected(graph: CompiledGraph, tcm: TcmVerdict | None) -> InspectedGraph:
@@ -129,7 +130,7 @@ def _pools(graph: CompiledGraph) -> dict[str, int]:
     pools = {"scratch": int(graph.scratch_bytes), "persistent": int(graph.persistent_bytes)}
     if graph.io is Io.OUTSIDE:
         pools["io"] = max(ends, default=0)
-    # Graphs may share constants, so a shared stretch counts once.
+    # Graphs may share constants, so a shared range counts once.
     stored = {(constant.offset, constant.size) for constant in graph.constants}
     return pools | {"constants": sum(size for _, size in stored)}
 

@@ -6,7 +6,8 @@
     the program is arranged in planned order    and tried once in a child process
     constants are stored once                   graphs for several shapes have the same weights
 
-Other files than ONNX, TFLite and DLC give a layout: pools and contract without a program.
+Files other than ONNX, TFLite and DLC become a layout: memory calls can be tested, but nothing can
+be executed.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
-# Usual seconds of the steps.
+# Default time limits of the steps, in seconds.
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
 # Extra time for reading files and starting processes: the limit itself is for planning.
 ROOM_S = 10.0
 
 
 class ConstantBlock:
-    """Grows graph by graph."""
+    """The constants of a binary, collected graph by graph."""
 
     def __init__(self) -> None:
         self._block = bytearray()
@@ -78,7 +79,7 @@ class ConstantBlock:
     def taken(self, graph: CompiledGraph, content: bytes) -> CompiledGraph:
         """Add a graph's constants to the block; return the graph with its new offsets.
 
-        `content` are the bytes of its constants, from the first on.
+        `content` has the bytes of its constants, starting with the first.
         """
         start = min((constant.offset for constant in graph.constants), default=Offset(0))
         view = memoryview(content)
@@ -92,7 +93,7 @@ class ConstantBlock:
             if offset is None:
                 offset = found[key] = self._appended(own)
             placed.append(replace(constant, offset=offset))
-        self._places |= found  # of other graphs: within one the layout is that of its program
+        self._places |= found  # of other graphs: within one graph the layout is that of its program
         return replace(graph, constants=tuple[Constant, ...](placed))
 
     def _appended(self, content: memoryview) -> Offset:
@@ -113,7 +114,7 @@ class Prepared:
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
     notes: tuple[Words, ...]
-    # By graph, of those that were quantized on the way.
+    # By name of a graph that was quantized during preparation.
     errors: Mapping[str, QuantizedGraph] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -122,11 +123,11 @@ class Prepared:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know, settings by their Python names."""
+        """The notes for the user, with settings under their Python names."""
         return tuple(join_words(note) for note in self.notes)
 
     def write(self, path: Path | str, *, force: bool = True) -> int:
-        """Write the context binary that `open` reads; gives its bytes."""
+        """Write the context binary for `open`, and return its size in bytes."""
         from qnnmem.lpai.binary import write
 
         expect(path, (Path, str), "a binary must be written to a path")
@@ -153,9 +154,9 @@ def prepare(
     say: Say | None = None,
     watch: Watcher | None = None,
 ) -> Prepared:
-    """Return a context of one graph per file; `watch` receives the planner's progress.
+    """Return a context with one graph per file; `watch` receives the planner's progress.
 
-    A path alone, or each of several, is a graph with the name of its file.
+    For a path without a graph name, the graph has the name of its file.
     """
     files, options = as_files(files), as_prepare_options(options)
     for name, call in (("say", say), ("watch", watch)):
@@ -174,7 +175,7 @@ def prepare(
 def prepare_composed(
     graphs: Sequence[ComposedGraph], options: PrepareOptions | Mapping[str, Any] | None = None
 ) -> Prepared:
-    """Return a context of composed graphs; NotTranslated names ops that cannot run here."""
+    """Return a context of composed graphs; raise NotTranslated for ops that cannot run here."""
     from qnnmem.loader.dlc.model import as_model
     from qnnmem.loader.dlc.operators import translate
 
@@ -223,7 +224,7 @@ def _prepare(
 
 
 def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
-    """Return a note about likely state pairs; several are joined so that they can be copied."""
+    """Return a note about likely state pairs; settings are joined for copying."""
     settings = [Setting("states", f"{old}={new}") for old, new in pairs]
     if len(settings) > 1:
         what = f"{len(settings)} pairs look like state; "
@@ -273,7 +274,7 @@ def _load(
         said, error = _quantize(made.path, source, states, options, say, deadline)
         warnings += said
         made_constant = options.values
-        options = replace(options, dims={}, values={})  # the quantized model has them inside
+        options = replace(options, dims={}, values={})  # the quantized model contains them
     try:
         model, proto = read_with_graph(
             source,
@@ -293,7 +294,7 @@ def _load(
 
 
 def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
-    """Return the error for the user's model when the quantized file made from it is refused."""
+    """Return the error about the user's model, if the quantized file made from it is refused."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
@@ -302,7 +303,7 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
     left = None
     with suppress(DecodeError):
         model = onnx.load(quantized, load_external_data=False)
-        sort_nodes(path, model.graph)  # the quantizer puts its nodes last
+        sort_nodes(path, model.graph)  # the quantizer appends its nodes at the end
         left = find_control(model)
     if left is not None and not allow_float:
         return LoadError(path, "cannot be prepared for LPAI", cure=left.words)
@@ -313,7 +314,7 @@ def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: boo
 def _load_composed(
     path: Path, options: PrepareOptions, say: Say, deadline: Deadline, *, trusted: bool
 ) -> _Loaded:
-    """Load a graph of QNN: of a DLC, or of a trusted model library."""
+    """Return the graph of a DLC, or of a trusted model library."""
     from qnnmem.loader.dlc import read_with_graph
 
     _refuse_rewriting(path, options)
@@ -399,7 +400,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     precision = classify(loaded.model)
     if precision.is_quantized or options.allow_float:
         return
-    # Names help to find the remaining float ops; if all ops are float, names tell nothing.
+    # Names help to find the remaining float ops; if all ops are float, names are useless.
     every = len(precision.float_ops) == precision.ops
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
     what = f"LPAI runs 8- and 16-bit models only, {ops}"
@@ -447,7 +448,7 @@ def _compile(
     )
     graph = CompiledGraph(
         name=name,
-        model=replace(plan.model, encodings={}),  # they are in `quants`
+        model=replace(plan.model, encodings={}),  # `quants` has them
         buffers=_placed_once(plan.buffers),
         scratch_bytes=plan.scratch_bytes,
         persistent_bytes=plan.persistent_bytes,
@@ -467,9 +468,9 @@ def _compile(
 
 
 def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
-    """Return the model with old state copied to outputs instead of aliased there.
+    """Return the model with old state copied to outputs instead of aliased.
 
-    The memory of old state holds new state once an execution is over.
+    After an execution, the memory of old state contains new state.
     """
     old = {name for name, _ in states}
     outputs = set(model.outputs)
@@ -479,7 +480,7 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
             f"state {quote(both)} is an output as well, so after an execution it holds the new "
             f"state; let the model output a copy under another name"
         )
-    shown: set[str] = set()  # names under which old state is seen
+    shown: set[str] = set()  # names of old state and its views
     ops = []
     for op in model.ops:
         if op.effect is Effect.VIEW and op.inputs[0] in old | shown:
@@ -492,7 +493,7 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Drop aliases that have a buffer of their own; they are copied there."""
+    """Return the buffers without aliases that have their own buffer, where they are copied."""
     own = {buffer.name for buffer in buffers}
     return tuple(
         replace(buffer, aliases=tuple(name for name in buffer.aliases if name not in own))
@@ -523,15 +524,15 @@ def _with_program(
 
 
 def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
-    """Order ops so that a blocking window can stop an execution.
+    """Return the model with its ops ordered so that a blocking window can stop an execution.
 
-    First come all ops that wait for no window, the ones that fill windows last; then those that
-    wait for these windows only, and so on.
+    First come all ops that wait for no window; among these, the ops that fill windows are last.
+    Then come the ops that wait for these windows only, and so on.
     """
     opens = {window.kept.new: window for window in windows if window.kept.blocking}
     if not opens:
         return model
-    level_of: dict[str, int] = {}  # of tensors: how many windows one after the other they wait for
+    level_of: dict[str, int] = {}  # by tensor: the number of consecutive windows that it waits for
     held: dict[str, int] = {}  # state that must wait although no tensor dependency shows it
     levels = []
     for op in model.ops:

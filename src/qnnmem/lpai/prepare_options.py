@@ -1,4 +1,4 @@
-"""Input of preparation: the models by name, and the options for making the binary."""
+"""Input of preparation: the models by name, and the options for the binary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS = {"int8": 8, "int16": 16}
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions(LayoutChoices):
-    """How models become a binary; the defaults are those of the LPAI documentation."""
+    """Options for the binary; the defaults are those of the LPAI documentation."""
 
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -35,19 +35,19 @@ class PrepareOptions(LayoutChoices):
     calibration: Path | str | None = None
     seed: int = 0
     allow_float: bool = False
-    trust: bool = False  # a model library may be executed, which is native code
+    trust: bool = False  # a model library, which is native code, may be executed
     hw_version: str = DEFAULT_HW_VERSION
-    # For planning; all of it ends 10 s later at the latest. None: 10 s for planning, and for each
-    # child process that runs or folds a model its own limit of one to ten minutes.
+    # For planning; everything ends at most 10 s later. None: 10 s for planning, and one to ten
+    # minutes for each child process that runs or folds a model.
     time_limit_s: float | None = None
 
     def __post_init__(self) -> None:
-        LayoutChoices.__post_init__(self)  # `super()` misses classes with slots
+        LayoutChoices.__post_init__(self)  # `super()` does not work in classes with slots
         object.__setattr__(self, "dims", as_dims(self.dims))
         object.__setattr__(self, "shapes", as_shapes(self.shapes))
         expect_mapping(self.values, "values must be a mapping from inputs to their values")
         as_align(self.align)
-        if isinstance(self.quantize, str):  # as the command line has it
+        if isinstance(self.quantize, str):  # a word of the command line
             object.__setattr__(self, "quantize", _WORDS.get(self.quantize, self.quantize))
         for name, bits in (("quantize", self.quantize), ("weight_bits", self.weight_bits)):
             known = type(bits) is int and bits in _BITS
@@ -68,7 +68,7 @@ class PrepareOptions(LayoutChoices):
 
 
 def as_files(files: object) -> Mapping[str, Path | str]:
-    """Return models by graph name; callers give paths, or paths by graph name."""
+    """Return paths by graph name; callers give paths, or paths by graph name."""
     what = "files must be paths, or a mapping from names of graphs to paths"
     if not isinstance(files, Mapping):
         several = [files] if isinstance(files, Path | str) else files
@@ -84,7 +84,7 @@ def as_files(files: object) -> Mapping[str, Path | str]:
 
 
 def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
-    """Return options; a mapping names only those that differ from the defaults."""
+    """Return options; a mapping gives only those that differ from the defaults."""
     if given is None or isinstance(given, PrepareOptions):
         return given or PrepareOptions()
     known = [one.name for one in fields(PrepareOptions)]

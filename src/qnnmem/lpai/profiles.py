@@ -1,6 +1,6 @@
-"""The simulated platform: mode, hardware version, alignment and permissions.
+"""Profiles of the simulated platform: mode, hardware version, alignment and permissions.
 
-`choices` lists the runtime's behaviour where public material about LPAI is silent.
+`choices` lists how the runtime behaves where public material about LPAI is silent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     from qnnmem.results.lpai import Choice
 
-# Start and size alignment by name. The values a device reports are not public; see `choices.toml`.
+# Start and size alignment by name. The values that devices report are not public; see
+# `choices.toml`.
 ALIGNMENTS = {"default": (64, 64), "conservative": (256, 64), "v4-era": (16, 16)}
 
-# Qualcomm's sample allocator refuses more than 256; a page is the most that is of any use here.
+# Qualcomm's sample allocator rejects more than 256; an alignment above a page is useless here.
 _MAX_ALIGNMENT = 4096
 _MAX_CORES = 32  # core selection is a mask of 32 bits
 
@@ -33,7 +34,7 @@ _Kind = TypeVar("_Kind", MemType, MemRegisterType)
 
 
 class Mode(Enum):
-    """The processor that calls QNN, named as in `target_env`."""
+    """Processor that calls QNN, named as in `target_env`."""
 
     X86 = "x86"
     ARM = "arm"
@@ -42,33 +43,33 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A platform: its requirements for buffers, its duties for clients, its permissions."""
+    """Simulated platform: its requirements for buffers, the duties of clients, its permissions."""
 
     mode: Mode
     hw_version: HwVersion
-    alignment: str  # name of the pair below, or "custom"
+    alignment: str  # name of the following pair, or "custom"
     start_alignment: int
     size_alignment: int
-    lenient_scratch: bool  # misaligned scratch and persistent are a finding, not an error
+    lenient_scratch: bool  # misaligned scratch or persistent memory is a finding, not an error
     mem_types: tuple[MemType, ...]  # for scratch, persistent and the model buffer
-    register_types: tuple[MemRegisterType, ...]  # what QnnMem_register takes
+    register_types: tuple[MemRegisterType, ...]  # accepted by QnnMem_register
     require_persistent_binary: bool
-    client_brings_pools: bool  # False: the runtime allocates memory that is not handed over
+    client_brings_pools: bool  # False: the runtime allocates pools that the client does not pass
     island_allowed: bool
     device_create: bool = False
     core_count: int = 2
-    inference_us: int | None = None  # time of one inference; None: finalize does not check it
+    inference_us: int | None = None  # duration of an inference; None: finalize does not check it
     async_blocks: bool = True  # a full queue makes execute_async wait
-    shared_scratch: bool = True  # graphs may share it if they execute one after the other
+    shared_scratch: bool = True  # graphs may share scratch if they execute one after the other
 
     @property
     def tcm_allowed(self) -> bool:
-        """Return whether `mem_type: tcm` is possible: aDSP direct mode on v6 or later."""
+        """Whether `mem_type: tcm` is possible: only in aDSP direct mode on v6 or later."""
         return self.mode is Mode.ADSP and self.hw_version >= HwVersion.V6
 
     @property
     def target(self) -> Target:
-        """QNN's number for the mode."""
+        """Number of the mode in QNN."""
         return Target[self.mode.name]
 
 
@@ -79,7 +80,7 @@ def profile(
     lenient_scratch: bool = False,
     **overrides: Any,
 ) -> Profile:
-    """Return the platform of a mode; `overrides` replace fields of `Profile`."""
+    """Return the profile of a mode; `overrides` replace fields of `Profile`."""
     if not isinstance(alignment, str) or alignment not in ALIGNMENTS:
         known = ", ".join(ALIGNMENTS)
         raise UsageError(f"{quote(alignment)} is not an alignment profile; known are {known}")
@@ -148,7 +149,10 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def power_of_two(name: str, value: Any) -> int:
-    """Return a valid alignment; raise UsageError, which calls it `name`, for any other value."""
+    """Return a valid alignment; raise UsageError for any other value.
+
+    `name` names the value in the error.
+    """
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
         raise UsageError(f"{name} is a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
@@ -209,8 +213,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 
 @cache
 def choices() -> Mapping[str, Choice]:
-    """Return every choice by its id, in the order of sections."""
-    # A profile needs no results, and msgspec takes longer to import than the rest of it.
+    """Return all choices by id, in the order of `choices.toml`."""
+    # A profile needs no results, and importing msgspec takes longer than the rest of this module.
     from qnnmem.results.lpai import Choice
 
     table = tomllib.loads(files(__package__).joinpath("choices.toml").read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""Whether a model binary and the IO of its graphs fit the TCM pool, and changes that would fit.
+"""Checks whether a model binary and the IO of its graphs fit the TCM pool, or how to change them.
 
-The layout of `planner.tcm_pool` answers for one graph of a binary, some graphs, and all of them.
-A change is judged by laying out the changed allocations again, so the verdict on it is exact.
+The layout comes from `planner.tcm_pool`, for one graph of a binary, some graphs, or all of them. A
+change is judged by planning the changed allocations again, so its effect is exact.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
 
 @dataclass(frozen=True, slots=True)
 class BinaryTcm:
-    """Verdicts about a context binary: each graph alone, and all of them in one run.
+    """Verdicts about a context binary: for each graph alone, and for all of them in one run.
 
-    A graph without a program is not judged: its binary lacks the constants it would have.
+    A graph without a program has no verdict, because the binary lacks its constants.
     """
 
     graphs: tuple[TcmVerdict | None, ...]  # in the order of the binary
-    together: TcmVerdict | None  # None where no graph has a program
+    together: TcmVerdict | None  # None if no graph has a program
 
 
 def judge_graphs(
@@ -64,7 +64,7 @@ def judge_graphs(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> TcmVerdict:
-    """Return whether these graphs of a binary fit in one run."""
+    """Return the verdict on whether these graphs of a binary fit TCM in one run."""
     return judge(request_of(graphs, binary_bytes, alignment))
 
 
@@ -73,7 +73,7 @@ def judge_binary(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> BinaryTcm:
-    """Return whether each graph of a binary fits alone, and all of them together."""
+    """Return verdicts on whether graphs of a binary fit TCM, each alone and all together."""
     programs = [graph for graph in context.graphs if graph.program]
     alone = tuple(
         judge_graphs([graph], binary_bytes, alignment) if graph.program else None
@@ -85,7 +85,10 @@ def judge_binary(
 def judge_binaries(
     binaries: Sequence[tuple[str, int]], graphs: Sequence[CompiledGraph]
 ) -> TcmVerdict:
-    """Return whether several binaries, by name and size, and the IO of their graphs fit."""
+    """Return the verdict on whether several binaries and the IO of their graphs fit TCM.
+
+    `binaries` are names and sizes.
+    """
     (_, first), *others = binaries
     request = request_of(graphs, first)
     more = tuple(TcmTensor(name, size, BINARY) for name, size in others)
@@ -97,7 +100,7 @@ def request_of(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> TcmRequest:
-    """Return the TCM request for a run of these graphs; several are told apart by name."""
+    """Return the TCM request of a run of these graphs; if several, with their names in labels."""
     several = len(graphs) > 1
     tensors = tuple(
         tensor for graph in graphs for tensor in _tensors(graph, graph.name if several else "")
@@ -115,7 +118,7 @@ def _tensors(graph: CompiledGraph, owner: str) -> Iterator[TcmTensor]:
 
 @dataclass(frozen=True, slots=True)
 class TcmChange:
-    """A change, or several together, and the bytes the pool then saves."""
+    """A change, or a combination of changes, and the bytes of the pool that it saves."""
 
     what: str
     saves: int
@@ -124,14 +127,14 @@ class TcmChange:
 
 @dataclass(frozen=True, slots=True)
 class TcmAccount:
-    """A verdict, and the changes that would make the request fit."""
+    """A verdict, and changes that reduce the request."""
 
     verdict: TcmVerdict
     changes: tuple[TcmChange, ...]
 
     @property
     def advice(self) -> str:
-        """The remedy, in one sentence."""
+        """The recommended change, in a sentence."""
         enough = [change.what for change in self.changes if change.sufficient]
         if self.verdict.fits:
             return "everything fits, nothing needs to change"
@@ -143,24 +146,27 @@ class TcmAccount:
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:
-    """Return the verdict on a request, with changes if it does not fit."""
+    """Return the verdict on a request, with possible changes if it does not fit."""
     verdict = judge(request)
     return TcmAccount(verdict, () if verdict.fits else _changes(request))
 
 
 def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Return single changes, sufficient ones first; if none, the smallest combination first."""
+    """Return the single changes, sufficient ones first.
+
+    If no single change is sufficient, the smallest sufficient combination comes first.
+    """
     changed = [found for kind in _KINDS for found in kind(request)]
     singles = [_saving(what, request, new) for what, new in changed]
     singles += _smaller_binary("", request, request)
-    singles.sort(key=lambda change: not change.sufficient)  # stable: otherwise as found above
+    singles.sort(key=lambda change: not change.sufficient)  # stable: otherwise in the order above
     if any(change.sufficient for change in singles):
         return tuple(singles)
     return (*_combined(request), *singles)
 
 
 def _combined(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Return the first of the smallest combinations of changes that are enough."""
+    """Return the first of the smallest sufficient combinations of changes, if any."""
     for count in range(1, len(_KINDS) + 1):
         for chosen in combinations(_KINDS, count):
             for what, new in _chain(request, chosen):
@@ -188,7 +194,7 @@ def _fits(request: TcmRequest) -> bool:
 
 
 def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> list[TcmChange]:
-    """Return a binary that is smaller by just enough bytes, if that is possible."""
+    """Return a change that makes the binary smaller by just enough bytes, if possible."""
     low, high = 0, request.binary  # bisection: a smaller binary never needs more
     if not _fits(replace(request, binary=low)):
         return []
@@ -219,7 +225,7 @@ def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
 def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield the request without the smallest sufficient output or input, else the largest."""
     for kind in ("output", "input"):
-        # Something must go into each graph, and something must come out.
+        # Each graph needs an input and an output.
         spare = [t for group in _groups(request, kind) if len(group) > 1 for t in group]
         if spare:
             chosen = _least(request, [[tensor] for tensor in spare])
@@ -235,7 +241,7 @@ def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
-    """Return the smallest group whose removal is enough, else the largest."""
+    """Return the smallest group whose removal is sufficient, else the largest."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
     found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
     return ordered[min(found, len(ordered) - 1)]

@@ -11,7 +11,7 @@ _UINT32 = (1 << 32) - 1
 
 
 class LintOptions(Options, frozen=True, kw_only=True):
-    """How strictly config files are checked."""
+    """Options for the strictness of config file checks."""
 
     strict: Annotated[
         bool,
@@ -20,7 +20,7 @@ class LintOptions(Options, frozen=True, kw_only=True):
 
 
 class ExecuteSettings(Options, frozen=True):
-    """`lpai_graph.execute` of a config file: settings of a run."""
+    """Settings for a run: `lpai_graph.execute` of a config file."""
 
     fps: Annotated[int, Opt("--fps", "Inferences wanted each second.", ge=0, le=_UINT32)] = 1
     ftrt_ratio: Annotated[
@@ -63,9 +63,9 @@ class ExecuteSettings(Options, frozen=True):
 
 
 class ConfigOptions(ExecuteSettings, frozen=True, kw_only=True):
-    """What a pair of config files says, and where it goes."""
+    """Contents and output folder of a pair of config files."""
 
-    # There is one choice; scripts that name it stay readable when there are more.
+    # There is only one choice; scripts that name it stay readable when there are more.
     backend: Annotated[str, Opt("--backend", "The backend to configure.", choices=("lpai",))] = (
         "lpai"
     )
@@ -90,7 +90,7 @@ class ConfigOptions(ExecuteSettings, frozen=True, kw_only=True):
 
 
 class ExportOptions(Options, frozen=True, kw_only=True):
-    """Where a client in C has its inputs and outputs."""
+    """Options for the inputs, outputs and declarations of a C client."""
 
     io: Annotated[
         str,
@@ -107,7 +107,7 @@ class ExportOptions(Options, frozen=True, kw_only=True):
 
 
 class HeadersOptions(Options, frozen=True, kw_only=True):
-    """Where headers and libraries for compiling without an SDK go."""
+    """Output folders of headers and libraries for compiling without an SDK."""
 
     lib: Annotated[
         str | None,

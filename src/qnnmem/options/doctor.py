@@ -12,7 +12,7 @@ GROUPS = ("cause", "stage", "entry", "device", "build", "file")
 
 
 class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
-    """Options for reading logs, and facts about the model that failed."""
+    """Options for reading logs, and facts about the failed model."""
 
     host: Annotated[
         str | None,

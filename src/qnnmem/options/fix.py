@@ -1,4 +1,4 @@
-"""Options of `fix`: what a model is to fit, what may change, and how the search runs."""
+"""Options of `fix`: the goal, the allowed changes, and the search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOSSY = ("rounding", "operators", "batch", "int16", "w8a16", "int8", "resolution
 
 
 class FixOptions(BackendOptions, frozen=True, kw_only=True):
-    """What a model is to fit, what may change, and how the search runs."""
+    """Options of `fix`: the goal, the allowed changes, and the search."""
 
     lpai_only: ClassVar = ("states", "io", "align", "bits")
     rare: ClassVar = ("precision",)
@@ -139,5 +139,5 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
 
     @property
     def socs(self) -> tuple[str, ...]:
-        """Names of all SoCs that are meant; several are a row each."""
+        """Names of all requested SoCs; several SoCs give a table."""
         return tuple(filter(None, (name.strip() for name in (self.soc or "").split(","))))

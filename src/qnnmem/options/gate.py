@@ -59,7 +59,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
 
 
 class DiffOptions(PlanOptions, frozen=True, kw_only=True):
-    """How models are planned before they are compared, and which growth counts."""
+    """Plan options for a comparison, and the growth that counts."""
 
     tolerance: Annotated[
         str | None,

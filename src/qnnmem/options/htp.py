@@ -14,25 +14,25 @@ _COMPILED_SOC = shared.SOC.but(default="the SoC it was made for", leads=True)
 
 
 class CompilerOptions(ShapeOptions, frozen=True, kw_only=True):
-    """How long the compiler may take."""
+    """Time limit of the compiler."""
 
     time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
 
 
 class HtpOptions(CompilerOptions, frozen=True, kw_only=True):
-    """How one model is compiled."""
+    """Options for compiling a model."""
 
     precision: Annotated[str, shared.PRECISION.but(of_model=True)] = "fp16"
 
 
 class HtpModelOptions(HtpOptions, frozen=True, kw_only=True):
-    """How one model is compiled, and how much VTCM its graph gets."""
+    """Options for compiling a model, with its VTCM size."""
 
     vtcm_mb: Annotated[int | None, shared.VTCM_MB.but(of_model=True)] = None
 
 
 class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
-    """For which SoCs a file is judged, against which limits, and where it is compiled."""
+    """SoCs and limits for judging a file, and the place of the compiles."""
 
     soc: Annotated[
         tuple[str, ...],
@@ -78,7 +78,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
 
 
 class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
-    """For which SoC a file is billed."""
+    """SoC of a bill, and how the bill is made."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
     load: Annotated[
@@ -94,11 +94,15 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
 
 
 class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
-    """Where else a model runs than on the CPU, and how far its tensors may be off."""
+    """Reference and tolerance for comparing the tensors of a model."""
 
     against: Annotated[
         str,
-        Opt("--against", "The reference: ONNX Runtime's CPU provider.", choices=("cpu",)),
+        Opt(
+            "--against",
+            "The reference: ONNX Runtime's CPU provider, or a GPU's saved outputs (--results).",
+            choices=("cpu", "gpu"),
+        ),
     ] = "cpu"
     soc: Annotated[
         str | None,
@@ -137,7 +141,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class QmemOptions(HtpOptions, frozen=True, kw_only=True):
-    """The SoC whose inputs and outputs are compared, and the experiments."""
+    """SoC for the comparison of inputs and outputs, and the experiments."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
     run: Annotated[
@@ -162,7 +166,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
 
 
 class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
-    """The varied settings, the search, and the place of the compiles."""
+    """Varied settings, the search, and the place of the compiles."""
 
     soc: Annotated[
         str | None, shared.SOC.but("Name, id or marketing name.  [required]", leads=True)
@@ -216,7 +220,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class PlaceOptions(Options, frozen=True, kw_only=True):
-    """The SoC and process domain for placing contexts, and whether the library verifies."""
+    """SoC and process domain for placing contexts, and verification by the library."""
 
     soc: Annotated[
         str | None,
@@ -247,7 +251,7 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
 
 
 class LlmOptions(Options, frozen=True, kw_only=True):
-    """For which SoC a language model is planned, in which bits, with which graphs."""
+    """SoC, bit widths and graphs for planning a language model."""
 
     soc: Annotated[str | None, shared.SOC.but("Name, id or marketing name.")] = None
     all_socs: Annotated[
@@ -354,13 +358,13 @@ class LlmOptions(Options, frozen=True, kw_only=True):
 
 
 class SocsOptions(Options, frozen=True, kw_only=True):
-    """Which SoCs are listed."""
+    """Filter for the list of SoCs."""
 
     everything: Annotated[bool, Opt("--all", "Also list SoCs without an HTP.")] = False
 
 
 class ProvokeOptions(Options, frozen=True, kw_only=True):
-    """For which SoC the library is made to fail, and where the record goes."""
+    """SoC of a provoked failure, and the output folder."""
 
     soc: Annotated[str | None, shared.SOC.but("As in `qnnmem socs`, e.g. SM8650.  [required]")] = (
         None
@@ -381,7 +385,7 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
 
 
 class WorkerOptions(Options, frozen=True, kw_only=True):
-    """How much one worker keeps, and how much one request may take."""
+    """Cache size and time limits of a worker."""
 
     cache: Annotated[str | None, shared.CACHE.but("Folder of files that were sent.")] = None
     cache_size: Annotated[

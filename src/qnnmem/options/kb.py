@@ -1,4 +1,4 @@
-"""Options of `kb`: which entries are looked at, and where a new one goes."""
+"""Options of `kb`: the entries to use, and the file of a new entry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.results.incident import STAGES
 
 
 class KbOptions(Options, frozen=True, kw_only=True):
-    """Which entries are looked at."""
+    """Entries of the user in addition to the built-in entries."""
 
     kb: Annotated[
         tuple[str, ...],
@@ -24,7 +24,7 @@ class KbOptions(Options, frozen=True, kw_only=True):
 
 
 class KbListOptions(KbOptions, frozen=True, kw_only=True):
-    """Which entries are listed."""
+    """Filter for the list of entries."""
 
     cause: Annotated[
         str | None,
@@ -36,7 +36,7 @@ class KbListOptions(KbOptions, frozen=True, kw_only=True):
 
 
 class KbNewOptions(Options, frozen=True, kw_only=True):
-    """Where a new entry is written."""
+    """Output file of a new entry."""
 
     output: Annotated[
         str | None,

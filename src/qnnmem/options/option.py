@@ -27,99 +27,97 @@ Choice = str | int
 
 @dataclass(frozen=True, slots=True)
 class Opt:
-    """Everything about an option but its value; stands in `Annotated` beside the field's type.
+    """Definition of an option without its value; goes into `Annotated` with the field's type.
 
-    Without further words an option belongs to the command line, to budget files and to the
-    workbench. `is_local` and `is_file` keep it on the command line.
+    By default, an option belongs to the command line, to budget files and to the workbench.
+    `is_local` and `is_file` restrict it to the command line.
     """
 
     flag: str
     help: str
-    short: str = ""  # `-o`
-    aliases: tuple[str, ...] = ()  # other spellings that stay accepted, shown nowhere
+    short: str = ""  # short flag, e.g. `-o`
+    aliases: tuple[str, ...] = ()  # other accepted spellings, shown nowhere
     metavar: str = ""
     ge: float | None = None
     le: float | None = None
     choices: tuple[Choice, ...] = ()
-    parse: Callable[[str], Any] | None = None  # the text of one value
-    item: Callable[[object, str], Any] | None = None  # one value of a TOML table, with its name
-    show: Callable[[Any], str] = str  # one value as it is typed
-    parses_many: bool = False  # `parse` returns several values, as in `a=1,b=2`
-    is_soc: bool = False  # the name of a SoC, which the workbench lists
+    parse: Callable[[str], Any] | None = None  # parses the text of one value
+    item: Callable[[object, str], Any] | None = None  # reads one named value of a TOML table
+    show: Callable[[Any], str] = str  # writes one value in the syntax of the option
+    parses_many: bool = False  # `parse` returns several values, as for `a=1,b=2`
+    is_soc: bool = False  # name of a SoC, which the workbench lists
     in_bytes: bool = False  # a budget file may write the number as "4K"
-    bare: str = ""  # the value of the option that is given without one
-    default: str = ""  # what holds without the option, where the default is computed
+    bare: str = ""  # value of the option if it is typed without a value
+    default: str = ""  # description of a computed default
     required: bool = False
-    backend: Literal["", "lpai", "htp"] = ""  # the option is refused for the other one
-    for_buffers: bool = False  # also of a buffer CSV, which has neither ops nor constants
-    is_file: bool = False  # names a file or folder of this machine
-    is_local: bool = False  # neither for budget files nor for the workbench
+    backend: Literal["", "lpai", "htp"] = ""  # the option is refused for the other backend
+    for_buffers: bool = False  # also for a buffer CSV, which has neither ops nor constants
+    is_file: bool = False  # name of a file or folder on this machine
+    is_local: bool = False  # not in budget files and not in the workbench
     leads: bool = False  # listed before inherited options
-    is_advanced: bool = False  # listed by --help-all only
-    is_hidden: bool = False  # listed nowhere
-    key: str = ""  # in a budget file, where it is not the name of the field
-    label: str = ""  # in the workbench
-    example: str = ""  # in the workbench
-    labels: tuple[str, ...] = ()  # of the choices, in the workbench
-    offered: tuple[
-        str, ...
-    ] = ()  # well-known values: check boxes, and words that a shell completes
-    is_folded: bool = False  # the workbench shows it among the rarer settings
+    is_advanced: bool = False  # listed only by --help-all
+    is_hidden: bool = False  # not listed
+    key: str = ""  # name in a budget file, if different from the field's name
+    label: str = ""  # label in the workbench
+    example: str = ""  # example in the workbench
+    labels: tuple[str, ...] = ()  # labels of the choices in the workbench
+    offered: tuple[str, ...] = ()  # well-known values: check boxes, and shell completion
+    is_folded: bool = False  # among the rarer settings in the workbench
     of_model: bool = False  # the help says that it is for a model, not for a binary
-    writes: Literal["", "text", "file"] = ""  # a path to write; text may go to standard output
-    envvar: str = ""  # the environment variable that gives the value
+    writes: Literal["", "text", "file"] = ""  # output path; "text" may also go to standard output
+    envvar: str = ""  # environment variable with the value
 
     @property
     def text(self) -> str:
-        """The help text, with whom the option is for."""
+        """Help text, with a prefix that names the model or backend the option is for."""
         whose = "Model" if self.of_model else self.backend
         if not whose:
             return self.help
         first = self.help.partition(" ")[0]
-        is_name = not first[1:].islower()  # such as SoC and VTCM
+        is_name = not first[1:].islower()  # a name such as SoC or VTCM
         return f"{whose}: {self.help if is_name else self.help[:1].lower() + self.help[1:]}"
 
     def but(self, text: str = "", **changes: Any) -> Opt:
-        """Return the same option as another group has it: with another help text, or default."""
+        """Return a copy of the option for another group, with another help text or other fields."""
         return replace(self, **{"help": text or self.help, **changes})
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """Base of every options type; by itself a verb without options."""
+    """Base of every options type; itself the type of verbs without options."""
 
-    # How a type has the options that it inherits.
+    # Names of inherited options with other properties in this type.
     lpai_only: ClassVar[tuple[str, ...]] = ()
     rare: ClassVar[tuple[str, ...]] = ()
 
 
 class OptionField(NamedTuple):
-    """A field of an options type."""
+    """Field of an options type, with its option, kind and default."""
 
     name: str
     opt: Opt
     kind: Kind
-    is_many: bool  # holds a tuple, and the option may be repeated
+    is_many: bool  # holds a tuple; the option may be repeated
     default: Any
 
     @property
     def key(self) -> str:
-        """Its name in a budget file."""
+        """Name of the option in a budget file."""
         return self.opt.key or self.name
 
     @property
     def is_shared(self) -> bool:
-        """True if budget files and the workbench have the option, too."""
+        """True if budget files and the workbench also have the option."""
         return not (self.opt.is_local or self.opt.is_file or self.opt.is_hidden)
 
     def parsed(self, text: str) -> tuple[Any, ...]:
-        """Return the values that a text means; one, unless the parser splits it."""
+        """Return the values parsed from a text; several if the parser splits the text."""
         if self.kind == "choice":
             return (next(one for one in self.opt.choices if str(one) == text),)
         found = text if self.opt.parse is None else self.opt.parse(text)
         return tuple(found) if self.opt.parses_many else (found,)
 
     def words(self, value: Any) -> list[str]:
-        """Return the option as it is typed, `--flag=value`, once for each value."""
+        """Return the option in typed form, `--flag=value`, once for each value."""
         if value == self.default:
             return []
         if self.kind == "flag":
@@ -157,7 +155,7 @@ def _field(group: type[Options], name: str, hint: Any, default: Any) -> OptionFi
 
 
 def typed(value: Options) -> list[str]:
-    """Return the options that differ from their defaults, as they are typed."""
+    """Return the options that differ from their defaults, in typed form."""
     return [
         word
         for field in option_fields(type(value))
@@ -176,7 +174,7 @@ def flags_of(group: type[Options]) -> set[str]:
 
 
 def refuse_foreign(options: Options, backend: str) -> None:
-    """Refuse an option of the other backend that was given."""
+    """Raise UsageError if an option of the other backend was given."""
     for field in option_fields(type(options)):
         own = field.opt.backend or backend
         if own != backend and getattr(options, field.name) != field.default:

@@ -10,7 +10,7 @@ from qnnmem.options.plan import ShapeOptions
 
 
 class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
-    """What a page is called and where it goes, and the open sizes of its models."""
+    """Title and output file of a page, and the open sizes of its models."""
 
     title: Annotated[
         str | None,
@@ -29,7 +29,7 @@ class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
 
 
 class ServeOptions(Options, frozen=True, kw_only=True):
-    """Where the workbench listens, who may come in, and where it keeps files."""
+    """Address, access token and folder of the workbench."""
 
     host: Annotated[
         str,

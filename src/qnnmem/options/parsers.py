@@ -1,4 +1,4 @@
-"""How the values of options are written: as text on the command line, as values in TOML."""
+"""Parsers for option values: text on the command line, values in TOML."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from qnnmem.errors import UsageError
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Bytes, as_bytes, parse_size
 
-# A constant input: a number, true or false, several of them, or a file that holds them.
+# A constant input: a number, a boolean, several of them, or a file.
 Constant = bool | int | float | tuple[bool | int | float, ...] | Path
 
 _MAX_DIM = 1 << 40
 _MAX_RANK = 64
-_MAX_ITEMS = 1000  # of a TOML table
-_FILES = (".npy", ".raw")  # suffixes of a value that is a file, written without @
+_MAX_ITEMS = 1000  # items of a TOML table
+_FILES = (".npy", ".raw")  # suffixes of values that are files even without @
 _INTEGER = r"[+-]?[0-9]{1,20}"
 _FLOAT = r"(?i)[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(e[+-]?[0-9]{1,4})?"
-_INSPECTED = 200  # characters that a hint is looked for in; nobody types more
+_INSPECTED = 200  # characters searched for a hint; nobody types more
 # Other tools write shapes as 1x3, 1,3, 1*3 or [1, 3].
 _SEPARATOR = r"[xX\u00d7*,]"
 _BRACKETS = r"[\[(](.*?),?[\])]"
-# `name:value` and `name value`, which are meant for `name=value`.
+# `name:value` and `name value`, typed in place of `name=value`.
 _COLON = r"(?P<name>[^\s=]+?)\s*[:\s]\s*(?P<value>[\w.,@\u00d7*\[\]()-]+)"
 _SEVERAL = r"[\w.:/-]+=[\dxX]+(?:[,;\s]+[\w.:/-]*[A-Za-z_][\w.:/-]*=[\dxX]+)+"
 _NEXT = r"[,;\s]+(?=[\w.:/-]*=)"
 
 
 def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, str]:
-    """Return both sides of `name=value`; the last `=` splits, so names may hold one."""
+    """Return both sides of `name=value`; the last `=` splits, so names may contain one."""
     left, _, right = text.rpartition("=")
     if not (left and right):
         raise UsageError(f"'{text}' is not of the form {form}{_meant(text, example)}")
@@ -51,21 +51,21 @@ def _meant(text: str, example: str) -> str:
 
 
 def _one_at_a_time(text: str, option: str) -> None:
-    """Refuse `a=1,b=2`, which would be one odd name."""
+    """Raise UsageError for `a=1,b=2`, which would be parsed as one odd name."""
     if len(text) <= _INSPECTED and re.fullmatch(_SEVERAL, text):
         words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
         raise UsageError(f"one at a time: {words}")
 
 
 def dimension(text: str) -> tuple[str, int]:
-    """`batch=1`."""
+    """Parse a dimension such as `batch=1`."""
     _one_at_a_time(text, "--dim")
     name, value = pair(text, "dimension=number", "--dim batch=1")
     return name, whole_number(value)
 
 
 def shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """`input=1x3x224x224`, also `input=1,3,224,224` and `input=[1, 3, 224, 224]`; `t=scalar`."""
+    """Parse a shape: `input=1x3x224x224`, `input=1,3,224,224` or `t=scalar`."""
     _one_at_a_time(text, "--shape")
     name, value = pair(text, "tensor=1x3x224x224", "--shape x=1x3x224x224")
     if value.strip() in ("scalar", "[]", "()"):
@@ -78,12 +78,12 @@ def shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def state(text: str) -> tuple[str, str]:
-    """`h_in=h_out`."""
+    """Parse a state pair such as `h_in=h_out`."""
     return pair(text, "input=output", "--state h_in=h_out")
 
 
 def budgets(text: str) -> tuple[tuple[str, Bytes], ...]:
-    """`scratch=256K`, also `scratch=256K,tcm=1M`."""
+    """Parse budgets such as `scratch=256K` or `scratch=256K,tcm=1M`."""
     return tuple(_budget(part) for part in text.split(","))
 
 
@@ -93,12 +93,12 @@ def _budget(text: str) -> tuple[str, Bytes]:
 
 
 def word_list(text: str) -> tuple[str, ...]:
-    """`int8`, also `int16,batch`."""
+    """Parse words such as `int8` or `int16,batch`."""
     return tuple(word.strip().lower() for word in text.split(","))
 
 
 def names(text: str) -> tuple[str, ...]:
-    """`wake,vad`, at least two."""
+    """Parse at least two names such as `wake,vad`."""
     found = tuple(word.strip() for word in text.split(","))
     if len(found) < 2 or not all(found):
         raise UsageError(f"'{text}' names fewer than two models; write them as wake,vad")
@@ -106,12 +106,12 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """`3`, also `9,9,9,5`."""
+    """Parse counts such as `3` or `9,9,9,5`."""
     return tuple(whole_number(word.strip()) for word in text.split(","))
 
 
 def part_bits(text: str) -> tuple[tuple[str, int], ...]:
-    """`head=4`, also `head=4,kv=16`."""
+    """Parse bits per part such as `head=4` or `head=4,kv=16`."""
     return tuple(_part(word) for word in text.split(","))
 
 
@@ -121,7 +121,7 @@ def _part(text: str) -> tuple[str, int]:
 
 
 def seconds(text: str) -> float:
-    """`10` or `0.5`: at most a day."""
+    """Parse seconds such as `10` or `0.5`; at most a day."""
     try:
         value = float(text)
     except ValueError:
@@ -132,14 +132,14 @@ def seconds(text: str) -> float:
 
 
 def whole_number(text: str) -> int:
-    """A number from 0 to 2^40."""
+    """Parse a number from 0 to 2^40."""
     if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= _MAX_DIM):
         raise UsageError(f"'{text}' is not a number from 0 to {_MAX_DIM}")
     return int(text)
 
 
 def value(text: str) -> tuple[str, Constant]:
-    """`sr=16000`, `ids=1,2,3`, `flag=true`, `mask=@mask.npy`."""
+    """Parse an input value: `sr=16000`, `ids=1,2,3`, `flag=true` or `mask=@mask.npy`."""
     name, given = pair(text, "input=value", "--value sr=16000")
     if given.startswith("@") or given.lower().endswith(_FILES):
         return name, Path(given.removeprefix("@"))
@@ -161,22 +161,22 @@ def _number(word: str, text: str) -> bool | int | float:
     )
 
 
-# As they are typed: the reverse of the parsers above.
+# In typed form: the reverse of the parsers above.
 
 
 def show_pair(given: tuple[str, object]) -> str:
-    """Return `name=value`."""
+    """Return a pair in the form `name=value`."""
     return f"{given[0]}={given[1]}"
 
 
 def show_shape(given: tuple[str, tuple[int, ...]]) -> str:
-    """Return `tensor=1x3x224x224`."""
+    """Return a shape in the form `tensor=1x3x224x224`."""
     name, sizes = given
     return f"{name}={'x'.join(map(str, sizes)) or 'scalar'}"
 
 
 def show_value(given: tuple[str, Any]) -> str:
-    """Return `input=value`."""
+    """Return an input value in the form `input=value`."""
     name, content = given
     if isinstance(content, Path):
         return f"{name}=@{content}"
@@ -185,18 +185,18 @@ def show_value(given: tuple[str, Any]) -> str:
     return f"{name}={','.join(words)}"
 
 
-# In TOML: the values of a table, each with the name under which a mistake is reported.
+# For TOML: readers of table values; `what` names the value in an error.
 
 
 def table(value: object, what: str) -> Mapping[str, Any]:
-    """Return a TOML table of bounded length."""
+    """Return a TOML table of bounded length; raise UsageError for another value."""
     if not isinstance(value, Mapping) or len(value) > _MAX_ITEMS:
         raise UsageError(f"{what} is a table, such as {{ name = 1 }}")
     return value
 
 
 def number(value: object, what: str, low: float, high: float) -> Any:
-    """Return a number within bounds; a whole one if the lower bound is whole."""
+    """Return a number within bounds; it must be whole if the lower bound is an int."""
     kinds = int if isinstance(low, int) else (int, float)
     expect(value, kinds, f"{what} is a number from {low} to {high}")
     if not low <= value <= high:  # type: ignore[operator]
@@ -205,12 +205,12 @@ def number(value: object, what: str, low: float, high: float) -> Any:
 
 
 def dimension_item(value: object, what: str) -> int:
-    """The size of a free dimension."""
+    """Return the size of a free dimension."""
     return int(number(value, what, 0, _MAX_DIM))
 
 
 def shape_item(value: object, what: str) -> tuple[int, ...]:
-    """A shape: `"1x3x224x224"` or `[1, 3, 224, 224]`."""
+    """Return a shape from `"1x3x224x224"` or `[1, 3, 224, 224]`."""
     example = f'{what} is a shape, such as "1x3x224x224" or [1, 3, 224, 224]'
     if isinstance(value, str):
         try:
@@ -223,7 +223,7 @@ def shape_item(value: object, what: str) -> tuple[int, ...]:
 
 
 def value_item(value: object, what: str) -> Constant:
-    """A constant input: a number, numbers, or a file as `"@mask.npy"`."""
+    """Return a constant input from a number, a list of numbers, or a file such as "@mask.npy"."""
     if isinstance(value, str) and value.removeprefix("@"):
         return Path(value.removeprefix("@"))
     numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
@@ -233,7 +233,7 @@ def value_item(value: object, what: str) -> Constant:
 
 
 def text_item(value: object, what: str) -> str:
-    """A text that is not empty."""
+    """Return a text; raise UsageError if it is empty."""
     expect(value, str, f"{what} is a text")
     if not str(value).strip() or "\0" in str(value):
         raise UsageError(f"{what} holds an empty text")
@@ -241,7 +241,7 @@ def text_item(value: object, what: str) -> str:
 
 
 def size_item(value: object, what: str) -> Bytes:
-    """A size: 262144 or "256K"."""
+    """Return a size in bytes from 262144 or "256K"."""
     if isinstance(value, bool | float) or not isinstance(value, int | str):
         raise UsageError(f'{what} is a size, such as 262144 or "256K"')
     found = as_bytes(value)

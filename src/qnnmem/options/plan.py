@@ -11,7 +11,7 @@ from qnnmem.units import Bytes, parse_size
 
 
 class ShapeOptions(Options, frozen=True, kw_only=True):
-    """What fixes the sizes that a model leaves open."""
+    """Sizes for the open dimensions of a model."""
 
     dims: Annotated[
         tuple[tuple[str, int], ...],
@@ -58,7 +58,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """The same as keyword arguments of `load` and of a compile."""
+        """Sizes as keyword arguments of `load` and of a compile."""
         return {
             "dims": dict(self.dims),
             "shapes": dict(self.shapes),
@@ -67,7 +67,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
 
 
 class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
-    """Which model is meant: its open sizes, and its state."""
+    """Open sizes and state of a model."""
 
     states: Annotated[
         tuple[tuple[str, str], ...],
@@ -86,7 +86,7 @@ class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
 
 
 class LayoutOptions(ModelOptions, frozen=True, kw_only=True):
-    """How the buffers of a model lie."""
+    """Layout of a model's buffers."""
 
     io: Annotated[str, shared.IO] = "inside"
     align: Annotated[int | None, shared.ALIGN] = None
@@ -94,7 +94,7 @@ class LayoutOptions(ModelOptions, frozen=True, kw_only=True):
 
 
 class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
-    """What is planned and how, for every verb that plans a model.
+    """Plan options for every verb that plans a model.
 
     A new option of `plan` is a new field here and its use in `planner.model_plan`: the command
     line, budget files, the workbench and the reference read this type.
@@ -121,7 +121,7 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
 
 
 class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
-    """What `plan` takes besides: which graphs of a file, and as whom."""
+    """Further options of `plan`: the graphs of a file, and the graph's origin."""
 
     seen_as: Annotated[
         str | None,
@@ -162,7 +162,7 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
 
 
 class BackendOptions(ModelOptions, frozen=True, kw_only=True):
-    """Which backend a model is for, and how it is compiled for HTP."""
+    """Backend of a model, and its compile options for HTP."""
 
     backend: Annotated[
         str,

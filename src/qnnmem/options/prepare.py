@@ -11,7 +11,7 @@ from qnnmem.units import Bytes
 
 
 class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
-    """How models become a context binary."""
+    """Options for making a context binary from models."""
 
     lpai_only: ClassVar = ("states",)
 
@@ -167,5 +167,5 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
 
     @property
     def for_onnx_runtime(self) -> bool:
-        """Whether an EPContext model is written; nodes on the CPU are in it alone."""
+        """True if an EPContext model is written; only that model contains the nodes on the CPU."""
         return self.epcontext or self.partition or self.to == "epcontext"

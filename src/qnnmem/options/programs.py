@@ -10,7 +10,7 @@ from qnnmem.units import Bytes
 
 
 class CheckClientOptions(Options, frozen=True, kw_only=True):
-    """The platform of a client, and known findings."""
+    """Platform of a client, and known findings."""
 
     mode: Annotated[
         str | None,
@@ -82,7 +82,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
 
 
 class WatchProgramOptions(Options, frozen=True, kw_only=True):
-    """Which calls of a program fail, and for how long it runs."""
+    """Calls of a program that must fail, and its time limit."""
 
     fail: Annotated[
         tuple[str, ...],

@@ -1,6 +1,6 @@
 """Options of the verbs with the flags of the SDK's tools: net-run, context-binary-generator.
 
-Flags that are only answered stand in tables, with the reason for each.
+Flags that are only refused or ignored are in tables, each with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG_LEVEL = Opt(
 _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
 
 
-# Flags of the real tool that change nothing without a device: accepted, with a warning.
+# Flags of the real tool that have no effect without a device: accepted, with a warning.
 NET_RUN_IGNORED = {
     "op_packages": "operators come from the binary",
     "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config",
@@ -33,19 +33,22 @@ NET_RUN_IGNORED = {
     "timeout": "LPAI takes no timeout signal",
     "retrieve_context_timeout": "LPAI takes no timeout signal",
 }
-# Flags that would change results, or cannot go with a context binary: refused.
+_BINARY_FIRST = (
+    "is not run directly; make a context binary of it: `qnn-context-binary-generator --{} FILE "
+    "--backend libQnnHtp.so (or libQnnLpai.so) --binary_file model`, and pass "
+    "--retrieve_context output/model.bin"
+)
+# Flags that would change results, or contradict a context binary: refused.
 NET_RUN_REFUSED = {
-    "model": "needs a compiled model library; prepare the model with "
-    "`qnnmem prepare MODEL --backend lpai -o model.bin` and pass --retrieve_context model.bin",
-    "dlc_path": "needs a model, and this runs a context binary; prepare the DLC with "
-    "`qnnmem prepare MODEL.dlc --backend lpai -o model.bin` and pass --retrieve_context model.bin",
+    "model": _BINARY_FIRST.format("model"),
+    "dlc_path": _BINARY_FIRST.format("dlc_path"),
     "binary_updates": "would change the weights; prepare the changed model again",
     "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
 }
 
 
 class NetRunOptions(Options, frozen=True, kw_only=True):
-    """The flags of qnn-net-run, and qnnmem's own."""
+    """Flags of qnn-net-run, and qnnmem's own options."""
 
     retrieve_context: Annotated[
         str | None, Opt("--retrieve_context", "The same as BINARY.", metavar="FILE")
@@ -263,12 +266,12 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
 
 
-# Flags of the real tool that change no byte of the binary: accepted, with a warning.
+# Flags of the real tool that do not change the binary: accepted, with a warning.
 GENERATOR_IGNORED = {
     "model_prefix": "an ONNX file has no symbols",
     "platform_options": "there is no platform to set up",
 }
-# Flags that would change the result, or ask for another file: refused.
+# Flags that would change the result, or request another file: refused.
 GENERATOR_REFUSED = {
     "backend_binary": (
         "asks for a separate backend file, which is not written here; name the context binary with "
@@ -286,7 +289,7 @@ GENERATOR_REFUSED = {
 
 
 class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
-    """The flags of qnn-context-binary-generator, and qnnmem's own."""
+    """Flags of qnn-context-binary-generator, and qnnmem's own options."""
 
     backend: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""Options that several groups have; a group that differs says in what: `SOC.but(...)`."""
+"""Options shared by several groups; a group states its differences: `SOC.but(...)`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CACHE = Opt(
     is_file=True,
 )
 
-# How a model is laid out in memory.
+# Layout of a model in memory.
 INPLACE = Opt(
     *("--inplace", "Let element-wise ops overwrite an input that dies there."),
     label="Element-wise ops in place",
@@ -99,7 +99,7 @@ BUDGETS = Opt(
     for_buffers=True,
 )
 
-# How a model is compiled for HTP.
+# Compile options for HTP.
 SOC = Opt(
     *("--soc", "Name, id or marketing name as in `qnnmem socs`."),
     metavar="SOC",
@@ -147,7 +147,7 @@ TRUST = Opt(
 )
 
 
-# Where a result goes.
+# Output of a result.
 OUTPUT = Opt(
     *("--output", "Write to this file instead of the terminal."),
     short="-o",
@@ -158,7 +158,7 @@ FORCE = Opt("--force", "Replace the output file if it exists.", is_local=True)
 
 
 class FormatOptions(Options, frozen=True, kw_only=True):
-    """How a result is written; each verb has its own formats and schema."""
+    """Format of a result; each verb has its own formats and schema."""
 
     form: Annotated[str | None, Opt("--format", "How the result is written.", is_local=True)] = None
     as_json: Annotated[
@@ -167,14 +167,14 @@ class FormatOptions(Options, frozen=True, kw_only=True):
 
 
 class ResultOptions(FormatOptions, frozen=True, kw_only=True):
-    """How and where a result is written."""
+    """Format and output file of a result."""
 
     output: Annotated[str | None, OUTPUT] = None
     force: Annotated[bool, FORCE] = False
 
 
 class DetailedOptions(ResultOptions, frozen=True, kw_only=True):
-    """How and where a result is written, and whether with all details."""
+    """Format, output file and level of detail of a result."""
 
     verbose: Annotated[
         bool,

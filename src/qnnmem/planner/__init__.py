@@ -69,7 +69,7 @@ def plan(
     """Return verified offsets for a model's pools or for a problem's buffers.
 
     For a model, as `qnnmem.load(path)` returns it, the result is a `MemoryPlan` of all its pools.
-    For a `Problem` it is a `Plan`, or `Infeasible` when the buffers do not fit the capacity.
+    For a `Problem` it is a `Plan`, or `Infeasible` if the buffers do not fit the capacity.
 
         model = qnnmem.load("model.onnx", dims={"batch": 1})
         plan = qnnmem.plan(model, budget={"scratch": "256K", "persistent": 2048})
@@ -78,7 +78,7 @@ def plan(
             print(buffer.pool.value, buffer.name, buffer.offset, buffer.size)
 
     `options` is a `PoolOptions`, or a mapping of its fields: placement of inputs and outputs,
-    alignment, bits, state, order. `budget` maps pools to bytes; a size alone is for scratch, and
+    alignment, bits, state, order. `budget` maps pools to bytes; a single size is for scratch, and
     `tcm` is for model binary, inputs and outputs together. Both are for models only. The search
     takes at most `time_limit` seconds. The same input and seed give the same plan, whatever the
     order of the buffers.

@@ -1,7 +1,7 @@
 """Work limits of a search.
 
 Limits are counted in elementary work, so that the same problem gives the same plan on every
-machine; the clock only stops a machine that is much slower than expected.
+machine. The clock only stops a machine that is much slower than expected.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from qnnmem.errors import UsageError
 
-# A little less than what one core of a 2020s laptop does, so that the clock rarely decides.
+# Slightly less than one core of a 2020s laptop, so that the clock rarely decides.
 WORK_PER_SECOND = 150_000_000
 A_YEAR = 365 * 86_400.0
 
 
 @dataclass(slots=True)
 class Effort:
-    """The work a search may still do, until a deadline."""
+    """The remaining work of a search, and its deadline."""
 
     left: int
     deadline: float
@@ -26,14 +26,14 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Return the nominal work of that many seconds, with that deadline."""
+        """Return the nominal work of this many seconds, with a deadline after them."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)
         return Effort(int(seconds * WORK_PER_SECOND), time.monotonic() + seconds)
 
     def excuse(self, seconds: float) -> None:
-        """Move the deadline by time that was not spent on searching."""
+        """Extend the deadline by time that was not spent on searching."""
         self.deadline += seconds
 
     def spend(self, work: int) -> None:
@@ -41,11 +41,11 @@ class Effort:
         self.left -= work
 
     def part(self, work: int) -> Effort:
-        """Return a separate effort of at most `work`; `settle` subtracts what it spent."""
+        """Return a separate effort of at most `work`; pass it to `settle` afterwards."""
         return Effort(max(min(work, self.left), 0), self.deadline)
 
     def settle(self, part: Effort, given: int) -> None:
-        """Subtract what a part that began with `given` work has spent."""
+        """Subtract the work spent by a part that began with `given` work."""
         self.spend(given - max(part.left, 0))
         self.cut_by_clock |= part.cut_by_clock
         self.deadline = max(self.deadline, part.deadline)
@@ -61,16 +61,17 @@ class Effort:
 
     @property
     def at_once(self) -> int:
-        """Work that may be done without a check of the clock.
+        """Work that may be done without checking the clock.
 
-        A machine of nominal speed has time for all that is left, so that the clock decides nothing.
+        A machine of nominal speed has time for all remaining work, so that the clock decides
+        nothing.
         """
         seconds = max(self.deadline - time.monotonic(), 0.0)
         return min(self.left, int(min(seconds, A_YEAR) * WORK_PER_SECOND))
 
     @property
     def over(self) -> bool:
-        """True if nothing is left."""
+        """Whether no work or no time is left."""
         if self.left > 0 and time.monotonic() > self.deadline:
             self.left, self.cut_by_clock = 0, True
         return self.left <= 0

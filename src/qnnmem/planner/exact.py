@@ -1,7 +1,7 @@
-"""Whether buffers fit a capacity: set aside what always fits, then search for the rest.
+"""Exact search: whether buffers fit a capacity.
 
-eliminate: buffers that fit whatever the others do are set aside and placed last
-core:      what remains; if it is large, first only what lives where memory is nearly full
+eliminate: buffers that fit however the others are placed are set aside and placed last
+core:      the remaining buffers; if many, first only those alive where memory is nearly full
 search:    exact, restarted with growing limits over several orders (planner/packing.c)
 """
 
@@ -27,26 +27,26 @@ from qnnmem.planner.packing import (
     is_compiled,
 )
 
-# Above this many buffers one dive of the search costs seconds.
+# Above this many buffers one dive of the search takes seconds.
 LARGE_CORE = 4000
-# A slice of search is short enough to look at the clock in between.
+# A slice of the search is short, so that the clock is checked in between.
 LONGEST_SLICE = 100_000_000
-# Limit of one dive: neither the clock nor Ctrl-C may wait longer.
+# Limit of one dive: the clock and Ctrl-C wait at most this long.
 LONGEST_DIVE = 300_000_000
 PLACING_SLICE = 15_000_000
-# A search keeps two numbers for each pair of neighbours: 256 MB here.
+# A search stores two numbers for each pair of neighbours: 256 MB here.
 MOST_CORE_PAIRS = 16_000_000
-# Section visits; above this a core grows only by the buffers that did not fit.
+# Limit of section visits; above it a core grows only by the buffers that did not fit.
 MOST_LOOKS = 2_000_000
 SHORTEST_DIVE = 250_000
-# Cost of preparing a restart for each buffer, in the same units as the search itself.
+# Work to prepare a restart, for each buffer.
 RESTART_WORK = 500
-# Conflicts count less with each restart, or the first ones would steer all later searches.
+# Conflicts lose weight with each restart; otherwise the first ones would steer all searches.
 FORGET = 0.5
 
 
 class Answer(Enum):
-    """What is known about a capacity."""
+    """The result of asking whether buffers fit a capacity."""
 
     FITS = "fits"
     NO = "no"  # proven
@@ -54,7 +54,7 @@ class Answer(Enum):
 
 
 def packing(instance: Instance) -> Packing:
-    """Return the fastest loops that this machine has."""
+    """Return the fastest implementation of the inner loops on this machine."""
     if is_compiled():
         return CompiledPacking(instance)
     from qnnmem.planner.plain_packing import PlainPacking
@@ -85,7 +85,7 @@ def place_packed(
 def fit(
     instance: Instance, capacity: int, effort: Effort, seed: int = 0
 ) -> tuple[Answer, Offsets | None]:
-    """Return offsets that end below `capacity` bytes, or proof that there are none."""
+    """Return whether the buffers fit below `capacity` bytes, and offsets if they do."""
     limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
     if min(limit, default=0) < 0:
         return Answer.NO, None
@@ -108,7 +108,7 @@ def fit(
 
 
 def dive_work(core: Instance) -> int:
-    """Return an upper estimate of the work from the search root to a full plan."""
+    """Return an upper estimate of the work of one path from the search root to a full plan."""
     width = sum(hi - lo for lo, hi in zip(core.lo, core.hi, strict=True))
     return SHORTEST_DIVE + len(core) * (256 + 8 * len(core) + 3 * core.sections + width // 4)
 
@@ -138,7 +138,7 @@ def _search(
 
 
 def _twins(core: Instance, limit: list[int]) -> list[int]:
-    """Return a class number per buffer; interchangeable buffers share it."""
+    """Return a class number for each buffer; interchangeable buffers have the same number."""
     kinds: dict[tuple[int, ...], int] = {}
     alike = zip(core.lo, core.hi, core.size, core.align, limit, strict=True)
     return [kinds.setdefault(key, len(kinds)) for key in alike]
@@ -147,8 +147,9 @@ def _twins(core: Instance, limit: list[int]) -> list[int]:
 def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
     """Yield the length and strategy of each restart, without end.
 
-    A search succeeds early or hardly ever, so most restarts are short and a few long ones, in
-    Luby's sequence, keep it complete. After the plain orders come disturbed ones.
+    A search succeeds early or hardly ever. So most restarts are short, and a few long ones, in
+    Luby's sequence, keep the search complete. The plain orders come first, then randomly disturbed
+    ones.
     """
     shuffle = random.Random(seed)  # noqa: S311 - variety, not secrecy
     by_size, by_load, _, _, by_area, by_width = orders(core)
@@ -158,13 +159,13 @@ def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
             for order in (by_width, by_size, by_load, by_area):
                 rank = _disturbed_ranks(order, noise, shuffle)
                 turn += 1
-                # Preferring buffers that touch walls helps most problems and misleads some.
+                # Preferring buffers that touch walls helps most problems but misleads some.
                 bonus = 0 if turn % 5 in (0, 3) else len(core) // 2
                 yield _luby(turn), Strategy(rank, rule, bonus)
 
 
 def _disturbed_ranks(order: list[int], noise: float, shuffle: random.Random) -> list[int]:
-    """Return the ranks of buffers after each moved by up to `noise` of the order's length."""
+    """Return the rank of each buffer after moving it by up to `noise` of the order's length."""
     places = [(k + shuffle.random() * noise * len(order), i) for k, i in enumerate(order)]
     rank = [0] * len(order)
     for k, (_, i) in enumerate(sorted(places)):
@@ -183,7 +184,11 @@ def _luby(turn: int) -> int:
 def _grow_core(
     core: Instance, capacity: int, effort: Effort, seed: int
 ) -> tuple[Answer, Offsets | None]:
-    """Search where memory is nearly full, place the rest greedily, add buffers that do not fit."""
+    """Return the answer of a search that starts with the buffers where memory is nearly full.
+
+    The other buffers are placed greedily afterwards. Buffers that do not fit are added to the
+    search.
+    """
     full = highest_load(core)
     hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
     loops, ready = packing(core), list(orders(core))
@@ -212,7 +217,7 @@ def _grow_core(
 
 
 def _with_company(core: Instance, chosen: list[int]) -> set[int]:
-    """Return the chosen buffers and all that is alive in the fullest section of each."""
+    """Return the chosen buffers and all buffers alive in the fullest section of each."""
     if sum(core.hi[i] - core.lo[i] for i in chosen) > MOST_LOOKS:
         return set(chosen)
     fullest = {max(range(core.lo[i], core.hi[i]), key=core.load.__getitem__) for i in chosen}

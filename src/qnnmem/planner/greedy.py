@@ -8,15 +8,15 @@ In several orders, for the few thousand buffers of a real model:
             take the lowest gap (first fit) or the tightest one (best fit) that holds it
     repeat with the buffers that ended too high moved forward
 
-In one sweep, with free stretches segregated by length:
+In one sweep, with free ranges segregated by length:
 
     for each buffer in order of birth:
         free the buffers that have died
-        take the lowest stretch of the first class in which every stretch is long enough
+        take the lowest range of the first class in which every range is long enough
         or grow at the top
 
-A class holds the lengths that agree in their five leading bits, so a stretch is found without
-scanning others: the cost of a buffer does not depend on how many are alive.
+A class holds the lengths with the same five leading bits, so a range is found without scanning
+others: the cost of a buffer does not depend on the number of live buffers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from heapq import heappop, heappush
 from qnnmem.planner.instance import Instance
 
 _NO_END = 1 << 80  # above every address
-# Entries that can be moved by one place in the time of one look.
+# Entries that can be moved by one position in the time of examining one.
 _MOVED_AT_A_LOOK = 256
 
 Offsets = list[int]
@@ -38,8 +38,8 @@ Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in
 def orders(instance: Instance) -> Iterator[list[int]]:
     """Yield orders in which to place buffers, most promising first.
 
-    Built from size, width (sections covered), area and the highest load the buffer lives under;
-    ties fall back to the canonical order of the instance.
+    Orders sort by size, width (sections covered), area, and the highest load that the buffer lives
+    under. Ties fall back to the canonical order of the instance.
     """
     size = instance.size
     width = [hi - lo for lo, hi in zip(instance.lo, instance.hi, strict=True)]
@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units after placing the buffers of an order around those that have one."""
+    """Return offsets in units, with the buffers of an order placed around those already placed."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -100,7 +100,7 @@ def place(
 
 
 def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
-    """Return the lowest offset between the stretches taken, or that in the tightest gap."""
+    """Return the lowest offset in a gap between ranges in use, or in the tightest gap."""
     top, chosen, tightest = 0, -1, -1
     for start, end in taken:
         if start > top:
@@ -116,11 +116,11 @@ def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: b
 
 
 def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
-    """Return offsets in units after placing buffers as they are born, for problems of any size.
+    """Return offsets in units after placing buffers in the order of birth, for any number.
 
-    Keeps a list of free stretches, as an allocator does, and looks at no more than `looks` of them
-    in all; buffers born after that go on top of everything alive. Moving stretches up in the list
-    to make room counts as well, or a long list would cost its square.
+    Free ranges are in a list, as in an allocator, and at most `looks` of them are examined in
+    total. Buffers born after that go on top of everything alive. Moving list entries to make room
+    counts as well, because a long list would otherwise cost quadratic time.
     """
     offsets = []
     free = [(0, _NO_END)]  # (start, end) by address
@@ -142,7 +142,7 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
 def _find_gap(
     free: list[tuple[int, int]], size: int, align: int, best_fit: bool
 ) -> tuple[int, int]:
-    """Return the free stretch to take and the offset in it; the last has no end."""
+    """Return the index of the free range to use and the offset in it; the last is infinite."""
     chosen, tightest = -1, 0
     for k, (start, end) in enumerate(free):
         offset = -(-start // align) * align
@@ -154,7 +154,7 @@ def _find_gap(
 
 
 def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
-    """Free a stretch and join it with its neighbours."""
+    """Free a range and join it with its neighbours."""
     k = bisect_left(free, (start, end))
     if free[k][0] == end:  # there is always one above, without end
         end = free.pop(k)[1]
@@ -167,8 +167,9 @@ def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
 def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
     """Yield one set of offsets after another: all orders, then the best of them improved.
 
-    The improvement is squeaky-wheel: a buffer that ended above `target` bytes moves half way to the
-    front, and everything is placed again. It mends what a fixed order gets wrong on real models.
+    The improvement is squeaky-wheel optimisation: a buffer that ended above `target` bytes moves
+    half way to the front, and everything is placed again. It corrects the typical mistakes of fixed
+    orders on real models.
     """
     ready = []
     for order in orders(instance):
@@ -191,19 +192,19 @@ def _squeak(instance: Instance, order: list[int], offsets: Offsets, target: int)
 
 
 _LEADING = 5
-# Stretches of a buffer's own class may be too short for it; a few are worth a look.
+# Ranges of a buffer's own class may be too short for it; a few are worth examining.
 _LOOKS = 4
 
 
 def place_by_class(instance: Instance) -> list[int]:
-    """Return offsets in units after placing buffers as they are born."""
+    """Return offsets in units after placing buffers in the order of birth, with class lists."""
     lo, hi, size, align = instance.lo, instance.hi, instance.size, instance.align
     offsets: list[int] = []
     free = _FreeStretches()
     deaths = iter(sorted(range(len(hi)), key=hi.__getitem__))
     dying = next(deaths, -1)
     for born, start in enumerate(lo):
-        while hi[dying] <= start:  # what is born now dies later, so that the deaths do not run out
+        while hi[dying] <= start:  # the buffer born now dies later: the iterator does not end
             free.give_back(offsets[dying], offsets[dying] + size[dying])
             dying = next(deaths)
         offsets.append(free.take(size[born], align[born]))
@@ -219,18 +220,18 @@ def _class_of(length: int) -> int:
 
 
 class _FreeStretches:
-    """Free stretches below `top`, by start, by end and by class; no two of them touch."""
+    """Free ranges below `top`, by start, by end and by class; no two of them touch."""
 
     def __init__(self) -> None:
         self.top = 0
         self.end_of: dict[int, int] = {}
         self.start_of: dict[int, int] = {}
-        # Lowest first. What was taken or joined stays in until it comes up.
+        # Lowest first. Used or joined entries stay in a heap until they come up.
         self.classes: dict[int, list[tuple[int, int]]] = {}
-        self.filled = 0  # bit k: class k may hold a stretch
+        self.filled = 0  # bit k: class k may hold a range
 
     def give_back(self, start: int, end: int) -> None:
-        """Free a stretch and join it with its neighbours."""
+        """Free a range and join it with its neighbours."""
         before = self.start_of.pop(start, None)
         if before is not None:
             del self.end_of[before]
@@ -271,13 +272,13 @@ class _FreeStretches:
         heappush(heap, (start, end))
 
     def _find(self, size: int, align: int) -> tuple[int, int] | None:
-        """Remove and return a free stretch that holds the buffer."""
+        """Remove and return a free range that holds the buffer; None if there is none."""
         number = _class_of(size)
         if self.filled >> number & 1:
             own = self._find_in(number, size, align, _LOOKS)
             if own is not None:
                 return own
-        number = _class_of(size + align - 2) + 1  # all in it and above have size + align - 1 units
+        number = _class_of(size + align - 2) + 1  # all from here on have size + align - 1 units
         while above := self.filled >> number:
             number += (above & -above).bit_length() - 1
             found = self._find_in(number, size, align, 1)

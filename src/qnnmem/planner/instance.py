@@ -5,10 +5,10 @@ units of the largest number that divides every alignment. Sizes are rounded up t
 loses nothing below the topmost buffer, because the next offset is a whole unit anyway. `slip` holds
 the bytes by which a buffer's rounded end exceeds its true end: the topmost buffer can save them.
 
-Time is compressed to sections. Two steps with no birth between them and a death only later hold
-nested sets of live buffers, so only the fullest step of each such run can decide anything. Sections
-number those steps. A buffer covers sections `lo <= s < hi`, and two buffers share a step exactly
-when they share a section.
+Time is compressed to sections. Two steps with no birth between them and a death only later have
+nested sets of live buffers, so only the fullest step of each such run matters. Sections number
+those steps. A buffer covers sections `lo <= s < hi`, and two buffers share a step exactly when they
+share a section.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qnnmem.planner.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class TimeSections:
-    """Where each buffer begins and ends, counted in sections."""
+    """The first section of each buffer, and the end of its last, counted in sections."""
 
     lo: list[int]
     hi: list[int]
@@ -34,14 +34,15 @@ class TimeSections:
 
 
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
-    """Return sections of buffers that live from `lowers[i]` up to but not including `uppers[i]`."""
+    """Return the sections of buffers that live from `lowers[i]` to `uppers[i]` (exclusive)."""
     births, ends = sorted(set(lowers)), sorted(set(uppers))
     lo_of: dict[int, int] = {}  # by the step of birth
     hi_of: dict[int, int] = {}  # by the step of death
     current, born = 0, 0
     for end in ends:
         before = born
-        # Deaths come before births at one step: spans are half-open, touching ones do not meet.
+        # Deaths come before births at the same step: spans are half-open, adjacent ones do not
+        # meet.
         while born < len(births) and births[born] < end:
             lo_of[births[born]] = current
             born += 1
@@ -55,9 +56,9 @@ def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
 
 @dataclass(frozen=True)
 class Instance:
-    """Buffers with at least one byte, sorted by first section."""
+    """Buffers of at least one byte, sorted by first section."""
 
-    source: tuple[int, ...]  # position in problem.buffers
+    source: tuple[int, ...]  # index in problem.buffers
     unit: int  # bytes
     lo: list[int]
     hi: list[int]
@@ -93,7 +94,7 @@ class Instance:
         return sum(born[hi] - i - 1 for i, hi in enumerate(self.hi))
 
     def subset(self, chosen: list[int]) -> Instance:
-        """Return an instance of some buffers; `source` then holds positions in this one."""
+        """Return an instance of some buffers; its `source` holds indexes into this instance."""
         cut = cut_sections([self.lo[i] for i in chosen], [self.hi[i] for i in chosen])
         order = sorted(range(len(chosen)), key=lambda k: (cut.lo[k], cut.hi[k], chosen[k]))
         kept = [chosen[k] for k in order]
@@ -109,7 +110,7 @@ class Instance:
         )
 
     def true_size(self, i: int) -> int:
-        """Return the size in bytes, not rounded to units."""
+        """Return the size in bytes before rounding to units."""
         return self.size[i] * self.unit - self.slip[i]
 
     def end_bytes(self, i: int, offset: int) -> int:
@@ -117,22 +118,25 @@ class Instance:
         return (offset + self.size[i]) * self.unit - self.slip[i]
 
     def peak_bytes(self, offsets: list[int]) -> int:
-        """Return the highest true end over all buffers."""
+        """Return the highest true end of all buffers in bytes."""
         ends = zip(offsets, self.size, self.slip, strict=True)
         return max(((offset + size) * self.unit - slip for offset, size, slip in ends), default=0)
 
     def highest_offset(self, i: int, capacity: int) -> int:
-        """Return the highest legal offset in units below `capacity` bytes; may be negative."""
+        """Return the highest aligned offset in units at which a buffer ends below `capacity` bytes.
+
+        The result is negative if the buffer does not fit.
+        """
         room = (capacity + self.slip[i]) // self.unit - self.size[i]
         return room // self.align[i] * self.align[i]
 
 
 def arrange(problem: Problem) -> Instance:
-    """Return the instance of a problem; the same for every order of its buffers."""
+    """Return the instance of a problem, which is the same for every order of its buffers."""
     kept = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
     lives = [buffer.live for _, buffer in kept]
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
-    # Names differ, so that the place in the problem decides nothing.
+    # Names are unique, so the position in the problem decides nothing.
     rows = sorted(
         (lo, hi, -buffer.size, buffer.align, buffer.name, i)
         for lo, hi, (i, buffer) in zip(cut.lo, cut.hi, kept, strict=True)
@@ -153,17 +157,17 @@ def arrange(problem: Problem) -> Instance:
 
 
 MOST_STEPS = 32
-# Looks at one buffer: above this only the commonest alignments count.
+# Visits of a buffer; above this limit only the commonest alignments count.
 MOST_LOOKS = 1_000_000
 
 
 def load_bound(instance: Instance) -> int:
     """Return a lower bound on the peak of every plan, from the bytes alive together.
 
-    In one section every buffer stands above or below every other. Looking only at the buffers
-    whose alignment is a multiple of `a`, each but the topmost takes its size rounded up to `a`;
-    so the sum of the rounded sizes, less the most that the topmost can save, is a bound for every
-    `a`.
+    In one section every buffer lies above or below every other. Consider only buffers whose
+    alignment is a multiple of `a`: each except the topmost takes its size rounded up to `a`. So the
+    sum of the rounded sizes, minus the largest padding that the topmost can save, is a bound for
+    every `a`.
     """
     best = 0
     for step in _steps(instance):
@@ -173,15 +177,15 @@ def load_bound(instance: Instance) -> int:
 
 
 def _steps(instance: Instance) -> list[int]:
-    # Any set of numbers gives a bound. Alignments themselves do best for the powers of two met in
-    # practice; the most common ones are enough, and a hostile file could hold thousands.
+    # Any set of numbers gives a valid bound. The alignments themselves are best for powers of two,
+    # which are usual. The most common ones are enough; a hostile file could contain thousands.
     most = min(MOST_STEPS, max(1, MOST_LOOKS // max(len(instance), 1)))
     common = (align for align, _ in Counter(instance.align).most_common(most))
     return list(dict.fromkeys((1, *common)))
 
 
 def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
-    """Return the largest section sum of sizes rounded up to `step`, less the topmost padding."""
+    """Return the largest sum over sections of sizes rounded up to `step`, minus topmost padding."""
     lo, hi, size, slip, unit = instance.lo, instance.hi, instance.size, instance.slip, instance.unit
     change = [0] * (instance.sections + 1)
     padded = []  # (first section, minus padding, last section + 1), by first section as buffers are
@@ -197,7 +201,7 @@ def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
 
 def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
     best, begun = 0, 0
-    saved: list[tuple[int, int]] = []  # (minus padding, last section + 1) of what is alive
+    saved: list[tuple[int, int]] = []  # (minus padding, last section + 1) of live buffers
     for section, total in enumerate(accumulate(change)):
         while begun < len(padded) and padded[begun][0] == section:
             heappush(saved, padded[begun][1:])
@@ -209,8 +213,8 @@ def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
 
 
 def next_peak(instance: Instance, capacity: int) -> int:
-    """Return the least peak above `capacity` bytes that any plan could have."""
-    # A peak is some buffer's legal offset plus its true size; buffers alike in size modulo
+    """Return the lowest peak above `capacity` bytes that any plan could have."""
+    # A peak is some buffer's aligned offset plus its true size; buffers with equal size modulo
     # alignment reach the same ends.
     ends = {(instance.true_size(i), align) for i, align in enumerate(instance.align)}
     best = None

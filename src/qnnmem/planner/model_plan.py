@@ -1,4 +1,4 @@
-"""From a model to the plan of all its pools, checked against budgets."""
+"""Plans all pools of a model and checks them against budgets."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def plan_model(
     seed: int = 0,
     watch: Watcher | None = None,
 ) -> MemoryPlan:
-    """Return the plan of all pools of a model; see `PoolOptions` for the choices.
+    """Return the plan of all pools of a model; see `PoolOptions` for the options.
 
-    Budgets are judged after planning. For a buffer list a scratch budget is the question itself:
-    the search stops at the first plan that fits.
+    Budgets are judged after planning. For a buffer list, a scratch budget is the capacity: the
+    search stops at the first plan that fits.
     """
     options, wanted = as_options(options), as_limits(budget)
     limits = dict(wanted.pools)
@@ -71,7 +71,7 @@ def plan_model(
         raise UsageError("a budget of tcm is for models: a buffer list has no constants and no IO")
     capacity = limits.pop(Pool.SCRATCH, None) if model.format == "csv" else None
     layout, buffers, reordered = _lay_out(model, options, effort, seed)
-    # A budget for scratch needs a search of its own: half of the time is kept for it.
+    # A scratch budget needs a separate search, for which half of the time is reserved.
     part = effort.part(effort.left // 2 if Pool.SCRATCH in limits else effort.left)
     given = part.left
     answer = plan_within(Problem(buffers, capacity), part, seed=seed, watch=watch)
@@ -113,9 +113,9 @@ def plan_model(
 
 
 def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
-    """Check a plan against TCM, with its constants as the binary; None for a buffer list.
+    """Return the verdict on the TCM need of a plan, with its constants as the binary.
 
-    By default the limit is the documented one.
+    None for a buffer list. The default limit is the documented one.
     """
     if plan.model.format == "csv":
         return None
@@ -125,7 +125,7 @@ def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | N
 
 
 def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
-    """Return the inputs and outputs of a plan, an allocation each."""
+    """Return the inputs and outputs of a plan; each is one allocation."""
     model, sizes = plan.model, dict(plan.io_sizes)
     return tuple(
         TcmTensor(name, sizes[name], kind)
@@ -138,7 +138,7 @@ def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
 def _lay_out(
     model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
-    """Return all pools but scratch, the buffers of scratch, and the gain of another order."""
+    """Return all pools except scratch, the buffers of scratch, and the gain of another order."""
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
@@ -160,7 +160,7 @@ def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict
 
 
 def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
-    """Return the buffers of a list; a chosen alignment applies on top of their own."""
+    """Return the buffers of a list; a chosen alignment applies in addition to their own."""
     if align is None:
         return model.buffers
     return tuple(
@@ -172,7 +172,7 @@ def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
 def _reorder(
     given: Layout, buffers: tuple[Buffer, ...], effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered]:
-    """Return the layout in an op order with fewer live bytes, or the given one."""
+    """Return the layout in an op order with fewer live bytes, or the given layout."""
     from qnnmem.planner.order import EFFORT, WORK_PER_LOOK, reorder
 
     before = after = _live_bytes(buffers)
@@ -189,16 +189,17 @@ def _reorder(
                 best, after = (other, moved), _live_bytes(moved)
         if after == at_least:
             break
-    # The block of a body may be larger than needed, so that it proves nothing about the whole.
+    # The block of a body may be larger than needed, so it proves nothing about the whole.
     proven = skipped is None and after == at_least and not given.workspaces
     return *best, Reordered(before, after, proven, skipped)
 
 
 def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
-    """Yield two rules for what counts as scratch: a lower bound, then an upper bound.
+    """Yield two rules about which tensors are in scratch: a lower bound, then an upper bound.
 
-    The order decides whether new state is written to persistent, where the old one was, or waits
-    in scratch to be copied there. It waits in any order if the op that writes it reads the old one.
+    New state may be written directly to persistent memory, in place of the old state, or wait in
+    scratch to be copied there. This depends on the order. It waits in every order if the op that
+    writes it reads the old state.
     """
     from qnnmem.planner.order_graph import ScratchRule
 
@@ -242,7 +243,7 @@ def _with_budgets(
 
 def _explain_scratch(plan: MemoryPlan, have: Bytes, effort: Effort, seed: int) -> Plan | Infeasible:
     problem = Problem(plan.scratch.problem.buffers, have)
-    if plan.scratch.lower_bound > have:  # no search is needed: only the blockers are wanted
+    if plan.scratch.lower_bound > have:  # no search is needed: only the blockers are missing
         blockers = find_blockers(problem, arrange(problem), True, effort.deadline)
         return Infeasible(problem, blockers, plan.scratch.lower_bound, True, plan.scratch)
     answer = plan_within(problem, effort, seed=seed)
@@ -267,7 +268,7 @@ def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
 
 
 def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
-    """Count the scratch buffers that are as large as the blockers, blockers excluded."""
+    """Return the number of scratch buffers as large as the blockers, blockers excluded."""
     if verdict.fits is not False or verdict.pool is not Pool.SCRATCH or not verdict.blockers:
         return 0
     sizes = pool_sizes(plan, verdict.pool)
@@ -286,7 +287,7 @@ def pool_sizes(plan: MemoryPlan, pool: Pool) -> dict[str, int]:
 
 
 class Layout:
-    """Lifetimes of a model sorted into pools; all but scratch are filled in order."""
+    """The pools of a model; all except scratch are filled in order."""
 
     def __init__(self, model: Model, options: PoolOptions, align: Align) -> None:
         self.model, self.options, self.align = model, options, align
@@ -294,30 +295,30 @@ class Layout:
         self.aliases: dict[str, tuple[str, ...]] = {}
         self.ends = dict.fromkeys(Pool, 0)  # of the pools that are filled in order
         self.whole = Span(Step(-1), Step(len(model.ops) + 1))
-        self.workspaces: dict[str, int] = {}  # of control-flow ops, for their bodies
-        self.search_missing = False  # for the body of a control-flow op
+        self.workspaces: dict[str, int] = {}  # bytes for the bodies of each control-flow op
+        self.search_missing = False  # whether a body was planned without the compiled search
 
     def rounded(self, size: int) -> Bytes:
-        """Return a size with the padding that alignment adds."""
+        """Return a size rounded up to the alignment."""
         return Bytes(round_up(size, self.align))
 
     def bytes_of(self, name: str) -> Bytes:
-        """Return the stored bytes of a tensor."""
+        """Return the stored size of a tensor in bytes."""
         return stored_bytes(self.model.tensors[name], self.options.bits)
 
     def used(self, pool: Pool) -> Bytes:
-        """Return the end of the last buffer of a pool that is filled in order."""
+        """Return the bytes used in a pool that is filled in order."""
         return Bytes(self.ends[pool])
 
     def io_sizes(self) -> Iterable[tuple[str, Bytes]]:
-        """Return inputs and outputs that are not state, with their bytes."""
+        """Yield the inputs and outputs that are not state, with their sizes."""
         kept = {name for pair in self.options.states for name in pair}
         for name in dict.fromkeys((*self.model.inputs, *self.model.outputs)):
             if name not in kept:
                 yield name, self.bytes_of(name)
 
     def sort_into_pools(self, effort: Effort, seed: int) -> tuple[Buffer, ...]:
-        """Place persistent and IO buffers; return the buffers left for scratch."""
+        """Place persistent and IO buffers; return the buffers that remain for scratch."""
         lives = {life.name: life for life in self._lifetimes()}
         for name, size in _states(self.model, self.options.bits).items():
             self._append(Pool.PERSISTENT, name, size, self.whole, ())
@@ -344,17 +345,18 @@ class Layout:
         self.placed.append(PlacedBuffer(name, size, live, aliases, pool=pool, offset=offset))
 
     def _place_state_pairs(self, lives: dict[str, Lifetime]) -> None:
-        """Put old state into persistent, and the new one too where it can be written in place.
+        """Place old state in persistent memory, and new state too if it can be written in place.
 
-        The new state may take the place of the old one only if that is not read any more when it is
-        written; otherwise it stays in scratch until the end, to be copied over.
+        New state may overwrite old state only if nothing reads the old state later. Otherwise it
+        stays in scratch until the end and is copied.
         """
         owner = {alias: life for life in lives.values() for alias in (life.name, *life.aliases)}
         for old, new in self.options.states:
             before, after = owner[old], owner[new]
             aliases, size = before.aliases, before.size
             lives.pop(before.name, None)
-            # Not if another pair has it, nor if the application reads it under another name too.
+            # Not if another pair has this tensor, or if the application reads it under another name
+            # too.
             shown = {new, *(n for pair in self.options.states for n in pair)}
             others = {after.name, *after.aliases} & {
                 *self.model.inputs,
@@ -364,19 +366,19 @@ class Layout:
             if free and before.live.upper <= after.live.lower:
                 del lives[after.name]
                 aliases += (after.name, *after.aliases)
-                size = Bytes(max(size, after.size))  # a view may be smaller than what it shows
+                size = Bytes(max(size, after.size))  # a view may be smaller than its source
             self._append(Pool.PERSISTENT, before.name, size, self.whole, aliases)
 
     def _place_io(self, lives: dict[str, Lifetime]) -> None:
-        """Move every input and output from scratch into a buffer of its own.
+        """Move every input and output from scratch into its own buffer.
 
-        Views stay with the first of them they belong to; where several inputs or outputs are views
-        of each other, the application's buffers differ and the runtime must copy.
+        Views belong to the buffer of their group. If several inputs or outputs are views of each
+        other, each still gets a buffer, and the runtime must copy.
         """
         sizes = dict(self.io_sizes())
         for life in list(lives.values()):
             group = (life.name, *life.aliases)
-            if not any(name in sizes for name in group):  # a temporary, or state on its way out
+            if not any(name in sizes for name in group):  # a temporary, or state to be copied
                 continue
             del lives[life.name]
             views = tuple(name for name in group if name not in sizes)
@@ -386,7 +388,7 @@ class Layout:
                     self._append(Pool.IO, name, size, life.live, views)
                     views = ()
                     del sizes[name]
-        for name, size in sizes.items():  # outputs that no op writes: constants handed out
+        for name, size in sizes.items():  # outputs that no op writes: constants returned as outputs
             self._append(Pool.IO, name, size, self.whole, ())
 
     def _workspace(self, step: int, op: Op, effort: Effort, seed: int) -> Buffer:
@@ -401,11 +403,12 @@ class Layout:
 
 
 def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -> int:
-    """Return the scratch of a body; captured tensors belong to the model around it."""
+    """Return the scratch size of a body; captured tensors belong to the outer model."""
     layout = Layout(body, PoolOptions(bits=outer.options.bits), outer.align)
     buffers = layout.sort_into_pools(effort, seed)
     if op.repeats:
-        # Results of one turn are copied to the inputs of the next: neither may overwrite the other.
+        # Results of one iteration are copied to the inputs of the next: neither may overwrite the
+        # other.
         inputs = set(body.inputs)
         buffers = tuple(
             Buffer(b.name, b.size, layout.whole, b.align) if b.name in inputs else b
@@ -430,7 +433,7 @@ def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
 
 
 def constant_bytes(model: Model, bits: int | None) -> Bytes:
-    """Return the bytes of all constants, those of bodies included."""
+    """Return the bytes of all constants, including those of bodies."""
     own = sum(stored_bytes(model.tensors[name], bits) for name in model.constants)
     return Bytes(own + sum(constant_bytes(b, bits) for op in model.ops for b in op.bodies))
 
@@ -442,7 +445,7 @@ def plan_with(
     budget: Mapping[Pool, Bytes] | Mapping[str, Bytes],
     watch: Watcher | None = None,
 ) -> MemoryPlan:
-    """Plan a model with the user's options; `budget` replaces the budgets in them."""
+    """Return the plan of a model with the user's options; `budget` replaces their budgets."""
     chosen = PoolOptions(
         io=options.io,
         align=options.align,
@@ -462,7 +465,7 @@ def plan_with(
 
 
 def limits_of(options: PlanOptions) -> Limits:
-    """Return the budgets of the pools, and that of TCM, which spans several pools."""
+    """Return the budgets of the pools, and of TCM, which spans several pools."""
     pools = {pool.value: pool for pool in Pool}
     chosen: dict[str, Bytes] = {}
     given = [(name.lower(), size) for name, size in options.budgets]

@@ -1,4 +1,4 @@
-"""Memory-aware order of ops: the fullest step with as few live bytes as can be found.
+"""Memory-aware order of ops: minimises the live bytes at the fullest step.
 
     fuse nodes that belong together, split the order into independent segments
     while the fullest segment is above what is proven for some segment:
@@ -15,13 +15,13 @@ a state raises the bound; a search that succeeds lowers the peak. The search wit
         then branch over the nodes that fit
 
 Running a node that fits and does not raise the live bytes is never a mistake: the more nodes have
-run, the more groups end with it and the fewer begin, so whatever order follows also works, with no
-more bytes at any step, after this node. The set of nodes that have run fixes what is alive, so
+run, the more groups end with it and the fewer begin. So every continuation also works after this
+node, with no more bytes at any step. The set of nodes that have run determines the live bytes, so
 equal sets are one state.
 
-A valley is a state with no more bytes alive than the state all others came from, if no state
-between the two has fewer. Live bytes are a submodular function of the set of nodes that have run,
-so uniting any other state with a valley adds nothing: all other states are dropped. A minimum cut
+A valley is a state with no more live bytes than the state all others came from, if no state between
+the two has fewer. Live bytes are a submodular function of the set of nodes that have run, so
+uniting any other state with a valley adds nothing: all other states are dropped. A minimum cut
 decides whether a state is a valley: it separates nodes that have run from nodes that have not, and
 a group costs its size when it has nodes on both sides:
 
@@ -44,12 +44,12 @@ from qnnmem.ir.model import Model
 from qnnmem.planner.order_graph import ScratchRule, Segment, bits, build_graph, delayed, fuse, split
 from qnnmem.units import Bytes
 
-# Counted in looks at one node, so that the answer is the same on every machine; the default keeps
-# the search near one second on one core of a 2020s laptop.
+# Counted in node visits, so that the answer is the same on every machine. The default takes about
+# one second on one core of a 2020s laptop.
 EFFORT = 500_000
 WORK_PER_LOOK = 300  # in the units of planner/effort.py
 
-# Sets of nodes are masks, which take (nodes squared / 8) bytes for each kind of set: 12 MB here.
+# Sets of nodes are bit masks; each kind of set takes (nodes squared / 8) bytes: 12 MB here.
 MOST_OPS = 10_000
 
 _WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -59,25 +59,25 @@ _EVERYTHING = ScratchRule()
 
 @dataclass(frozen=True, slots=True)
 class Reordering:
-    """A model in the best order found and its live bytes at the fullest step."""
+    """A model in the best order found, and its live bytes at the fullest step."""
 
     model: Model
     before: Bytes
     after: Bytes
-    at_least: Bytes = Bytes(0)  # in any order within the dependencies
-    skipped: str | None = None  # why no other order was looked for
+    at_least: Bytes = Bytes(0)  # bound for any order within the dependencies
+    skipped: str | None = None  # why no other order was searched for
 
     @property
     def proven(self) -> bool:
-        """True if no order within the dependencies needs fewer bytes."""
+        """Whether no order within the dependencies needs fewer bytes."""
         return self.skipped is None and self.after == self.at_least
 
 
 def reorder(model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFORT) -> Reordering:
-    """Put the ops of a model in an order that needs fewer live bytes, if one is found.
+    """Return the model in an order with fewer live bytes, if one is found.
 
-    Ops that touch the same state keep their relative order. Without a gain the model is returned
-    as it is.
+    Ops that use the same state keep their relative order. Without a gain, the model is returned
+    unchanged.
     """
     before = live_peak(model, rule)
     skipped = _why_not(len(model.ops), effort)
@@ -91,7 +91,7 @@ def reorder(model: Model, rule: ScratchRule = _EVERYTHING, *, effort: int = EFFO
     after = live_peak(better, rule)
     if after >= before:
         better, after = model, before
-    # In-place pairs depend on the order in ways that the bound does not see.
+    # In-place pairs depend on the order, which the bound does not model.
     return Reordering(better, before, after, Bytes(0 if rule.inplace else bound))
 
 
@@ -102,7 +102,7 @@ def _why_not(ops: int, effort: int) -> str | None:
 
 
 def live_peak(model: Model, rule: ScratchRule = _EVERYTHING) -> Bytes:
-    """Return the live bytes of scratch at the fullest step, padding included."""
+    """Return the live bytes of scratch at the fullest step, including padding."""
     change = [0] * (len(model.ops) + 3)
     for life in rule.lives(model, inplace=rule.inplace):
         size = rule.padded(life.size)
@@ -130,11 +130,11 @@ class _Part:
 
     @property
     def order(self) -> list[int]:
-        """The best order in numbers of the graph."""
+        """The best order, as node numbers of the graph."""
         return [self.segment.nodes[i] for i in self.local]
 
     def improve(self, floor: int, work: Work) -> None:
-        """Lower the peak as far as `floor` or the work allows, or raise the bound to it."""
+        """Lower the peak as far as `floor` and the work allow, or raise the bound."""
         given = self.local
         searches = [Search(self.segment, backward=backward) for backward in (False, True)]
         for search in searches:
@@ -151,7 +151,7 @@ class _Part:
                     return
 
     def _delay(self, order: list[int], work: Work) -> None:
-        """Delay nodes of an order that raise the live bytes, as long as that lowers the peak."""
+        """Delay nodes that raise the live bytes, as long as that lowers the peak."""
         better = True
         while better:
             work.left -= 2 * len(self.segment)
@@ -159,8 +159,8 @@ class _Part:
             order, better = self.local, any(found) and work.left > 0
 
     def _narrow(self, search: Search, width: int, floor: int, work: Work) -> None:
-        """Close in on the least limit for which this search finds an order."""
-        failed: int | None = None  # the highest limit without success
+        """Narrow down the lowest limit for which this search finds an order, by bisection."""
+        failed: int | None = None  # the highest limit that failed
         while work.left > 0:
             lowest = max(floor, self.bound, 0 if failed is None else failed + 1)
             if self.peak <= lowest:
@@ -175,7 +175,7 @@ class _Part:
                 return
 
     def _adopt(self, order: list[int] | None) -> bool:
-        """Adopt an order if it is better; return whether it was."""
+        """Store an order if it is better; return whether it was."""
         peak = self.peak if order is None else self.segment.peak(order)
         if order is None or peak >= self.peak:
             return False
@@ -184,14 +184,14 @@ class _Part:
 
 
 def _improve(parts: list[_Part], work: Work) -> int:
-    """Lower the peak of the fullest segment; return a proven bound for the whole."""
+    """Lower the peak of the fullest segment repeatedly; return a proven bound for the whole."""
     bound = max(part.bound for part in parts)
     while work.left > 0:
         fullest = max(parts, key=lambda part: part.peak)
         peak = fullest.peak
         if peak <= bound:
             break
-        # Below the next segment's peak the effort is better spent there.
+        # Below the peak of the next segment, the effort is better spent on that segment.
         others = max((part.peak for part in parts if part.peak < peak), default=0)
         fullest.improve(max(bound, others), work)
         bound = max(bound, fullest.bound)
@@ -203,15 +203,16 @@ def _improve(parts: list[_Part], work: Work) -> int:
 _UNBOUNDED = 1 << 62
 _FROM, _TO = -1, -2
 
-Flow = dict[int, dict[int, int]]  # what can still flow from one place to another
+Flow = dict[int, dict[int, int]]  # remaining flow capacity from one place to another
 
 
 def is_lowest(
     groups: Sequence[tuple[tuple[int, int], ...]], before: Sequence[int], early: int, late: int
 ) -> bool:
-    """True if no set of nodes between `early` and `late` that could have run has fewer bytes alive.
+    """Return whether no intermediate set of nodes has fewer live bytes than `late`.
 
-    `before` holds for each node the mask of nodes that have to run first.
+    The sets are those between `early` and `late` that can have run. `before` holds for each node
+    the mask of nodes that must run first.
     """
     between = late & ~early
     changing = {pair for node in bits(between) for pair in groups[node]}
@@ -231,7 +232,8 @@ def _network(changing: list[tuple[int, int]], before: Sequence[int], early: int,
         for earlier in bits(before[node] & between):
             connect(node, earlier, _UNBOUNDED)
     for number, (mask, size) in enumerate(changing):
-        # A group is two places behind all nodes; its cost flows from the first to the second.
+        # A group is two places after all nodes; its cost is the capacity from the first to the
+        # second.
         first = len(before) + 2 * number
         connect(first, first + 1, size)
         for node in bits(mask & between):
@@ -256,7 +258,7 @@ def _most_flow(flow: Flow) -> int:
 
 
 def _path(flow: Flow) -> list[tuple[int, int]]:
-    """Find the steps of a shortest path along which something can flow, if there is one."""
+    """Return the edges of a shortest path with remaining capacity; empty if there is none."""
     came: dict[int, int] = {_FROM: _FROM}
     waiting = deque([_FROM])
     while waiting and _TO not in came:
@@ -274,13 +276,13 @@ def _path(flow: Flow) -> list[tuple[int, int]]:
 
 _NEVER = 1 << 62
 
-# Each branch copies its state, so this bounds memory on graphs where most nodes are ready at once.
+# Each branch copies its state, so this bounds memory where most nodes are ready at the same time.
 _MOST_BRANCHES = 64
 
-# Larger sets are not checked: the check takes time that grows faster than their size.
+# Larger sets are not checked, because the time grows faster than their size.
 _MOST_BETWEEN_VALLEYS = 200
 
-# The nodes run so far, latest first: shared between states.
+# The nodes run so far, latest first, as a linked list shared between states.
 _Path = tuple["_Path | None", int] | None
 
 
@@ -293,13 +295,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class NoOrder:
-    """No order was found; with `proven` none needs fewer bytes than `least`."""
+    """The failure of a search; if `proven`, no order needs fewer bytes than `least`."""
 
     proven: bool
     least: int
 
 
-_Steps = dict[int, tuple[int, int]]  # by node: bytes it adds while it runs, bytes it leaves more
+_Steps = dict[int, tuple[int, int]]  # by node: bytes it adds while it runs, and afterwards
 
 
 @dataclass(slots=True)
@@ -313,7 +315,7 @@ class _State:
 
 
 class _Levels:
-    """States by number of nodes run, at most `width` of each number."""
+    """Search states by the number of nodes run, at most `width` per number."""
 
     def __init__(self, width: int) -> None:
         self.width, self.complete = width, True
@@ -328,7 +330,7 @@ class _Levels:
         self.states[size].setdefault(state.done, state)
 
     def pop(self) -> list[_State]:
-        """Take the states with the fewest nodes run; none when there are none left."""
+        """Remove and return the states with the fewest nodes run; empty if there are none."""
         if not self.sizes:
             return []
         states = list(self.states.pop(heapq.heappop(self.sizes)).values())
@@ -339,7 +341,7 @@ class _Levels:
         return states
 
     def limited(self, state: _State, nodes: list[int]) -> list[int]:
-        """Keep the nodes that raise the live bytes least."""
+        """Return the nodes that raise the live bytes least, at most 64."""
         if len(nodes) <= _MOST_BRANCHES:
             return nodes
         self.complete = False
@@ -351,12 +353,12 @@ class _Levels:
 
 
 class Search:
-    """A segment seen forwards or backwards in time."""
+    """The search of orders for a segment, forwards or backwards in time."""
 
     def __init__(self, segment: Segment, *, backward: bool) -> None:
         count = len(segment)
         self.count, self.backward = count, backward
-        self.price = 1 + count // 8_000  # long masks take longer
+        self.price = 1 + count // 8_000  # long masks take more time
         self.groups, self.overwrites = segment.groups, segment.overwrites
         self.start = 1 << (count + backward)
         self.live = segment.live_at(self.start)
@@ -367,7 +369,7 @@ class Search:
             self.after, self.before = list(segment.after), list(segment.before)
 
     def run(self, limit: int, width: int, work: Work) -> list[int] | NoOrder:
-        """Find an order that never needs more than `limit`, or say why there is none."""
+        """Return an order that never needs more than `limit` bytes, or NoOrder."""
         self.limit, self.least, self.work = limit, _NEVER, work
         valley = self._first()
         levels, seen = _Levels(width), set[int]()
@@ -398,7 +400,7 @@ class Search:
         return is_lowest(self.groups, self.before, early.done, late.done)
 
     def walk(self, work: Work) -> list[int] | None:
-        """Make an order by always running the node that leaves the fewest bytes alive."""
+        """Return the order that always runs the node which leaves the fewest bytes alive."""
         self.limit, self.work = _NEVER, work
         state = self._first()
         heap = [(raised, rise, node) for node, (rise, raised) in state.rising.items()]
@@ -412,7 +414,7 @@ class Search:
         return None if state.ready else self._order(state.path)
 
     def _run(self, state: _State, node: int) -> set[int]:
-        """Run a rising node and all falling ones; return the nodes whose cost is new."""
+        """Run a rising node and all falling ones; return the nodes whose cost changed."""
         found = {*self._advance(state, node, state.rising)}
         while state.falling:
             found.update(self._advance(state, next(iter(state.falling)), state.falling))
@@ -427,7 +429,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the nodes to branch over; record the need of the cheapest other node."""
+        """Return the nodes to branch over, and record the need of the cheapest other node."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]
@@ -450,7 +452,7 @@ class Search:
         return self._settle(child)
 
     def _settle(self, state: _State) -> _State:
-        """Run all nodes that fit and do not raise the live bytes."""
+        """Run all nodes that fit and do not raise the live bytes, and return the state."""
         while True:
             room = self.limit - state.live
             node = next((n for n, (rise, _) in state.falling.items() if rise <= room), None)
@@ -459,7 +461,7 @@ class Search:
             self._advance(state, node, state.falling)
 
     def _advance(self, state: _State, node: int, steps: _Steps) -> list[int]:
-        """Run a node; return the ready nodes whose cost is new."""
+        """Run a node; return the ready nodes whose cost changed."""
         state.live += steps.pop(node)[1]
         was = state.done
         state.done |= 1 << node
@@ -469,7 +471,7 @@ class Search:
         changed = 0
         for mask, _ in self.groups[node]:
             rest = mask & missing
-            # A group has begun, or has one node left that can end it: no other change matters.
+            # Only groups that have begun, or have one node left that can end them, change a cost.
             if not mask & was or not rest & (rest - 1):
                 changed |= rest
         found = bits(state.ready & changed)
@@ -483,7 +485,7 @@ class Search:
         return found
 
     def _assess(self, state: _State, node: int) -> None:
-        """Record the cost of running a ready node now."""
+        """Record the cost of running a ready node in this state."""
         after = state.done | 1 << node
         rise = ending = 0
         for mask, size in self.groups[node]:
@@ -496,7 +498,7 @@ class Search:
         steps[node] = rise - self._spared(node, state.done), rise - ending
 
     def _spared(self, node: int, done: int) -> int:
-        """Return the bytes saved by overwriting an operand that ends here."""
+        """Return the bytes saved by overwriting an operand that ends at this node."""
         spared = 0
         for mask, size in self.overwrites[node]:
             rest = mask & ~(1 << node)

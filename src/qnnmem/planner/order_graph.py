@@ -1,15 +1,15 @@
-"""The graph that op ordering works on: dependencies, live bytes, and independent segments.
+"""The graph for op ordering: dependencies, live bytes, and independent segments.
 
-A group is a tensor with all its views. It is alive from the first to the last node that touches
-it, so the set of nodes that have run fixes the live bytes, whatever their order. Two nodes stand
-for no op: the source touches all inputs and comes first, the sink touches all outputs and comes
-last. Only scratch counts: a tensor in another pool is no group.
+A group is a tensor with all its views. It is alive from the first to the last node that uses it, so
+the set of nodes that have run determines the live bytes, whatever their order. Two nodes are not
+ops: the source uses all inputs and comes first, the sink uses all outputs and comes last. Only
+scratch counts: a tensor in another pool is not in a group.
 
 Fusing: nodes that some best order runs back to back become one node. A node that ends no group
-costs no more just before its only successor than anywhere earlier: every group it touches is
-touched by that successor or is an output. Read backwards in time, the same holds for a node that
-starts no group and its only predecessor. In both cases the fullest moment of the pair is that of
-the partner, so the pair costs what one node with the groups of both would cost.
+costs no more just before its only successor than anywhere earlier: every group it uses is used by
+that successor or is an output. Read backwards in time, the same holds for a node that starts no
+group and its only predecessor. In both cases the fullest moment of the pair is that of the partner,
+so the pair costs as much as one node with the groups of both.
 
     repeat: fuse a node into its only successor or predecessor if that rule allows it
 
@@ -36,33 +36,33 @@ from qnnmem.units import round_up
 
 @dataclass(frozen=True, slots=True)
 class ScratchRule:
-    """Which bytes of a model count as scratch."""
+    """The rule for which tensors of a model are in scratch."""
 
     bits: int | None = None
     inplace: bool = False
     align: int = 64
     elsewhere: frozenset[str] = frozenset()  # tensors in other pools, with all their views
-    workspaces: dict[str, int] = field(default_factory=dict)  # by op: bytes only while it runs
+    workspaces: dict[str, int] = field(default_factory=dict)  # by op: bytes used only while it runs
 
     def lives(self, model: Model, *, inplace: bool) -> Iterator[Lifetime]:
-        """Yield the lifetimes that lie in scratch."""
+        """Yield the lifetimes of tensors in scratch."""
         for life in lifetimes(model, bits=self.bits, inplace=inplace):
             if self.elsewhere.isdisjoint((life.name, *life.aliases)):
                 yield life
 
     def padded(self, size: int) -> int:
-        """Return a size with the padding that alignment adds."""
+        """Return a size rounded up to the alignment."""
         return round_up(size, self.align)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderGraph:
-    """Nodes in a valid order with the source first and the sink last."""
+    """The graph of a model: nodes in a valid order, with the source first and the sink last."""
 
-    ops: tuple[tuple[int, ...], ...]  # positions in model.ops that a node stands for, in order
+    ops: tuple[tuple[int, ...], ...]  # indexes in model.ops that a node represents, in order
     before: tuple[frozenset[int], ...]  # nodes that must come earlier
-    groups: tuple[frozenset[int], ...]  # groups that a node touches
-    overwrites: tuple[tuple[int, ...], ...]  # groups on which a node may put its result if they end
+    groups: tuple[frozenset[int], ...]  # groups that a node uses
+    overwrites: tuple[tuple[int, ...], ...]  # groups that a node may overwrite if they end
     size: tuple[int, ...]  # of each group, in multiples of the alignment
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class OrderGraph:
 
 
 def build_graph(model: Model, rule: ScratchRule) -> OrderGraph:
-    """Make the graph of a model, one node for each op."""
+    """Return the graph of a model, with one node for each op."""
     shared = tuple(rule.lives(model, inplace=False))
     group = {name: i for i, life in enumerate(shared) for name in (life.name, *life.aliases)}
     touches = [
@@ -104,9 +104,10 @@ def build_graph(model: Model, rule: ScratchRule) -> OrderGraph:
 
 
 def _before(model: Model) -> tuple[frozenset[int], ...]:
-    """Find the nodes each node waits for.
+    """Return for each node the nodes that it waits for.
 
-    Those that wait for no other wait for the source; the sink for all that no other waits for.
+    Nodes that wait for no other node wait for the source. The sink waits for all nodes that no
+    other node waits for.
     """
     sink = len(model.ops) + 1
     waits: list[set[int]] = [set() for _ in range(sink + 1)]
@@ -126,7 +127,7 @@ def _before(model: Model) -> tuple[frozenset[int], ...]:
 
 
 def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
-    """Return for each written or state tensor the nodes that use it, and if they write."""
+    """Return the nodes that use each written or state tensor, and whether they write it."""
     written = dict.fromkeys((*model.states, *(name for op in model.ops for name in op.outputs)))
     uses: dict[str, list[tuple[int, bool]]] = {name: [] for name in written}
     for node, op in enumerate(model.ops, start=1):
@@ -138,13 +139,13 @@ def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
     return {name: found for name, found in uses.items() if found}
 
 
-# A node with many neighbours would have all of them looked at again for each it takes in; past this
-# a pair may stay apart that could be one.
+# A node with many neighbours would be examined again for each neighbour it absorbs. Above this
+# limit a pair may stay separate that could be fused.
 MOST_LOOKS = 1_000_000
 
 
 def fuse(graph: OrderGraph) -> OrderGraph:
-    """Return the graph with nodes fused; its best order is as good as before."""
+    """Return the graph with nodes fused; its best order has the same peak."""
     work = _Fusion(graph)
     waiting = list(range(len(graph) - 2, 0, -1))
     looks = MOST_LOOKS
@@ -174,7 +175,7 @@ class _Fusion:
         self.source, self.sink = graph.groups[0], graph.groups[-1]
 
     def absorb(self, node: int) -> int | None:
-        """Fuse `node` into its partner and name the partner, if there is one."""
+        """Fuse `node` into its partner and return the partner; None if there is none."""
         if self.gone[node] or node in (0, len(self.gone) - 1):
             return None
         for near, kept, later in ((self.after, self.sink, True), (self.before, self.source, False)):
@@ -200,7 +201,7 @@ class _Fusion:
 
     def result(self) -> OrderGraph:
         """Return the graph of the remaining nodes, renumbered."""
-        # A node keeps the place of the partner it was fused into, which is a valid order.
+        # A node keeps the position of the partner it was fused into, which is a valid order.
         kept = [node for node, gone in enumerate(self.gone) if not gone]
         number = {node: i for i, node in enumerate(kept)}
         return OrderGraph(
@@ -219,36 +220,36 @@ MOST_CHECKS_FOR_BOUND = 300_000
 
 @dataclass(frozen=True)
 class Segment:
-    """The nodes between two cuts, numbered from 0; two further numbers stand for the rest.
+    """The nodes between two cuts, numbered from 0.
 
-    In sets of nodes (bit masks) bit `len(self)` is everything before the segment and the next bit
+    In bit masks of nodes, bit `len(self)` represents everything before the segment and the next bit
     everything after it.
     """
 
     nodes: tuple[int, ...]  # numbers in the graph
     before: tuple[int, ...]  # masks of nodes that must come earlier in the segment
     after: tuple[tuple[int, ...], ...]
-    # For each node: masks of the nodes that touch the same groups, and the bytes of those groups
+    # For each node: masks of the nodes that use the same groups, and the bytes of those groups
     groups: tuple[tuple[tuple[int, int], ...], ...]
     overwrites: tuple[tuple[tuple[int, int], ...], ...]
-    base: int  # alive all the time
+    base: int  # bytes alive during the whole segment
 
     def __len__(self) -> int:
         return len(self.nodes)
 
     @cached_property
     def size(self) -> dict[int, int]:
-        """Bytes of the groups that change here, by mask of the nodes that touch them."""
+        """Bytes of the groups that change in this segment, by the mask of nodes that use them."""
         return {mask: size for touched in self.groups for mask, size in touched}
 
     def live_at(self, done: int) -> int:
-        """Return the bytes alive between two steps once `done` has run."""
+        """Return the bytes alive after the nodes in `done` have run."""
         return self.base + sum(
             size for mask, size in self.size.items() if mask & done and mask & ~done
         )
 
     def peak(self, order: Sequence[int]) -> int:
-        """Return the most bytes alive at any step of an order of this segment."""
+        """Return the highest number of live bytes at any step of an order of this segment."""
         done, highest = 1 << len(self), 0
         live = self.live_at(done)
         for node in order:
@@ -261,7 +262,7 @@ class Segment:
         return highest
 
     def bound(self) -> int:
-        """Return a lower bound on the peak: bytes alive at some node in every order."""
+        """Return a lower bound on the peak: live bytes at some node in every order."""
         if len(self) > MOST_NODES_FOR_BOUND:
             return 0
         early, late = self._reach()
@@ -271,7 +272,7 @@ class Segment:
         for node, touched in enumerate(self.groups):
             done |= 1 << node
             live.update(touched)
-            # Only what is alive here in this order can be alive here in all orders.
+            # Only groups alive here in this order can be alive here in all orders.
             near = live if checks > 0 else dict(touched)
             checks -= len(near)
             forced = sum(w for m, w in near.items() if m & early[node] and m & late[node])
@@ -283,7 +284,7 @@ class Segment:
         return lowest
 
     def _reach(self) -> tuple[list[int], list[int]]:
-        """Return for each node the masks of its ancestors and of its descendants, with itself."""
+        """Return the masks of ancestors and of descendants of each node, including itself."""
         count = len(self)
         early, late = [0] * count, [0] * count
         for node in range(count):
@@ -300,7 +301,7 @@ class Segment:
 
 
 def bits(mask: int) -> list[int]:
-    """Return the positions of the ones in a mask, lowest first."""
+    """Return the positions of the set bits of a mask, lowest first."""
     found = []
     while mask:
         low = mask & -mask
@@ -310,7 +311,7 @@ def bits(mask: int) -> list[int]:
 
 
 def split(graph: OrderGraph) -> list[Segment]:
-    """Cut a graph into its segments, in order; each cut is a segment by itself."""
+    """Return the segments of a graph in order; each cut is a segment by itself."""
     count = len(graph)
     first_use, last_wait = [count] * count, [-1] * count
     for node, before in enumerate(graph.before):
@@ -337,7 +338,7 @@ def _segments(graph: OrderGraph, edges: list[int]) -> list[Segment]:
             last[g] = place[node]
             if first[g] < 0:
                 first[g] = place[node]
-    # What is touched before and after a segment is alive all through it.
+    # A group used before and after a segment is alive throughout the segment.
     change = [0] * (len(edges) + 1)
     for g, size in enumerate(graph.size):
         if first[g] < last[g]:

@@ -14,25 +14,25 @@ from typing import Any, NamedTuple, Protocol
 from qnnmem.native_parts import NativePart, load_library
 from qnnmem.planner.instance import Instance
 
-SOLVED, EXHAUSTED, CUT = 1, 0, -1  # how a search ended, as in C
-# What counts when a section is chosen: only how few choices it has, or also how little slack, or
-# also how low its floor is.
+SOLVED, EXHAUSTED, CUT = 1, 0, -1  # the status of a search, as in C
+# Rules for choosing a section: by its number of choices alone, also by its slack, or also by the
+# height of its floor.
 FEW, TIGHT, LOW = 0, 1, 2
-MEMO_SLOTS = 1 << 20  # failed states that are kept, 16 bytes each
-# A list can be made so that each pass of elimination sets aside a single buffer.
+MEMO_SLOTS = 1 << 20  # failed states that are stored, 16 bytes each
+# A hostile list can make each pass of elimination set aside a single buffer.
 MOST_ELIMINATION_LOOKS = 4_000_000
 
 
 class Strategy(NamedTuple):
-    """Which choice a search tries first; every strategy is complete."""
+    """The order in which a search tries its choices; every strategy is complete."""
 
-    rank: Sequence[int]  # of buffers that could sit on the same floor: the lowest goes first
+    rank: Sequence[int]  # of buffers for the same floor: the lowest goes first
     branching_rule: int
-    wall_bonus: int  # how far a buffer moves forward in rank for each wall of its pit it touches
+    wall_bonus: int  # by how much a buffer moves forward for each wall of its pit that it touches
 
 
 class PackingCore(Protocol):
-    """An instance and a capacity; what one search learns helps the next."""
+    """An instance and a capacity; each search leaves information for the next."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
         """Return the status of a search, its work, and the offsets if it is SOLVED."""
@@ -44,11 +44,11 @@ class PackingCore(Protocol):
 
 
 class Packing(Protocol):
-    """The loops for one instance."""
+    """The inner loops for one instance."""
 
     instance: Instance
     cost: int  # of a unit of work, in units of planner/effort.py
-    most_pairs: int  # of overlapping buffers that are searched, as each takes memory
+    most_pairs: int  # limit on overlapping pairs, as each takes memory
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
         """Return the buffers that fit wherever the others are placed."""
@@ -57,11 +57,14 @@ class Packing(Protocol):
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return how many of the order were reached, the work, and the offsets: -1 for none yet."""
+        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
         ...
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return what a search needs: highest offsets, and the kinds that can be exchanged."""
+        """Return a core to search, given the highest offset and the class of each buffer.
+
+        Buffers of one class are interchangeable.
+        """
         ...
 
 
@@ -74,19 +77,19 @@ def first_of_sections(instance: Instance) -> list[int]:
 
 
 _OBJECT = "libqnnmem_packing.so"
-# A product that is fused with a sum would round differently on some machines.
+# A multiplication fused with an addition would round differently on some machines.
 _FLAGS = ("-O3", "-ffp-contract=off")
 PACKING = NativePart("qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the search")
 
 
 def is_compiled() -> bool:
-    """True if the compiled loops are available; compiling them once takes seconds."""
+    """Return whether the compiled loops are available; compiling them once takes seconds."""
     return not why_not_compiled()
 
 
-@cache  # a search asks often, and without a compiler each look would read the disk again
+@cache  # without a compiler, each call would read the disk again
 def why_not_compiled() -> str:
-    """Return why the loops run in plain Python, or ""."""
+    """Return why the loops run in plain Python; empty if they are compiled."""
     try:
         _library()
     except ImportError as exc:
@@ -96,7 +99,7 @@ def why_not_compiled() -> str:
 
 @cache
 def _library() -> Any:
-    """Return the compiled loops; raise ImportError if there are none."""
+    """Return the compiled loops; raise ImportError if they are not available."""
     import ctypes
 
     library = load_library(PACKING, _OBJECT)
@@ -125,17 +128,17 @@ def _address(values: array[Any]) -> int:
 
 
 class CompiledPacking:
-    """The loops in C; the arrays live as long as this object."""
+    """The loops in C; the arrays passed to C live as long as this object."""
 
     cost = 1
-    most_pairs = 1 << 60  # only the core keeps pairs, see planner/exact.py
+    most_pairs = 1 << 60  # only the core stores pairs, see planner/exact.py
 
     def __init__(self, instance: Instance) -> None:
         fields = (instance.lo, instance.hi, instance.size, instance.align)
         self.instance = instance
         self._arrays = [*map(_ints, fields), _ints(first_of_sections(instance))]
         addresses = map(_address, self._arrays)
-        # The struct `Buffers`: two numbers and five addresses, all of eight bytes.
+        # The struct `Buffers`: two numbers and five addresses of eight bytes each.
         self.buffers = _ints([len(instance), instance.sections, *addresses])
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
@@ -149,7 +152,7 @@ class CompiledPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return how many of the order were reached, the work, and the offsets."""
+        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
         turns, placed, work = _ints(order), _ints(offsets), _ints([0])
         reached = _library().packing_place(
             *(_address(self.buffers), _address(turns), len(order), _address(placed)),
@@ -158,12 +161,12 @@ class CompiledPacking:
         return _checked(reached), work[0], placed.tolist()
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return what a search needs: highest offsets, and the kinds that can be exchanged."""
+        """Return a core to search, given the highest offset and the class of each buffer."""
         return _CompiledCore(self, limit, twin)
 
 
 class _CompiledCore:
-    """The core of a search in C; all its arrays are Python's, so that nothing has to be freed."""
+    """The core of a search in C; Python owns all its arrays, so that nothing must be freed."""
 
     def __init__(self, packing: CompiledPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         instance = packing.instance
@@ -171,9 +174,9 @@ class _CompiledCore:
         self._weight = array("d", [1.0]) * instance.sections
         lengths = (len(instance) + 1, 2 * instance.pairs, instance.sections)
         made = [_ints(limit), _ints(twin), *(_ints([0]) * length for length in lengths)]
-        # The struct `Core`: the struct `Buffers`, then the addresses of these.
+        # The struct `Core`: the struct `Buffers`, then the addresses of these arrays.
         self._core = _ints([*packing.buffers, *map(_address, made)])
-        self._borrowed = (packing, made)  # as long as C has their addresses
+        self._borrowed = (packing, made)  # must live as long as C has their addresses
         _checked(_library().packing_prepare(_address(self._core)))
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:

@@ -1,21 +1,20 @@
-"""The planner's inner loops in plain Python: the fallback for `packing.c`, and its oracle.
+"""The planner's inner loops in plain Python: the fallback for `packing.c`, and its test oracle.
 
 The exact search for offsets below a capacity:
 
-    least[u] = least offset buffer u can still take, given what is placed
+    least[u] = lowest offset that buffer u can still take, given the placed buffers
     floor[s] = lowest least[u] among the unplaced buffers of section s
     pick a section s whose floor no neighbouring section undercuts; then in any packing either
         one of the buffers with least[u] == floor[s] sits exactly there: try each, or
         none does: raise everything in s to the next height at which something could rest
     fail where the unplaced buffers of a section, stacked by least offset, pass the capacity
 
-Why this is complete: push every buffer of a packing down until it meets its least offset or
-another buffer. On a run of sections with equal floor f and higher floors around it, buffers with
-least offset f lie wholly inside the run, and no unplaced buffer there can lie below f, so whichever
-is placed on f has everything else of its sections above it. What remains depends only on the
-unplaced buffers and their least offsets, so failed states are remembered; and buffers that no
-unplaced buffer links are separate problems, so a failure in one jumps over all choices made in
-the others.
+Why this is complete: push every buffer of a packing down until it meets its least offset or another
+buffer. Take a run of sections with equal floor f and higher floors around it. Buffers with least
+offset f lie entirely inside the run, and no unplaced buffer there can lie below f. So the buffer
+placed on f has everything else of its sections above it. The remaining problem depends only on the
+unplaced buffers and their least offsets, so failed states are stored. Buffers that no unplaced
+buffer links are separate problems, so a failure in one jumps over all choices made in the others.
 """
 
 from __future__ import annotations
@@ -40,36 +39,35 @@ from qnnmem.planner.packing import (
     first_of_sections,
 )
 
-# Failed states that are kept: each takes some hundred bytes for each of its buffers.
+# Failed states that are stored: each takes some hundred bytes for each of its buffers.
 _MOST_FAILED = 20_000
-_TURNS = 64  # buffers that are placed without a look at the work
+_TURNS = 64  # buffers placed between two checks of the work
 _PLACING_WORK = 2  # for each neighbour
 
 State = tuple[tuple[int, int], ...]  # unplaced buffers and their least offsets
 
 
 class PlainPacking:
-    """The loops for one instance."""
+    """The inner loops for one instance."""
 
-    cost = 100  # times as long as compiled code takes for a unit of work, measured
-    most_pairs = 1_000_000  # of neighbours, which take 60 MB here
+    cost = 100  # measured factor: time for a unit of work relative to compiled code
+    most_pairs = 1_000_000  # pairs of neighbours, which take 60 MB here
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
 
     @cached_property
     def near(self) -> list[list[int]]:
-        """Return for each buffer the buffers that share a section with it."""
+        """For each buffer, the buffers that share a section with it."""
         return greedy.neighbours(self.instance)
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
         """Return the buffers that fit wherever the others are placed.
 
-        A neighbour of size s keeps a buffer of size z away from at most `s + z - 1` consecutive
-        offsets, hence from at most `(s + z - 1 + a - 1) / a` multiples of the alignment a. If all
-        neighbours together cannot block every legal multiple up to `limit`, the buffer can be
-        placed after them, whatever they do. Removing it makes room for the same argument about
-        the others.
+        A neighbour of size s blocks at most `s + z - 1` consecutive offsets for a buffer of size z,
+        hence at most `(s + z - 1 + a - 1) / a` multiples of the alignment a. If all neighbours
+        together cannot block every allowed multiple up to `limit`, the buffer can be placed after
+        them in any case. Once it is removed, the same argument may apply to others.
         """
         size, align, near = self.instance.size, self.instance.align, self.near
         total = [sum(size[v] for v in near[u]) for u in range(len(near))]
@@ -95,7 +93,7 @@ class PlainPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return how many of the order were reached, the work, and the offsets."""
+        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
         work = 0
         for turn in range(0, len(order), _TURNS):
             if work > work_limit:
@@ -106,12 +104,12 @@ class PlainPacking:
         return len(order), work, offsets
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return what a search needs: highest offsets, and the kinds that can be exchanged."""
+        """Return a core to search, given the highest offset and the class of each buffer."""
         return _PlainCore(self, limit, twin)
 
 
 class _PlainCore:
-    """Data derived from an instance and a capacity, and the knowledge from earlier searches."""
+    """Data derived from an instance and a capacity, and information from earlier searches."""
 
     def __init__(self, packing: PlainPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         self.instance, self.near, self.limit, self.twin = (
@@ -121,11 +119,11 @@ class _PlainCore:
             twin,
         )
         self.first = first_of_sections(packing.instance)
-        self.weight = [1.0] * packing.instance.sections  # conflicts met by each section
+        self.weight = [1.0] * packing.instance.sections  # conflicts in each section
         self.failed: set[State] = set()
         self.cap = [
             0
-        ] * packing.instance.sections  # the highest end that any buffer there may reach
+        ] * packing.instance.sections  # the highest end that any buffer of the section may reach
         boxes = zip(
             packing.instance.lo, packing.instance.hi, packing.instance.size, limit, strict=True
         )
@@ -153,7 +151,7 @@ class _Component(NamedTuple):
 
 
 class _Pit(NamedTuple):
-    """The section to branch on, in a run of sections with one floor and higher floors around it."""
+    """The section to branch on, in a run of sections with equal floor between higher floors."""
 
     section: int
     left: int
@@ -162,12 +160,12 @@ class _Pit(NamedTuple):
 
 @dataclass(slots=True)
 class _Frame:
-    """A choice point: what can sit on a floor, and what to go back to."""
+    """A choice point: the buffers that can be placed on a floor, and the state to restore."""
 
     component: _Component
     section: int
     floor: int
-    must: bool  # the floor may not stay empty
+    must: bool  # the floor must not stay empty
     choices: list[int]
     trail: int
     agenda: tuple[_Component, ...]
@@ -176,7 +174,7 @@ class _Frame:
 
 
 class _Search:
-    """One search from the start."""
+    """One run of the search."""
 
     def __init__(self, core: _PlainCore, strategy: Strategy) -> None:
         instance = core.instance
@@ -187,7 +185,7 @@ class _Search:
         )
         self.least = [0] * len(instance)
         self.placed = [False] * len(instance)
-        self.total = list(instance.load)  # for each section the size of its unplaced buffers
+        self.total = list(instance.load)  # by section: the size of its unplaced buffers
         self.trail: list[tuple[int, int]] = []  # (buffer, old least), or (-1 - buffer, 0) if placed
         self.agenda: tuple[_Component, ...] = ()  # the last is solved first
         self.frames: list[_Frame] = []
@@ -231,7 +229,7 @@ class _Search:
         return sorted(found, key=lambda ends: max(weight[ends[0] : ends[1]]))
 
     def _open(self, component: _Component) -> int:
-        """Make a choice point for a component and return it; its parent if there is no choice."""
+        """Return a new choice point for a component, or its parent's if there is no choice."""
         a, b, parent = component
         unplaced = [u for u in range(self.core.first[a], self.core.first[b]) if not self.placed[u]]
         state = tuple((u, self.least[u]) for u in unplaced)
@@ -254,7 +252,7 @@ class _Search:
         return len(self.frames) - 1
 
     def _stack_up(self, order: list[int], a: int, b: int) -> None:
-        """Find floors, the next least offsets and the heights of sections a..b."""
+        """Compute the floor, the second lowest offset and the height of sections a..b."""
         floor, second, height = self.floor, self.second, self.height
         for s in range(a, b):
             floor[s] = second[s] = _NEVER
@@ -270,16 +268,16 @@ class _Search:
             self.work += (self.hi[u] - self.lo[u]) // 4
 
     def _is_too_high(self, a: int, b: int) -> bool:
-        """True if some section passes its capacity; such sections gain weight."""
+        """Return whether a section passes its capacity; such sections gain weight."""
         high = [s for s in range(a, b) if self.height[s] > self.core.cap[s]]
         for s in high:
             self.core.weight[s] += 1.0
         return bool(high)
 
     def _choose(self, order: list[int], a: int, b: int) -> _Pit | None:
-        """Return the pit to branch in; None: a dead end.
+        """Return the pit to branch in; None for a dead end.
 
-        A section scores by its choices and by how few conflicts it has met.
+        A section's score depends on its number of choices and the conflicts it has met.
         """
         floor, weight, cap = self.floor, self.core.weight, self.core.cap
         smallest = min(self.size[u] for u in order)
@@ -309,12 +307,12 @@ class _Search:
         return best
 
     def _cover(self, order: list[int], left: int, right: int, smallest: int) -> bool:
-        """Return whether the floor of sections left..right can be filled as far as it must be.
+        """Return whether the floor of sections left..right can be covered as far as required.
 
-        A section whose buffers would pass the capacity if none of them sat on the floor must be
-        covered by one that does. Buffers on one floor do not overlap in time, so going along the
-        sections from both ends tells which of them can take part in such a covering. Fills in
-        `must`, `options` (buffers that can, plus one if the section may stay empty) and `viable`.
+        A section must be covered by a buffer on the floor if its buffers would otherwise pass the
+        capacity. Buffers on one floor do not overlap in time, so a scan along the sections from
+        both ends shows which buffers can be part of such a covering. The scan fills in `must`,
+        `options` (buffers that can, plus one if the section may stay empty) and `viable`.
         """
         level, must, options = self.floor[left], self.must, self.options
         for s in range(left, right):
@@ -354,9 +352,9 @@ class _Search:
         return True
 
     def _choices(self, order: list[int], pit: _Pit) -> list[int]:
-        """Return buffers that can sit on the floor, the best first and each kind once.
+        """Return buffers that can be placed on the floor, the best first and each class once.
 
-        A buffer that touches a wall of the pit leaves no narrow pit beside it.
+        A buffer that touches a wall of the pit leaves no narrow pit next to it.
         """
         kinds: set[int] = set()
         worth: list[tuple[int, int]] = []
@@ -371,9 +369,10 @@ class _Search:
         return self.lo[u] <= section < self.hi[u]
 
     def _take_next(self, last: int) -> int:
-        """Take the next choice of choice point `last` that is possible; return the point, or -1.
+        """Apply the next possible choice, starting at choice point `last`; return its point, or -1.
 
-        A point without a choice left is given up for the point whose choice created its component.
+        A point without choices is abandoned in favour of the point whose choice created its
+        component.
         """
         while last >= 0:
             frame = self.frames[last]
@@ -396,7 +395,7 @@ class _Search:
         return -1
 
     def _undo(self, to: int) -> None:
-        """Take back everything above position `to` of the trail."""
+        """Undo all changes above position `to` of the trail."""
         while len(self.trail) > to:
             u, least = self.trail.pop()
             if u >= 0:
@@ -408,7 +407,7 @@ class _Search:
                 self.total[s] += self.size[u]
 
     def _sit(self, u: int) -> bool:
-        """Place u at its least offset and lift what must lie above it; False if it cannot fit."""
+        """Place a buffer at its least offset and lift those above it; False if one cannot fit."""
         near, weight = self.core.near[u], self.core.weight
         self.work += len(near) + 1
         self.placed[u] = True
@@ -427,7 +426,7 @@ class _Search:
         return True
 
     def _lift(self, u: int, height: int) -> bool:
-        """Raise the least offset of a buffer; False if it would pass the capacity."""
+        """Raise the least offset of a buffer; return False if it would pass the capacity."""
         raised = -(-height // self.align[u]) * self.align[u]
         if raised > self.core.limit[u]:
             return False
@@ -436,7 +435,7 @@ class _Search:
         return True
 
     def _leave_empty(self, frame: _Frame) -> bool:
-        """Leave a floor empty: lift its section to the next height where something can rest."""
+        """Lift a section from an empty floor to the next possible height; False if none fits."""
         a, b, _ = frame.component
         begin, end = self.core.first[a], self.core.first[b]
         height = self._next_rest(frame.section, frame.floor, begin, end)
@@ -459,7 +458,7 @@ class _Search:
             if self.least[u] > level:
                 heights.append(self.least[u])
                 continue
-            # The lowest buffer of the section rests on one from outside it.
+            # The lowest buffer of the section rests on a buffer from outside it.
             near, align = self.core.near[u], self.align[u]
             self.work += len(near)
             for v in near:

@@ -57,12 +57,12 @@ class PlannedFile:
     plan: MemoryPlan
     input: str
     seconds: float = 0.0
-    given: tuple[str, ...] = ()  # options the user gave, for commands to paste
+    given: tuple[str, ...] = ()  # options given by the user, for commands to paste
     tcm_budget: TcmVerdict | None = None  # against the user's budgets
-    remedies: Remedies | None = None  # None where nothing is too large, or none were looked for
+    remedies: Remedies | None = None  # None if nothing is too large, or none were searched for
     time_limit: float = DEFAULT_TIME_LIMIT_S
-    graph: str = ""  # of a file with several
-    seen_as: str | None = None  # "qnn": the graph that QNN is given of the model
+    graph: str = ""  # name of the graph in a file with several graphs
+    seen_as: str | None = None  # "qnn": the graph that QNN gets from the model
 
     @cached_property
     def tcm(self) -> TcmVerdict | None:
@@ -71,12 +71,12 @@ class PlannedFile:
 
     @cached_property
     def computes_in_floats(self) -> bool:
-        """True if any tensor is floating-point; constants, such as scales, do not count."""
+        """Whether any tensor except constants is floating-point."""
         return any(kind.is_float for kind in held_types(self.plan.model))
 
     @cached_property
     def result(self) -> PlanResult:
-        """The plan as programs, pages and comparisons read it."""
+        """The plan as a result type for JSON, pages and comparisons."""
         plan, shown = self.plan, plan_map(self.plan)
         fits = self._fits()
         return PlanResult(
@@ -108,7 +108,7 @@ class PlannedFile:
             op_types=shown.op_types,
             buffers=shown.buffers,
             holds_for=plan.model.holds_for,
-            # Notes that turn every number into an estimate come first.
+            # Notes that make every number an estimate come first.
             notes=(*with_flags(plan.model.assumed).splitlines(), *self.notes),
             origins=self._origins(),
         )
@@ -116,7 +116,7 @@ class PlannedFile:
     def _fits(self) -> bool | None:
         """Return whether every budget holds and TCM serves every allocation.
 
-        None: the search ran out of time, or a size in the file is only a placeholder.
+        None if the search ran out of time, or if a size in the file is only a placeholder.
         """
         answers = {budget.fits for budget in self.plan.budgets}
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
@@ -169,7 +169,7 @@ class PlannedFile:
             yield search_missing_note()
 
     def _idle_options(self) -> Iterator[str]:
-        """Yield options that change nothing for this model."""
+        """Yield notes about options that have no effect on this model."""
         plan, bits = self.plan, self.plan.options.bits
         if bits is None or plan.model.format == "csv" or self.computes_in_floats:
             return
@@ -178,7 +178,7 @@ class PlannedFile:
         yield f"{option} changes no buffer: none is floating-point ({kinds})"
 
     def _empty_io(self) -> Iterator[str]:
-        """Yield inputs and outputs without a single element."""
+        """Yield notes about inputs and outputs without elements."""
         model = self.plan.model
         for kind, names in (("input", model.inputs), ("output", model.outputs)):
             for name in names:
@@ -195,7 +195,7 @@ def search_missing_note() -> str:
 
 
 def plan_map(plan: MemoryPlan) -> PlanMap:
-    """Return the parts of a plan that a memory map shows."""
+    """Return the part of a plan that a memory map shows."""
     return PlanMap(
         scratch_bytes=plan.scratch_bytes,
         persistent_bytes=plan.persistent_bytes,
@@ -219,7 +219,7 @@ def _peak(plan: MemoryPlan) -> PlanPeak | None:
 
 
 def op_at_peak(plan: MemoryPlan) -> str | None:
-    """Return the op that runs at the fullest step; None before the first and after the last."""
+    """Return the op at the fullest step; None before the first op and after the last."""
     peak, ops = plan.peak, plan.model.ops
     if peak is None or not 0 <= peak.step < len(ops):
         return None
@@ -245,7 +245,7 @@ def _buffers(plan: MemoryPlan) -> Iterator[PlanBuffer]:
 
 
 def _reads(plan: MemoryPlan) -> dict[str, list[int]]:
-    """Return the steps that read each buffer, by its name; views of it do not count."""
+    """Return the steps that read each buffer, by its name; creating a view is not a read."""
     holder = {name: one.name for one in plan.buffers for name in (one.name, *one.aliases)}
     found: dict[str, list[int]] = {}
     for step, op in enumerate(plan.model.ops):
@@ -287,7 +287,7 @@ def plans_result(rows: Sequence[PlanRow]) -> PlansResult:
     return PlansResult.of(row.result if isinstance(row, PlannedFile) else row for row in rows)
 
 
-# For one option: whether it helps shows early, and there are several.
+# Seconds to plan one option: its effect shows early, and there are several options.
 LONGEST_S = 1.0
 
 _Change = tuple[Setting, Callable[[PoolOptions], PoolOptions]]
@@ -304,14 +304,14 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Options that make a pool smaller, and by how much: planned, not guessed."""
+    """Options that shrink a pool, with the planned sizes before and after."""
 
     settings: tuple[Setting, ...]
     pool: str
     before: int
     after: int
     have: int
-    moved: int = 0  # bytes of IO that are then in buffers of the application
+    moved: int = 0  # bytes of IO that move to buffers of the application
 
     @property
     def saved(self) -> int:
@@ -320,13 +320,13 @@ class Remedy:
 
     @property
     def fits(self) -> bool:
-        """True if the pool then fits its budget."""
+        """Whether the smaller pool fits its budget."""
         return self.after <= self.have
 
 
 @dataclass(frozen=True, slots=True)
 class Remedies:
-    """The options that were tried for oversized pools, and those that help, best first."""
+    """The options tried for oversized pools, and the helpful ones, best first."""
 
     tried: tuple[Setting, ...]
     found: tuple[Remedy, ...]
@@ -353,7 +353,7 @@ def find_remedies(
     time_limit: float = DEFAULT_TIME_LIMIT_S,
     seed: int = 0,
 ) -> Remedies:
-    """Return unused options that shrink an oversized pool; `model` is as loaded."""
+    """Return unused options that shrink an oversized pool; `model` is in its original order."""
     limit = min(time_limit, LONGEST_S)
 
     def planned(changes: tuple[_Change, ...]) -> Iterator[Remedy]:
@@ -379,7 +379,7 @@ def find_remedies(
 
 
 def _changes(model: Model, options: PoolOptions, pools: set[str]) -> Iterator[_Change]:
-    """Yield the options that were not chosen, free ones first."""
+    """Yield the options that were not chosen; those that change no results come first."""
     if not model.ops or not pools:
         return
     if Pool.SCRATCH.value in pools:

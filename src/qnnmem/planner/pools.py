@@ -25,7 +25,7 @@ from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Size, as_align, as_byt
 
 StatePair = tuple[str, str]
 
-# Words in tensor names that exporters use for the old and the new value of a state.
+# Words in tensor names by which exporters mark the old and the new value of a state.
 _OLD_NEW = re.compile(
     r"past_key_values|past|present|previous|prev|next|new|old|updated|initial|init|input|output|in|out"
 )
@@ -45,7 +45,7 @@ def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, .
 
 
 def _fault(model: Model, old: str, new: str) -> str:
-    """Return why an output cannot become an input of the next run, or ""."""
+    """Return why an output cannot become an input of the next run; empty if it can."""
     if old not in model.inputs or new not in model.outputs:
         return (
             f"expected input=output; inputs are {_list(model.inputs)}, "
@@ -64,7 +64,7 @@ def _fault(model: Model, old: str, new: str) -> str:
 def suggest_states(model: Model) -> tuple[StatePair, ...]:
     """Return input-output pairs that look like state: same type, shape and name stem.
 
-    An output that only passes an input through is no state.
+    An output that only passes an input through is not state.
     """
     outputs: dict[tuple[object, ...], list[str]] = {}
     handed = _handed_through(model)
@@ -81,7 +81,7 @@ def suggest_states(model: Model) -> tuple[StatePair, ...]:
 
 
 def _handed_through(model: Model) -> set[str]:
-    """Return inputs and views of them."""
+    """Return the inputs and all views of them."""
     found = set(model.inputs)
     for op in model.ops:
         if op.effect is Effect.VIEW and op.inputs[0] in found:
@@ -95,11 +95,11 @@ def _trace(model: Model, name: str) -> tuple[object, ...]:
 
 
 def _stem(name: str) -> str:
-    """Return the part of `h0`, `hn`, `state_in`, `stateN` or `past.0.key` that names the state."""
+    """Return the stem of a state name such as `h0`, `hn`, `state_in` or `past.0.key`."""
     bare = _OLD_NEW.sub("", name.lower()[:200])
     bare = re.sub(r"[^a-z0-9]+", "", bare)
     stem = re.sub(r"(?<=.)(n|\d+)$", "", bare)
-    return stem if re.search("[a-z]", stem) else ""  # a bare number names nothing
+    return stem if re.search("[a-z]", stem) else ""  # a bare number identifies nothing
 
 
 def _list(names: tuple[str, ...]) -> str:
@@ -107,7 +107,7 @@ def _list(names: tuple[str, ...]) -> str:
     return f"{shown}, … ({len(names)} in all)" if len(names) > 8 else shown or "none"
 
 
-TCM = "tcm"  # in budgets: the pool that model binary and IO share, if they are put there
+TCM = "tcm"  # in budgets: the pool that model binary and IO share if they are placed there
 
 
 class Pool(Enum):
@@ -119,16 +119,16 @@ class Pool(Enum):
     CONSTANTS = "constants"
 
 
-# How callers may write one: 262144, "256K", {"scratch": "256K", "tcm": "1M"}.
+# Forms of a budget: 262144, "256K", {"scratch": "256K", "tcm": "1M"}.
 Budget: TypeAlias = "Size | Mapping[Pool, Size] | Mapping[str, Size]"
 _BITS = (8, 16, 32)
 
 
 class Io(Enum):
-    """Where inputs and outputs live."""
+    """The location of inputs and outputs."""
 
     INSIDE = "inside"  # in scratch, the default of the LPAI compiler
-    OUTSIDE = "outside"  # in buffers the application brings (`exclude_io`)
+    OUTSIDE = "outside"  # in buffers of the application (`exclude_io`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,9 @@ class LayoutChoices:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PoolOptions(LayoutChoices):
-    """How a model is laid out in pools; `align` may be a number or text such as `4K`."""
+    """Options for the layout of a model in pools; `align` may be a number or text such as `4K`."""
 
-    align: Align | None = None  # of start and size; None: 64, for a buffer CSV as the file says
+    align: Align | None = None  # of start and size; None: 64, for a buffer CSV as in the file
     bits: Literal[8, 16, 32] | None = None  # of floating-point elements; None: as in the model
 
     def __init__(
@@ -174,7 +174,7 @@ class PoolOptions(LayoutChoices):
 
 
 def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
-    """Return options; a mapping names only those that differ from the defaults."""
+    """Return options; a mapping gives only those that differ from the defaults."""
     if given is None or isinstance(given, PoolOptions):
         return given or PoolOptions()
     known = [one.name for one in fields(PoolOptions)]
@@ -199,7 +199,7 @@ def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePai
 
 
 def as_io(word: Io | str) -> Io:
-    """Return the placement of inputs and outputs that a word names."""
+    """Return the location of inputs and outputs for a word; raise UsageError if it is unknown."""
     try:
         return Io(word)
     except ValueError:
@@ -208,7 +208,7 @@ def as_io(word: Io | str) -> Io:
 
 
 def as_pool(name: Pool | str) -> Pool:
-    """Return a pool by its name."""
+    """Return a pool by name; raise UsageError if it is unknown."""
     try:
         return Pool(name)
     except ValueError:
@@ -225,11 +225,11 @@ class Limits:
 
 
 def as_limits(budget: Budget | None) -> Limits:
-    """Return limits, given as `{"scratch": "256K"}` or as a size of scratch."""
+    """Return limits for a mapping such as `{"scratch": "256K"}` or a single size of scratch."""
     if budget is None:
         return Limits({})
     if not isinstance(budget, Mapping):
-        whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # numpy's, too
+        whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # NumPy's, too
         if not whole and not isinstance(budget, str):
             what = 'a budget is a size of scratch or a mapping such as {"scratch": "256K"}'
             raise UsageError(f"{what}, not {quote(budget)}")
@@ -249,7 +249,7 @@ def as_limits(budget: Budget | None) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedBuffer(TensorGroup):
-    """A group of tensors at its place in a pool."""
+    """A group of tensors at an offset in a pool."""
 
     pool: Pool
     offset: Offset
@@ -260,14 +260,14 @@ class BudgetVerdict:
     """A pool compared with its budget."""
 
     pool: Pool
-    need: Bytes  # of the plan at hand
-    at_least: Bytes  # of any plan: proven
+    need: Bytes  # in this plan
+    at_least: Bytes  # proven for any plan
     have: Bytes
     blockers: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool | None:
-        """True if the pool stays within its budget; None when the search could not tell in time."""
+        """Whether the pool stays within its budget; None if the search ran out of time."""
         if self.need <= self.have:
             return True
         return False if self.at_least > self.have else None
@@ -280,11 +280,11 @@ class Reordered:
     before: Bytes
     after: Bytes
     proven: bool  # no order has fewer
-    skipped: str | None = None  # why no other order was looked for
+    skipped: str | None = None  # why no other order was searched for
 
 
 def held_types(model: Model) -> Iterator[DType]:
-    """Yield the types of all tensors but constants, those of bodies included."""
+    """Yield the types of all tensors except constants, including those in bodies."""
     constants = set(model.constants)
     yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
     for op in model.ops:
@@ -294,14 +294,14 @@ def held_types(model: Model) -> Iterator[DType]:
 
 @dataclass(frozen=True, repr=False)
 class MemoryPlan:
-    """Every byte a model needs: pools, offsets, proof and peak."""
+    """The memory plan of a model: pools, offsets, proof and peak."""
 
-    model: Model  # in the order that was planned
+    model: Model  # in the planned order
     options: PoolOptions
     align: Align
     scratch: Plan
     buffers: tuple[PlacedBuffer, ...]
-    io_sizes: tuple[tuple[str, Bytes], ...]  # inputs and outputs, wherever they live
+    io_sizes: tuple[tuple[str, Bytes], ...]  # inputs and outputs, wherever they are located
     persistent_bytes: Bytes
     io_bytes: Bytes
     constant_bytes: Bytes
@@ -309,11 +309,11 @@ class MemoryPlan:
     budgets: tuple[BudgetVerdict, ...] = ()
     reordered: Reordered | None = None
     likely_states: tuple[StatePair, ...] = ()
-    body_search_missing: bool = False  # as `Plan.search_missing`, for bodies of control-flow ops
-    tcm: TcmVerdict | None = None  # against a budget for it, where one was given
+    body_search_missing: bool = False  # like `Plan.search_missing`, for bodies of control-flow ops
+    tcm: TcmVerdict | None = None  # against a budget for it, if one was given
 
     def __repr__(self) -> str:
-        """Return the answer in one line."""
+        """Return the plan in one line."""
         name = quote(self.model.name)
         scratch = f"scratch {counted(self.scratch_bytes, 'byte')}, {self.proof_words}"
         others = (pool for pool in Pool if pool is not Pool.SCRATCH and self.pool_bytes(pool))
@@ -321,7 +321,7 @@ class MemoryPlan:
         return f"<MemoryPlan of {name}: {scratch}{rest}; {counted(len(self.buffers), 'buffer')}>"
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
+        """Return the HTML for a notebook."""
         from qnnmem.notebook import shown
 
         return shown(self)
@@ -349,17 +349,17 @@ class MemoryPlan:
 
     @property
     def is_estimate(self) -> bool:
-        """True if a float model is planned with integer sizes, as if quantized."""
+        """Whether a float model is planned with integer sizes, as if quantized."""
         bits = self.options.bits
         return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
 
     @property
     def proof_words(self) -> str:
-        """The proof as a part of a sentence."""
+        """The proof as a phrase for a sentence."""
         return proof_words(self.proof, self.scratch_bytes, self.scratch.lower_bound)
 
     def pool_bytes(self, pool: Pool) -> Bytes:
-        """Return the size of a pool."""
+        """Return the size of a pool in bytes."""
         return {
             Pool.SCRATCH: self.scratch_bytes,
             Pool.PERSISTENT: self.persistent_bytes,
@@ -369,13 +369,13 @@ class MemoryPlan:
 
     @property
     def search_missing(self) -> bool:
-        """True if a compiled search could improve the answer about scratch."""
+        """Whether a compiled search could improve the result for scratch."""
         return self.body_search_missing or (
             self.scratch.search_missing and not self.scratch.optimal
         )
 
     @property
     def fits(self) -> bool:
-        """True if every budget is known to hold."""
+        """Whether every budget is known to hold."""
         within_tcm = self.tcm is None or self.tcm.fits
         return within_tcm and all(budget.fits for budget in self.budgets)

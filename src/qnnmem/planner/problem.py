@@ -1,4 +1,4 @@
-"""The packing problem and its answers, as plain values."""
+"""The packing problem and its results, as plain values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from qnnmem.units import MAX_BYTES, Bytes, Offset, Size, Step, as_bytes
 class Problem:
     """Buffers to place so that no two that are alive together share a byte.
 
-    With a capacity the question is whether they fit below it, otherwise how low the peak can be.
+    With a capacity, the question is whether they fit below it; without one, how low the peak can
+    be.
     """
 
     buffers: tuple[Buffer, ...]
@@ -32,7 +33,7 @@ class Problem:
         self._check()
 
     def __repr__(self) -> str:
-        """Return one line, however many buffers there are."""
+        """Return one line, whatever the number of buffers."""
         within = "" if self.capacity is None else f" within {counted(self.capacity, 'byte')}"
         return f"<Problem: {counted(len(self.buffers), 'buffer')}{within}>"
 
@@ -42,7 +43,8 @@ class Problem:
             raise UsageError("two buffers of one problem have the same name")
         if any(buffer.size < 0 or buffer.align < 1 for buffer in self.buffers):
             raise UsageError("a buffer's size must be at least 0 and its alignment at least 1")
-        # Alignment can cost up to `align - 1` bytes for each buffer: the sum of both must not wrap.
+        # Alignment can cost up to `align - 1` bytes for each buffer: the sum of both must not
+        # overflow.
         if sum(buffer.size + buffer.align for buffer in self.buffers) > MAX_BYTES:
             raise UsageError(f"the buffers add up to more than {MAX_BYTES:,} bytes")
         if self.capacity is not None and not 0 <= self.capacity <= MAX_BYTES:
@@ -50,18 +52,18 @@ class Problem:
 
     @cached_property
     def by_name(self) -> dict[str, Buffer]:
-        """Buffers under their names."""
+        """Buffers by name."""
         return {buffer.name: buffer for buffer in self.buffers}
 
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """Offsets for every buffer of a problem, with the proven bound of the peak."""
+    """Offsets for every buffer of a problem, with a proven lower bound of the peak."""
 
     problem: Problem
     offsets: tuple[Offset, ...]  # in the order of problem.buffers
-    lower_bound: Bytes  # no plan can have a lower peak than this: proven
-    cut_by_clock: bool = False  # the clock ended the search: a rerun may end elsewhere
+    lower_bound: Bytes  # proven: no plan can have a lower peak
+    cut_by_clock: bool = False  # the clock ended the search: a rerun may differ
     search_missing: bool = False  # the search ran in plain Python and did not finish
 
     def __post_init__(self) -> None:
@@ -71,31 +73,31 @@ class Plan:
         expect(self.lower_bound, int, "the lower bound of a plan must be a number of bytes")
 
     def __repr__(self) -> str:
-        """Return the answer in one line."""
+        """Return the plan in one line."""
         buffers = counted(len(self.offsets), "buffer")
         return f"<Plan: {counted(self.peak, 'byte')}, {self.proof}; {buffers}>"
 
     @cached_property
     def peak(self) -> Bytes:
-        """One past the highest byte in use."""
+        """The address after the highest byte in use."""
         # `verify` checks that there is an offset for each buffer.
         ends = (o + b.size for o, b in zip(self.offsets, self.problem.buffers, strict=False))
         return Bytes(max(ends, default=0))
 
     @property
     def optimal(self) -> bool:
-        """True if the peak equals a proven bound: these lifetimes need no fewer bytes."""
+        """Whether the peak equals the proven bound, so that these lifetimes need no less."""
         return self.peak == self.lower_bound
 
     @property
     def proof(self) -> str:
-        """How far the peak is from the least possible, in words."""
+        """The distance of the peak from the minimum, in words."""
         proof = ProofScope.LIFETIMES if self.optimal else ProofScope.NONE
         return proof_words(proof, self.peak, self.lower_bound)
 
     @cached_property
     def offset_of(self) -> dict[str, Offset]:
-        """Offsets under buffer names."""
+        """Offsets by buffer name."""
         return dict(zip(self.problem.by_name, self.offsets, strict=False))
 
 
@@ -108,16 +110,16 @@ def check_plan(plan: object) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Infeasible:
-    """The buffers do not fit the capacity, or no way to fit them was found in time."""
+    """The result if the buffers do not fit the capacity, or no plan was found in time."""
 
     problem: Problem
-    blockers: tuple[str, ...]  # buffers that already cannot fit together
+    blockers: tuple[str, ...]  # buffers that cannot fit together
     lower_bound: Bytes
-    proven: bool  # False: the search ran out of time before it could say, or is not installed
+    proven: bool  # False: the search ran out of time, or is not installed
     best: Plan  # the lowest plan found; its peak is above the capacity
 
     def __repr__(self) -> str:
-        """Return the answer in one line."""
+        """Return the result in one line."""
         have = 0 if self.problem.capacity is None else self.problem.capacity
         known = "does not fit" if self.proven else "not known to fit"
         return (
@@ -128,7 +130,7 @@ class Infeasible:
 
 @dataclass(frozen=True)
 class Peak:
-    """The fullest moment of a set of buffers."""
+    """The step with the most live bytes, and its buffers."""
 
     step: Step
     live: tuple[Buffer, ...]  # largest first
@@ -140,7 +142,7 @@ class Peak:
 
 
 def find_peak(buffers: Iterable[Buffer]) -> Peak | None:
-    """Return the first step at which most bytes are alive; None without buffers."""
+    """Return the first step with the most live bytes; None without buffers."""
     buffers = tuple(buffers)
     if not buffers:
         return None

@@ -1,4 +1,4 @@
-"""From a packing problem to a verified plan, or to the buffers that cannot fit."""
+"""Plans a packing problem: a verified plan, or the buffers that cannot fit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
 from qnnmem.planner.verify import verify
 from qnnmem.units import Bytes, Offset, round_up
 
-# Pure Python places this many overlapping pairs faster than the compiled code can be imported.
+# Pure Python places this many overlapping pairs faster than compiled code can be imported.
 SMALL_PAIRS = 20_000
-# Without compiled code one pass over this many pairs takes two seconds; above it buffers are placed
-# as they are born, which looks at free stretches only.
+# Without compiled code, one pass over this many pairs takes two seconds. Above this, buffers are
+# placed in the order of birth, which examines only free ranges.
 MOST_PAIRS = 1_000_000
 MOST_LOOKS = 50_000_000
-# Cost of one pair, or of one look at a free gap, in pure Python; units of planner/effort.py.
+# Work for one pair, or for examining one free gap, in pure Python; units of planner/effort.py.
 WORK_PER_PAIR = 250
 WORK_PER_LOOK = 15
-# A pass that pure Python makes without looking at the clock.
+# Work of a pass in pure Python between two checks of the clock.
 LONGEST_PASS = 15_000_000
 # Above this many buffers the preparation cost of each buffer counts, in pure Python: for the orders
 # of greedy passes, and for one try of the search.
@@ -56,7 +56,7 @@ def plan_problem(
 ) -> Plan | Infeasible:
     """Return the lowest plan found in `time_limit` seconds, verified, with a proven lower bound.
 
-    With a capacity it stops at the first plan that fits and returns `Infeasible` when none does.
+    With a capacity, stop at the first plan that fits; return `Infeasible` if none is found.
     """
     return plan_within(problem, Effort.of_seconds(time_limit), seed=seed, watch=watch)
 
@@ -64,18 +64,18 @@ def plan_problem(
 def plan_within(
     problem: Problem, effort: Effort, *, seed: int = 0, watch: Watcher | None = None
 ) -> Plan | Infeasible:
-    """Return what `plan_problem` returns, within an effort that others share."""
+    """Return the result of `plan_problem` within an effort shared with other searches."""
     search = _Search(problem, effort, seed, watch)
     search.run()
     return search.answer()
 
 
 class _OutOfEffortError(Exception):
-    """A greedy pass was given up halfway."""
+    """A greedy pass was stopped halfway."""
 
 
 class _Search:
-    """The state of one planning run: the best plan, the proven bound, the effort left."""
+    """The state of one planning run: the best plan, the proven bound, the remaining effort."""
 
     def __init__(self, problem: Problem, effort: Effort, seed: int, watch: Watcher | None) -> None:
         self.problem, self.effort, self.seed, self.watch = problem, effort, seed, watch
@@ -85,14 +85,14 @@ class _Search:
         self.instance: Instance = arrange(problem)
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
-        # Everything side by side: never returned, only a start that every real plan beats.
+        # All buffers one above the other: never returned, only a start that every real plan beats.
         self.placed = False
         self.best = [0] * len(self.instance)
         self.peak = sum(buffer.size + buffer.align for buffer in problem.buffers)
 
     @property
     def done(self) -> bool:
-        """True if nothing more can be learned: the target is met or proven out of reach."""
+        """Whether the search can stop: the target is met or proven unreachable."""
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
@@ -130,7 +130,7 @@ class _Search:
         # A plan that cannot fit should still be small, so the bound is a second target.
         target = max(self.target, self.bound)
         plans = self._greedy_plans(target)
-        # Where greedy passes are long, half of the effort is for the search.
+        # If greedy passes are long, half of the effort is reserved for the search.
         reserve = self.effort.left // 2 if self.compiled else 0
         for offsets in plans:
             self._keep(offsets)
@@ -139,7 +139,7 @@ class _Search:
                 return
 
     def _load_compiled(self) -> bool:
-        """Return whether compiled loops exist; compiling them is not charged as effort."""
+        """Return whether compiled loops exist; compiling them does not count as effort."""
         from qnnmem.planner.packing import is_compiled
 
         started = time.monotonic()
@@ -198,7 +198,7 @@ class _Search:
         return placer
 
     def _try(self, capacity: int, share: float) -> bool | None:
-        """Return whether a plan fits `capacity`; None if a share of the effort is not enough."""
+        """Return whether a plan fits `capacity`; None if the share of the effort is not enough."""
         from qnnmem.planner.exact import Answer, dive_work, fit
 
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
@@ -208,7 +208,7 @@ class _Search:
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
         allowed = self.effort.part(wanted)
         before = allowed.left
-        self.tries += 1  # another try is another search, even at the same capacity
+        self.tries += 1  # makes another try a different search, even at the same capacity
         answer, offsets = fit(self.instance, capacity, allowed, self.seed + self.tries)
         self.effort.settle(allowed, before)
         if offsets is not None:
@@ -223,8 +223,8 @@ class _Search:
         """Try the bound, then halve the distance to it, then descend in smaller steps."""
         from qnnmem.planner.exact import dive_work
 
-        # A search that will succeed mostly does so within a few dives, and then nothing is left to
-        # do. Where dives are long, something better than greedy is wanted first all the same.
+        # A search that will succeed mostly does so within a few dives, and then the result is
+        # optimal. If dives are long, a plan better than the greedy one is searched for first.
         dives = 10 * dive_work(self.instance) / max(self.effort.left, 1)
         if dives > 0.2:
             self._try((self.bound + self.peak) // 2, 0.04)
@@ -273,12 +273,12 @@ def _refuse(wrong: str) -> NoReturn:
     raise AssertionError(f"the planner made a wrong plan, please report it: {wrong}")
 
 
-# Shrinking a set repeats the search many times; this bounds all of it together.
+# Shrinking a set repeats the search many times; this is the limit for all of them.
 SHRINK_SECONDS = 5.0
-# A reason is wanted even where the search for a plan took all the time there was.
+# Blockers are needed even if the search for a plan took all the time.
 GRACE_SECONDS = 0.5
 MOST_SECTIONS = 64
-# Dropping one buffer of more than this takes too long for the result to become much smaller.
+# Dropping single buffers from larger sets takes too long for a slightly smaller result.
 MOST_SHRUNK = 20_000
 
 
@@ -287,16 +287,16 @@ def find_blockers(
 ) -> tuple[str, ...]:
     """Return names of a small set of buffers that cannot fit, largest first.
 
-    When too much is alive at one step that is the fewest largest buffers of that step. When only a
-    search showed it, buffers are dropped one by one while the rest still cannot fit. When nothing
-    was proven these are the buffers of the fullest step, the first suspects.
+    If too much is alive at one step, these are the fewest largest buffers of that step. If only a
+    search showed it, buffers are dropped one by one while the rest still cannot fit. If nothing was
+    proven, these are the buffers of the fullest step, which are the first suspects.
     """
     capacity = problem.capacity or 0
     effort = Effort.of_seconds(SHRINK_SECONDS)
     effort.deadline = min(effort.deadline, max(deadline, time.monotonic()) + GRACE_SECONDS)
     if load_bound(instance) > capacity:
         chosen = _overfull(instance, capacity, effort)
-        # With mixed alignments the bound says less than a search.
+        # With mixed alignments the bound is weaker than a search.
         if len(set(instance.align)) > 1 and len(chosen) <= MOST_SHRUNK:
             chosen = _shrink(instance, chosen, capacity, effort)
     elif proven:
@@ -309,7 +309,7 @@ def find_blockers(
 
 
 def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
-    """Return few buffers of one section that exceed the capacity together."""
+    """Return a small set of buffers of one section that exceed the capacity together."""
     best = list(range(len(instance)))
     for section in _suspects(instance):
         if len(best) < len(instance) and effort.over:
@@ -329,7 +329,7 @@ def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
 
 
 def _suspects(instance: Instance) -> list[int]:
-    """Return sections to examine: the fullest, and those with the largest buffers."""
+    """Return the sections to examine: the fullest, and those with the largest buffers."""
     by_load = sorted(range(instance.sections), key=lambda s: -instance.load[s])[:MOST_SECTIONS]
     largest = sorted(range(len(instance)), key=lambda i: -instance.true_size(i))[:MOST_SECTIONS]
     fullest = [
@@ -339,7 +339,7 @@ def _suspects(instance: Instance) -> list[int]:
 
 
 def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
-    """Return a number of buffers below which even rounded sizes stay within the capacity."""
+    """Return a number of buffers below which even rounded sizes are within the capacity."""
     total = 0
     for count, i in enumerate(alive, 1):
         total += round_up(instance.size[i], instance.align[i]) * instance.unit
@@ -355,7 +355,7 @@ def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
 def _without_bystanders(
     instance: Instance, chosen: list[int], capacity: int, effort: Effort
 ) -> list[int]:
-    """Drop buffers that are not needed to exceed the capacity, smallest first."""
+    """Return the buffers without those that are not needed to exceed the capacity."""
     for i in reversed(chosen.copy()):
         if effort.over:
             break
@@ -366,7 +366,7 @@ def _without_bystanders(
 
 
 def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort) -> list[int]:
-    """Drop ever smaller groups of buffers as long as the rest provably cannot fit."""
+    """Return a smaller set of buffers that provably cannot fit, by dropping ever smaller groups."""
     from qnnmem.planner.exact import Answer, fit
 
     def stuck(chosen: list[int]) -> bool:

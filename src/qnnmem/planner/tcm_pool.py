@@ -1,4 +1,4 @@
-"""Contents of the pool of tightly coupled memory: model binary, inputs and outputs.
+"""Contents of the tightly coupled memory (TCM) pool: model binary, inputs and outputs.
 
 binary               the first allocation, counted once
 inputs, outputs      graph by graph, an allocation each, in the order of a run
@@ -27,17 +27,17 @@ BINARY = "model binary"
 
 @dataclass(frozen=True, slots=True)
 class TcmTensor:
-    """An input or output: one allocation."""
+    """An input or output, which is one allocation."""
 
     name: str
     size: int
     kind: str  # "input" or "output"
-    bits: int = 0  # of one element; 0 where not known
-    graph: str = ""  # name of the tensor's graph, where there are several graphs
+    bits: int = 0  # of one element; 0 if unknown
+    graph: str = ""  # name of the tensor's graph, if there are several
 
     @property
     def label(self) -> str:
-        """Kind and name, safe to print."""
+        """Kind and quoted name, for messages."""
         return f"{self.kind} {quote(self.name)}"
 
 
@@ -51,7 +51,7 @@ class TcmAlignment:
 
 @dataclass(frozen=True, slots=True)
 class TcmRequest:
-    """Allocations in the pool in order, and the limits of the pool."""
+    """The allocations in order, and the limits of the pool."""
 
     binary: int
     tensors: tuple[TcmTensor, ...]
@@ -60,7 +60,7 @@ class TcmRequest:
     max_buffers: Sourced
 
     def rows(self) -> Iterator[TcmRow]:
-        """Yield the allocations as placed in a pool without an end."""
+        """Yield the allocations with their positions, as if the pool had no end."""
         free = total = 0
         sizes = [(BINARY, self.binary), *((tensor.label, tensor.size) for tensor in self.tensors)]
         for number, (what, exact) in enumerate(sizes, 1):
@@ -68,14 +68,14 @@ class TcmRequest:
             end = begin + round_up(exact, self.alignment.size)
             fits = end <= self.limit.value and number <= self.max_buffers.value
             yield TcmRow(what, exact, end - total - exact, end, fits)
-            # Even an empty tensor has an address of its own. A binary is never empty; one of no
-            # bytes is a plan without constants.
+            # Even an empty tensor has its own address. A binary is never empty; zero bytes mean a
+            # plan without constants.
             free, total = end if what is BINARY else max(end, begin + 1), end
 
 
 @dataclass(frozen=True, slots=True)
 class TcmRow:
-    """One allocation: its bytes, its padding, and the running total after it."""
+    """One allocation: its size, its padding, and the running total after it."""
 
     what: str
     exact: int
@@ -86,7 +86,7 @@ class TcmRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TcmVerdict:
-    """Whether model binary and IO fit the TCM pool, one allocation each."""
+    """Whether model binary and IO fit the TCM pool, with one allocation each."""
 
     need: Bytes
     limit: Sourced
@@ -95,7 +95,7 @@ class TcmVerdict:
     rows: tuple[TcmRow, ...] = ()
 
     def __repr__(self) -> str:
-        """Return the answer in one line."""
+        """Return the verdict in one line."""
         word = "fits" if self.fits else "does not fit"
         taken = f"{self.need:,} of {self.limit.value:,} bytes"
         counted = f"{self.buffers} of {self.max_buffers.value} allocations"
@@ -103,7 +103,7 @@ class TcmVerdict:
 
     @property
     def fits(self) -> bool:
-        """True if both the bytes and the number of allocations are within the pool."""
+        """Whether both the bytes and the number of allocations are within the pool."""
         return not self.missing and not self.is_crowded
 
     @property
@@ -113,7 +113,7 @@ class TcmVerdict:
 
     @property
     def is_crowded(self) -> bool:
-        """True if there are more allocations than the pool serves."""
+        """Whether there are more allocations than the pool serves."""
         return self.buffers > self.max_buffers.value
 
     @property
@@ -131,7 +131,7 @@ class TcmVerdict:
 
 
 def judge(request: TcmRequest) -> TcmVerdict:
-    """Return the verdict on a request."""
+    """Return whether the allocations of a request fit the pool."""
     sizes = (request.binary, *(tensor.size for tensor in request.tensors))
     if min(sizes) < 0 or request.binary > MAX_BYTES:
         raise UsageError("sizes of model binary, inputs and outputs must be numbers of bytes")
@@ -149,7 +149,10 @@ def judge_tcm(
     limit: Sourced | None = None,
     max_buffers: Sourced | None = None,
 ) -> TcmVerdict:
-    """Return the verdict on a binary and IO sizes; default limits are the documented ones."""
+    """Return whether a binary and inputs and outputs of these sizes fit TCM.
+
+    The default limits are the documented ones.
+    """
     if isinstance(io, str | bytes | Mapping) or not isinstance(io, Iterable):
         raise UsageError(f"the inputs and outputs must be a list of sizes, not {quote(io)}")
     for given in (limit, max_buffers):
@@ -168,6 +171,6 @@ def judge_tcm(
 
 
 def request_tcm(binary: int, tensors: tuple[TcmTensor, ...], alignment: TcmAlignment) -> TcmRequest:
-    """Return a request against the documented limits of the pool."""
+    """Return a request with the documented limits of the pool."""
     pool = tcm_pool()
     return TcmRequest(binary, tensors, alignment, pool.size, pool.max_allocations)

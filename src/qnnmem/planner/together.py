@@ -1,13 +1,14 @@
 """Several planned models in one scratch, one persistent pool and one TCM pool.
 
-Models that never execute at once may have the same scratch. Those that may lie beside each other:
+Models that never execute at the same time may share scratch. Models that may execute at the same
+time need separate ranges:
 
-    bound = the heaviest set of models of which any two may execute at once, found exactly
+    bound = the heaviest set of models that may all execute at the same time, found exactly
     for each order of the models, the heaviest first:
         place each at the lowest byte where nothing that may execute with it lies
-    the lowest of these is kept; at the bound the search ends
+    the lowest result is kept; at the bound the search ends
 
-One of all orders gives the least scratch, so with few models the answer is the least there is.
+One of all orders gives the minimum, so with few models the result is minimal.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from qnnmem.results.together import ArrangedModel, TogetherResult
 from qnnmem.text import quote
 from qnnmem.units import round_up
 
-MAX_MODELS = 16  # any set of them is looked at
-_MAX_ORDERS = 50_000  # all orders of eight models
+MAX_MODELS = 16  # every subset of them may be examined
+_MAX_ORDERS = 50_000  # more than all orders of eight models
 
 Sets = tuple[frozenset[int], ...]
 
@@ -40,7 +41,7 @@ Sets = tuple[frozenset[int], ...]
 def arrange(
     planned: Sequence[PlannedFile], concurrent: Sequence[Sequence[str]], limits: Limits
 ) -> TogetherResult:
-    """Return the pools that serve all models, and the verdicts on budgets for them."""
+    """Return the pools that serve all models, with verdicts on their budgets."""
     names = names_of(planned)
     plans = [file.plan for file in planned]
     models = [
@@ -78,7 +79,7 @@ def arrange(
 
 
 class SharingModel(NamedTuple):
-    """A model that shares pools: its sizes in bytes."""
+    """A model that shares pools, with its sizes in bytes."""
 
     name: str
     scratch: int
@@ -91,7 +92,7 @@ class SharingModel(NamedTuple):
 def share_pools(
     models: Sequence[SharingModel], concurrent: Sequence[Sequence[str]], tcm: TcmVerdict | None
 ) -> TogetherResult:
-    """Return where each model lies in the pools of all, without verdicts on budgets."""
+    """Return the offsets of each model in the shared pools, without verdicts on budgets."""
     names = [model.name for model in models]
     together = _pairs(names, concurrent)
     align = math.lcm(*(model.align for model in models))
@@ -123,14 +124,14 @@ def share_pools(
 
 
 def names_of(planned: Sequence[PlannedFile]) -> list[str]:
-    """Return a name for each model: the stem of its file, with the graph where it has several."""
+    """Return a name for each model: its file's stem, with the graph if there are several."""
     return checked_names(
         [f"{PurePath(p.input).stem}{f'/{p.graph}' if p.graph else ''}" for p in planned]
     )
 
 
 def checked_names(names: list[str]) -> list[str]:
-    """Return names of models; UsageError where two are alike, or there are too many."""
+    """Return the names of models; raise UsageError for duplicates or too many models."""
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
         raise UsageError(f"two of the models are named {quote(twice)}; rename one of the files")
@@ -140,7 +141,7 @@ def checked_names(names: list[str]) -> list[str]:
 
 
 def _pairs(names: Sequence[str], concurrent: Iterable[Sequence[str]]) -> Sets:
-    """Return for each model those that may execute with it."""
+    """Return for each model the indexes of the models that may execute with it."""
     found: list[set[int]] = [set() for _ in names]
     for given in concurrent:
         for left, right in combinations(_found(names, given), 2):
@@ -162,7 +163,7 @@ def _found(names: Sequence[str], given: Sequence[str]) -> list[int]:
 
 
 def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
-    """Return the models of which any two may execute at once, with the most bytes in all."""
+    """Return the models with the largest total weight that may all execute at the same time."""
     best: tuple[int, ...] = ()
     pending: list[tuple[tuple[int, ...], frozenset[int]]] = [((), frozenset(range(len(weights))))]
     while pending:
@@ -175,7 +176,7 @@ def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
 
 
 def place(sizes: Sequence[int], together: Sets) -> list[int]:
-    """Return where each model's scratch begins; those that may execute at once lie apart."""
+    """Return the offset of each model's scratch; models that may run together do not overlap."""
     bound = sum(sizes[at] for at in heaviest(sizes, together))
     heavy = sorted(range(len(sizes)), key=lambda at: (-sizes[at], at))
     best, least = [0] * len(sizes), math.inf
@@ -198,7 +199,7 @@ def place(sizes: Sequence[int], together: Sets) -> list[int]:
 
 
 def judge_together(planned: Sequence[PlannedFile]) -> TcmVerdict | None:
-    """Judge one TCM pool with one binary of all constants; None with a buffer list."""
+    """Return whether one binary of all constants and all IO fit TCM; None with a buffer list."""
     plans = [file.plan for file in planned]
     if any(plan.model.format == "csv" for plan in plans):
         return None

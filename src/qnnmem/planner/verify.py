@@ -1,4 +1,4 @@
-"""Checks a plan without trusting the planner that made it."""
+"""Checks a plan independently of the planner that made it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from bisect import bisect_left, bisect_right
 
 from qnnmem.planner.problem import Plan, check_plan
 
-# A longer run is cut in two.
+# A longer run is split in two.
 _LONGEST_RUN = 1000
 
 
 def verify(plan: Plan) -> str | None:
-    """Return the first thing wrong with a plan as a sentence, or None when it is right.
+    """Return a sentence about the first error in a plan; None if the plan is correct.
 
     Sweeps over time with the live buffers sorted by address: when a buffer is born, only its two
     neighbours in address order can collide with it. Shares no code with the planners.
@@ -31,7 +31,7 @@ def verify(plan: Plan) -> str | None:
 
 def _find_collision(plan: Plan) -> str | None:
     buffers, offsets = plan.problem.buffers, plan.offsets
-    kept = [i for i, buffer in enumerate(buffers) if buffer.size]  # no bytes, no collision
+    kept = [i for i, buffer in enumerate(buffers) if buffer.size]  # without bytes, no collision
     lowers = [buffer.live.lower for buffer in buffers]
     uppers = [buffer.live.upper for buffer in buffers]
     births = sorted(kept, key=lowers.__getitem__)
@@ -39,7 +39,7 @@ def _find_collision(plan: Plan) -> str | None:
     live, dying = _LiveStretches(), next(deaths, -1)
     for born in births:
         lower, start = lowers[born], offsets[born]
-        while uppers[dying] <= lower:  # deaths come before births at one step
+        while uppers[dying] <= lower:  # deaths come before births at the same step
             live.remove(offsets[dying])
             dying = next(deaths)
         other = live.add(start, start + buffers[born].size, born)
@@ -49,16 +49,16 @@ def _find_collision(plan: Plan) -> str | None:
 
 
 class _LiveStretches:
-    """Disjoint stretches by address, in short runs, so that an insertion moves few entries."""
+    """Disjoint ranges sorted by address, in short runs, so that an insertion moves few entries."""
 
     def __init__(self) -> None:
-        # One below all others saves looking whether there is any.
+        # A range below all others makes a check for an empty list unnecessary.
         self.runs: list[list[int]] = [[-1]]  # starts
-        self.firsts: list[int] = [-1]  # nothing of a run lies below; the same order
+        self.firsts: list[int] = [-1]  # first start of each run, in the same order
         self.held: dict[int, tuple[int, int]] = {-1: (0, -1)}  # end and index by start
 
     def add(self, start: int, end: int, index: int) -> int | None:
-        """Add a stretch and return None; return the index of a neighbour it overlaps instead."""
+        """Add a range and return None, or return the index of a neighbour that it overlaps."""
         k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
         at = bisect_right(run, start)
@@ -79,9 +79,9 @@ class _LiveStretches:
         return None
 
     def remove(self, start: int) -> None:
-        """Remove a stretch."""
+        """Remove the range with this start."""
         k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
         del run[bisect_left(run, start)], self.held[start]
-        if not run:  # no run may be empty: neighbours are looked for in one step
+        if not run:  # no run may be empty, because neighbours are found in one step
             del self.runs[k], self.firsts[k]

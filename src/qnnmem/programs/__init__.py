@@ -1,1 +1,1 @@
-"""Real programs that use QNN, run with a preloaded shared object, checked or watched."""
+"""Real programs that use QNN, run with a preloaded shared object and checked or watched."""

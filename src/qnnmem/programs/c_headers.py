@@ -1,7 +1,7 @@
-"""Declarations of QNN's C interface for clients of LPAI, so that they compile without an SDK.
+"""C declarations of QNN for LPAI clients, so that they compile without an SDK.
 
 The structs are in `headers/qnnmem_qnn.h`, the arguments of functions in `headers/functions.txt`.
-Numbers and codes come from the same tables as everything else here. Files are named as in the SDK.
+Numbers and codes come from the tables of this package. Files have the names of the SDK's headers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from qnnmem.version import __version__
 
 MAIN = "qnnmem_qnn.h"
 _MARK = "written by qnnmem"
-# Names of headers in the SDK; each includes all declarations.
+# header names in the SDK; each header includes all declarations
 _NAMES = (
     *("QnnBackend", "QnnCommon", "QnnContext", "QnnDevice", "QnnError", "QnnGraph"),
     *("QnnInterface", "QnnLog", "QnnMem", "QnnOpDef", "QnnProfile", "QnnProperty", "QnnSignal"),
@@ -61,7 +61,7 @@ _TYPES: dict[type[CEnum], str] = {
 
 
 def headers() -> dict[str, str]:
-    """Return every header by its name."""
+    """Return the text of every header by file name."""
     forward = f"/* Declarations of our own, {_MARK}. */\n"
     found = {MAIN: declarations()}
     for name in _NAMES:
@@ -71,14 +71,14 @@ def headers() -> dict[str, str]:
 
 
 def declarations() -> str:
-    """Return all declarations as one header."""
+    """Return the text of the header with all declarations."""
     text = files(__package__).joinpath("headers", MAIN).read_text("utf-8")
     text = text.replace("@VERSION@", f"Made by qnnmem {__version__}.")
     return text.replace("@ENUMS@\n", _enums()).replace("@FUNCTIONS@", _functions())
 
 
 def write_headers(target: Path, *, force: bool = False) -> list[Path]:
-    """Write every header into a folder; refuse to replace a foreign one."""
+    """Write every header into a folder; raise UsageError before replacing a foreign header."""
     contents = {target / name: text.encode() for name, text in headers().items()}
     for path in contents:
         if path.exists() and _MARK not in path.read_text("utf-8", "replace")[:400]:
@@ -91,7 +91,7 @@ def write_headers(target: Path, *, force: bool = False) -> list[Path]:
 
 
 def write_libraries(target: Path, include: Path, *, force: bool = False) -> list[Path]:
-    """Write the two libraries that a linker takes, and a file for pkg-config."""
+    """Write the two libraries that a linker needs, and a file for pkg-config."""
     made = made_objects(SHIM)
     contents = {target / name: made[name] for name in ("libQnnLpai.so", "libQnnSystem.so")}
     lines = (
@@ -113,7 +113,7 @@ def write_libraries(target: Path, include: Path, *, force: bool = False) -> list
 
 
 def _write(contents: dict[Path, bytes], *, force: bool) -> None:
-    """Write all files or none, and leave no empty folder behind after a failure."""
+    """Write all files or none; after a failure, no empty folder remains."""
     with ExitStack() as folders:
         for folder in sorted({path.parent for path in contents}):
             folders.enter_context(folder_for_output(folder))

@@ -1,4 +1,4 @@
-"""QNN's functions by number, as the shims send them, and the handles they make and free."""
+"""QNN's functions by their numbers in the shims, and the handles they create and free."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntFlag
 from qnnmem.errors import UsageError
 from qnnmem.text import nearest, quote
 
-FUNCTIONS = 128  # rows of the tables that a program and the server share
+FUNCTIONS = 128  # rows of the tables shared with the program
 _BACKEND = (
     "QnnProperty_hasCapability QnnBackend_create QnnBackend_setConfig QnnBackend_getApiVersion "
     "QnnBackend_getBuildId QnnBackend_registerOpPackage QnnBackend_getSupportedOperations "
@@ -46,7 +46,7 @@ NUMBERS = {name: number for number, name in NAMES.items()}
 
 
 def name_of(number: int) -> str:
-    """Return the name of a function, or its number if it has no public name."""
+    """Return the name of a function; a function without a public name gets its number."""
     return NAMES.get(number, f"QNN function {number}")
 
 
@@ -57,18 +57,18 @@ EXECUTES = (NUMBERS["QnnGraph_execute"], NUMBERS["QnnGraph_executeAsync"])
 
 
 class WatchMode(IntFlag):
-    """What the observer does around a call; without a flag it counts, and reports failures."""
+    """Flags for the observer's work around a call; without flags it counts calls and failures."""
 
     ASKS = 1
     TELLS = 2
     STACK = 4
     WAITS = 8
-    TURN = 16  # lets no other call run meanwhile
-    FIRST = 32  # asks at the first call on each handle only
-    IO = 64  # reports only tensors that are inputs or outputs
+    TURN = 16  # no other call runs meanwhile
+    FIRST = 32  # asks only at the first call on each handle
+    IO = 64  # reports only input and output tensors
 
 
-# Kinds of handles: the functions that make one, and the index of the output argument.
+# By kind of handle: the functions that create it, and the index of their output argument.
 _MAKERS = {
     "backend": {"QnnBackend_create": 2},
     "device": {"QnnDevice_create": 2},
@@ -87,8 +87,8 @@ _MAKERS = {
 }
 MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
 _OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
-# The calls that start a session; if one of them fails there is no session.
-# Queries about a binary; if one fails, ONNX Runtime makes no session from the binary.
+# Queries about a binary; if one fails, ONNX Runtime makes no session from the binary. The other
+# calls start a session; if one fails, there is no session.
 READS_BINARY = frozenset({"QnnSystemContext_getBinaryInfo", "QnnSystemContext_getMetadata"})
 BEGINS = READS_BINARY | {n for n, kind in MAKES.items() if kind in ("backend", "device", "context")}
 FREES = {
@@ -124,17 +124,17 @@ _COUNTED = frozenset(
 _ASKING = ("_get", "_has", "_validate")
 
 
-# A signal is to reach a call that runs; the others are done at once.
+# A signal must reach a running call; the other calls return immediately.
 _NEVER_WAITING = ("QnnSignal_", "QnnLog_", "QnnError_", "QnnProperty_")
 
 
 def is_question(name: str) -> bool:
-    """Return whether a function is a query: a code other than 0 is an answer then."""
+    """Return True if a function is a query: its code other than 0 is an answer, not a failure."""
     return any(word in name for word in _ASKING)
 
 
 def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
-    """Return two bytes for each function: its mode, and 1 + the index of its output argument."""
+    """Return a table of two bytes per function: its mode, and 1 + its output argument's index."""
     rows = bytearray(2 * FUNCTIONS)
     chosen = set(asked)
     for number, name in NAMES.items():
@@ -144,7 +144,7 @@ def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
             mode |= WatchMode.TELLS | WatchMode.STACK
         if number in NAMED or number in (REGISTER, DEREGISTER):
             mode |= WatchMode.ASKS
-        if number == REGISTER:  # its handles are a list, which has to be read before it changes
+        if number == REGISTER:  # read the list before the call changes it
             mode |= WatchMode.WAITS
         if number in EXECUTES:
             mode |= WatchMode.ASKS | (WatchMode.FIRST if number not in chosen else 0)
@@ -160,7 +160,7 @@ def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
 
 
 def in_table(name: str) -> str:
-    """Return the name in QNN's table of functions: `memRegister` for `QnnMem_register`."""
+    """Return the name in QNN's function table: `memRegister` for `QnnMem_register`."""
     component, _, verb = name.removeprefix("Qnn").partition("_")
     return f"{component[:1].lower()}{component[1:]}{verb[:1].upper()}{verb[1:]}"
 
@@ -171,7 +171,7 @@ _BY_WORD = {
 
 
 def number_of(word: str) -> int:
-    """Return the number of a function by either of its names."""
+    """Return the number of a function by its name or its table name."""
     found = _BY_WORD.get(word.lower())
     if found is None:
         known = [in_table(name) for name in NAMES.values()]

@@ -25,8 +25,8 @@ from qnnmem.results.programs import ClientResult, WatchResult
 from qnnmem.text import quote, shorten
 
 PRELOADED = "libqnnmem_client.so"
-_LARGEST_PROGRAM = 64 << 20  # bytes of one that are looked at
-_LONGEST_FOLDER = 107 - len("/socket")  # bytes of its name, so that a socket in it has one
+_LARGEST_PROGRAM = 64 << 20  # bytes of a program that are searched
+_LONGEST_FOLDER = 107 - len("/socket")  # bytes of the folder name; a socket's path is limited
 
 SHIM = NativePart(
     "qnnmem.programs",
@@ -42,11 +42,11 @@ OBSERVER_OBJECT = "libqnnmem_observer.so"
 OBSERVER = NativePart(
     "qnnmem.programs", "observer.c", {OBSERVER_OBJECT: ()}, use="watching a program"
 )
-_GRACE_S = 2.0  # after an interrupt, which the terminal has sent to the program, too
+_GRACE_S = 2.0  # seconds after an interrupt, which the terminal also sends to the program
 
 
 def build_objects(target: Path, part: NativePart) -> Path:
-    """Write the objects of a part into a folder for the dynamic loader."""
+    """Write the shared objects of a part into a folder; return the folder."""
     if not sys.platform.startswith("linux"):
         raise UsageError(
             "programs can be checked on Linux only; elsewhere run this in a Linux container"
@@ -58,7 +58,7 @@ def build_objects(target: Path, part: NativePart) -> Path:
 
 
 def _check_folder(target: Path) -> None:
-    """Refuse a folder that the loader ignores or that can hold no socket."""
+    """Raise UsageError for a folder that the loader ignores or that cannot contain a socket."""
     name = os.fsencode(target)
     if any(sign in name for sign in b" :\t\n") or len(name) > _LONGEST_FOLDER:
         raise UsageError(
@@ -73,13 +73,13 @@ def _no_program(command: str) -> UsageError:
     here = Path(command)
     if not here.is_file():
         return UsageError(f"{said} is not there")
-    if here.name == command and os.access(here, os.X_OK):  # shells look for it elsewhere, too
+    if here.name == command and os.access(here, os.X_OK):  # a shell searches PATH instead
         return UsageError(f"{said} is in no folder of PATH", cure=f"write ./{command}")
     return UsageError(f"{said} cannot be run")
 
 
 def check_program(command: str) -> str:
-    """Return the path of a program; refuse one that cannot be preloaded into."""
+    """Return the path of a program; raise UsageError if preloading into it is impossible."""
     found = shutil.which(command)
     if found is None:
         raise _no_program(command)
@@ -106,14 +106,14 @@ def check_program(command: str) -> str:
 
 
 def sanitizer_of(path: Path) -> str:
-    """Return the sanitizer library of a program: it must be preloaded before ours."""
+    """Return the sanitizer library of a program, which must be preloaded first; "" without one."""
     with path.open("rb") as file:
         found = re.search(rb"lib[at]san\.so\.[0-9]+", file.read(_LARGEST_PROGRAM))
     return found[0].decode() if found else ""
 
 
 def _is_static(path: Path) -> bool:
-    """Return whether an ELF program has no interpreter; a script has another program."""
+    """Return True for an ELF program without an interpreter: a static program."""
     with path.open("rb") as file:
         head = file.read(4096)
     if head[:4] != b"\x7fELF" or len(head) < 64:
@@ -138,16 +138,16 @@ def started(
     to_stderr: bool = False,
     output: IO[bytes] | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program with an object preloaded; nothing of it runs afterwards.
+    """Start a program with a preloaded object; its whole process tree is killed at the end.
 
-    `to_stderr` keeps standard output free for our own result; `output` receives everything that the
+    `to_stderr` keeps standard output free for the result. `output` receives everything that the
     program prints; standard input is then empty.
     """
     objects = (sanitizer_of(Path(program)), str(preload), os.environ.get("LD_PRELOAD", ""))
     own = {"LD_PRELOAD": ":".join(filter(None, objects))}
     to = output if output is not None else sys.__stderr__ if to_stderr else None
     try:
-        child = subprocess.Popen(  # noqa: S603  # the user's own program, as asked
+        child = subprocess.Popen(  # noqa: S603  # the user's own program, as requested
             list(command),
             executable=program,
             env={**os.environ, **(environment or {}), **own},
@@ -172,9 +172,9 @@ def wait(
     time_left: Callable[[], float] | None = None,
     look_s: float = math.inf,
 ) -> tuple[int, bool]:
-    """Return the exit code, negative for a signal, and whether the program was killed for time.
+    """Return the exit code (negative for a signal), and True if a time limit killed the program.
 
-    `time_left` gives another limit, which is checked every `look_s` seconds.
+    `time_left` is another limit, checked every `look_s` seconds.
     """
     end = math.inf if limit_s is None else time.monotonic() + limit_s
     while True:
@@ -185,13 +185,13 @@ def wait(
         try:
             return child.wait(None if math.isinf(pause) else pause), False
         except subprocess.TimeoutExpired:
-            pass  # look again
+            pass  # check again
         except KeyboardInterrupt:
             end = min(end, time.monotonic() + _GRACE_S)
 
 
 def kill_tree(child: subprocess.Popen[bytes]) -> int:
-    """Kill a program and all it has started; return its exit code.
+    """Kill a program and all processes that it started; return its exit code.
 
     The program itself may run under a script or a debugger.
     """
@@ -201,7 +201,7 @@ def kill_tree(child: subprocess.Popen[bytes]) -> int:
 
 def _kill(pid: int) -> None:
     with suppress(OSError):
-        os.kill(pid, signal.SIGSTOP)  # or it starts more in the meantime
+        os.kill(pid, signal.SIGSTOP)  # otherwise it could start more processes meanwhile
     for child in _children(pid):
         _kill(child)
     with suppress(OSError):
@@ -209,7 +209,7 @@ def _kill(pid: int) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the processes that any thread of a process has started."""
+    """Return the processes started by any thread of a process."""
     found: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -219,17 +219,17 @@ def _children(pid: int) -> list[int]:
 
 
 def exit_status(code: int) -> int:
-    """Return the exit status as a shell reports it: 128 plus the signal that ended the program."""
+    """Return the exit status of a shell: 128 plus the signal that ended the program."""
     return code if code >= 0 else 128 - code
 
 
 def signal_name(code: int) -> str:
-    """Return the signal of a negative return code; empty if the program ended by itself."""
+    """Return the signal of a negative return code; empty if no signal ended the program."""
     if code >= 0:
         return ""
     try:
         return signal.Signals(-code).name
-    except ValueError:  # of the real-time signals only the first and the last have names
+    except ValueError:  # only the first and the last real-time signal have names
         return f"SIGRTMIN+{-code - signal.SIGRTMIN}"
 
 

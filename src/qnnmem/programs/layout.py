@@ -15,31 +15,31 @@ _TENSOR = struct.Struct("<I4xI4xQ8xI44xI4xQI4xQI28x")  # the fields of `GivenTen
 TENSOR_BYTES = _TENSOR.size
 MOST_TENSORS = 1024
 _GRAPH_INFO_BYTES = 88
-_MOST_ITEMS = 64  # of a NULL-terminated list
+_MOST_ITEMS = 64  # items of a NULL-terminated list
 _UNDEFINED = 0x7FFFFFFF
 _MOST_DIMENSIONS = 32
 
 
 class TooLong(Fault):
-    """A list without an end, or an implausible count."""
+    """Raised for a list without an end, or an implausible count."""
 
 
 class GivenTensor(NamedTuple):
-    """The memory fields of a `Qnn_Tensor_t` of an execution."""
+    """Memory fields of a `Qnn_Tensor_t` that is passed to an execution."""
 
     version: int
     id: int
-    name: int  # a pointer
+    name: int  # pointer
     data_type: int
     rank: int
-    dimensions: int  # a pointer
+    dimensions: int  # pointer
     mem_type: int
-    data: int  # a pointer, or a memory handle
+    data: int  # pointer or memory handle
     size: int
 
 
 def pointers(memory: ProcessMemory, address: int) -> list[int]:
-    """Return the items of a NULL-terminated list; none for NULL."""
+    """Return the items of a NULL-terminated list; empty for NULL."""
     found: list[int] = []
     while address:
         item = memory.pointer(address + 8 * len(found))
@@ -52,32 +52,32 @@ def pointers(memory: ProcessMemory, address: int) -> list[int]:
 
 
 def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
-    """Return option and value of any config or property, core or custom."""
+    """Return option and value of a config or property, standard or custom."""
     number, value = memory.unpack("<IxxxxQ", address)
     return int(number), int(value)
 
 
 def tensor_bytes(memory: ProcessMemory, address: int, count: int) -> bytes:
-    """Return the raw structs of inputs or outputs of an execution."""
+    """Return the raw tensor structs of an execution's inputs or outputs."""
     if count > MOST_TENSORS:
         raise TooLong(f"{count:,} tensors are given")
     return memory.read(address, count * TENSOR_BYTES) if count else b""
 
 
 def tensors(data: bytes) -> list[GivenTensor]:
-    """Decode raw structs of tensors."""
+    """Decode raw tensor structs."""
     return [GivenTensor(*fields) for fields in _TENSOR.iter_unpack(data)]
 
 
 def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ...]:
-    """Return a list of dimensions."""
+    """Return the dimensions of a tensor."""
     if count > _MOST_DIMENSIONS:
         raise TooLong(f"{count:,} dimensions are given")
     return memory.unpack(f"<{count}I", address) if count else ()
 
 
 class _Block:
-    """Bytes to be written into one block of the client; pointers are offsets until it has one."""
+    """Bytes for one block in the client; pointers are offsets until its address is known."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -108,13 +108,13 @@ class _Block:
 
 
 class BinaryInfoBlock:
-    """`QnnSystemContext_BinaryInfo_t` of a version with all it points to, in one block."""
+    """`QnnSystemContext_BinaryInfo_t` of one version with all that it points to, in one block."""
 
     def __init__(self, info: BinaryInfo, version: int = 1) -> None:
         self._block = block = _Block()
         top = block.room(144)
         block.put("<I", top, version)
-        # Version 3 has no blob about hardware, so later fields move up.
+        # Version 3 has no hardware blob, so later fields move up.
         blob, blob_size, count = (48, 64, 88) if version == 3 else (60, 88, 112)
         at = top + 8
         block.put("<I", at, int(info.backend_id))
@@ -136,11 +136,11 @@ class BinaryInfoBlock:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of the block in bytes."""
         return len(self._block.data)
 
     def placed(self, address: int) -> bytes:
-        """Return the bytes for a block at this address."""
+        """Return the bytes of the block, with pointers for this address."""
         return self._block.placed(address)
 
     def _tensors(self, at: int, items: Iterable[QnnTensor]) -> None:

@@ -1,8 +1,8 @@
-"""The ledger of a run: how many calls a program made, counted in the program itself.
+"""Ledger of a run: the number of calls that a program made, counted in the program itself.
 
-Our object in the program counts each message before it is sent; the server counts each message it
-has answered. The difference is the number of unchecked messages, whatever the reason. The layout is
-in ledger.h.
+The preloaded object counts each message before it is sent, and the server counts each answered
+message. The difference is the number of unchecked messages, whatever the reason. `ledger.h` defines
+the layout.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ FUNCTION = struct.Struct("<3Q")  # calls, nanoseconds and failures
 _ROWS_AT = _HEAD.size + _PROCESSES * _PROCESS.size
 _FUNCTIONS_AT = _ROWS_AT + (_THREADS + 1) * _ROW.size
 LEDGER_BYTES = _FUNCTIONS_AT + FUNCTIONS * FUNCTION.size
-_END_S = 5.0  # that processes are given to end after the program
+_END_S = 5.0  # seconds for processes to end after the program
 _LOOK_S = 0.02
-_LARGEST = 1 << 48  # more calls than any program makes
+_LARGEST = 1 << 48  # no program makes this many calls
 _MOST_MAPS = 16 << 20
 _DAMAGED = "the program has overwritten or removed the count of its calls"
-_SAID = 4  # parts that a verdict names
-_LISTED = 10  # threads that the text names
+_SAID = 4  # parts named in a verdict
+_LISTED = 10  # threads named in the text
 
 
 class Hangup(Fault):
-    """The program is gone, or sent a malformed message."""
+    """Raised if the program is gone or sent a malformed message."""
 
 
 class TurnedAway(Hangup):
-    """There is no room for the program; its calls are not checked."""
+    """Raised if there is no room for the program; its calls are not checked."""
 
 
 def in_words(missed: Sequence[NotChecked]) -> str:
-    """Return the unchecked calls, for a verdict."""
+    """Return a summary of the unchecked calls, for a verdict."""
     threads = [one for one in missed if one.thread]
     said = [one.what for one in missed if not one.thread]
     if len(threads) > 1:
@@ -74,18 +74,18 @@ def _who(one: NotChecked) -> str:
 
 
 class Ledger:
-    """The file that every process of a program maps, and the messages that were answered."""
+    """File mapped by every process of a program, and the number of answered messages."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "ledger"
-        self._heard: Counter[int] = Counter()  # messages by row
-        self._missed: dict[str, None] = {}  # what could not be looked at
-        self._refusals: dict[str, None] = {}  # why messages or processes were turned away
+        self._heard: Counter[int] = Counter()  # answered messages by row
+        self._missed: dict[str, None] = {}  # parts that could not be checked
+        self._refusals: dict[str, None] = {}  # reasons for refused messages or processes
         self._lock = threading.Lock()
-        # Opened once: the program can put anything in the place of the file.
+        # Opened only once: the program can replace the file.
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(self._file, 0, LEDGER_BYTES)  # or a full disk ends the program
+            os.posix_fallocate(self._file, 0, LEDGER_BYTES)  # a full disk would kill the program
             os.pwrite(self._file, _HEAD.pack(os.getpid(), 0, 0, 0, 0), 0)
         except OSError:
             self.close()
@@ -98,18 +98,18 @@ class Ledger:
         self._file = -1
 
     def row(self, number: int) -> int:
-        """Return the row that a thread claims, if there is such a row."""
+        """Return the row number that a thread claims; raise Hangup if it is invalid."""
         if number > _THREADS:
             raise Hangup("it names no row of the ledger")
         return number
 
     def hear(self, row: int) -> None:
-        """Count a message that was answered."""
+        """Count an answered message."""
         with self._lock:
             self._heard[row] += 1
 
     def begun(self, process: int) -> int:
-        """Return how many calls of a process were begun and got through, or will."""
+        """Return the number of calls that a process has begun, without lost calls."""
         if self._file < 0:
             return 0
         data = os.pread(self._file, _FUNCTIONS_AT - _ROWS_AT, _ROWS_AT)
@@ -117,17 +117,17 @@ class Ledger:
         return sum(made - lost for number, _, made, lost in rows if number == process)
 
     def refuse(self, why: str) -> None:
-        """Keep why something was refused; it is reported if calls are missing in the end."""
+        """Record a reason for a refusal, for the report if calls are missing in the end."""
         with self._lock:
             self._refusals.setdefault(why)
 
     def miss(self, what: str) -> None:
-        """Keep what could not be checked."""
+        """Record a part that could not be checked."""
         with self._lock:
             self._missed.setdefault(what)
 
     def functions(self) -> Iterator[tuple[int, int, int]]:
-        """Return calls, nanoseconds and failures of each function."""
+        """Yield calls, nanoseconds and failures of each function."""
         data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
@@ -177,14 +177,14 @@ class Ledger:
             time.sleep(_LOOK_S)
 
     def _is_in_place(self) -> bool:
-        """Return whether a program that starts now would find the same file."""
+        """Return True if a program that starts now would open the same file."""
         try:
             return os.path.samestat(os.fstat(self._file), self._path.lstat())
         except OSError:
             return False
 
     def _is_mapped(self, process: int) -> bool:
-        """Return whether a process maps this ledger: its pid may have been reused."""
+        """Return True if a process maps this ledger: its pid may have been reused."""
         try:
             with Path(f"/proc/{process}/maps").open("rb") as file:
                 return os.fsencode(self._path) in file.read(_MOST_MAPS)

@@ -1,11 +1,11 @@
-"""The memory of another process, read and written while one of its calls waits.
+"""Memory of another process, read and written while one of its calls waits.
 
 Addresses and sizes come from the program and are untrusted: reads are bounded, and an unmapped
 address raises `Unreadable`. Linux opens `/proc/PID` for ancestors of the same user.
 
 Large buffers are copied with `process_vm_readv` and `process_vm_writev`, because `/proc/PID/mem`
-copies every page twice. The file stays with the process it was opened for, but a pid may be reused:
-the fast calls are used only while a pidfd shows that the same process still has the pid.
+copies every page twice. The file stays attached to its process, but a pid may be reused. The fast
+calls are therefore used only while a pidfd shows that the same process has the pid.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from qnnmem.programs.ledger import TurnedAway
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_PROCESSES = 256  # of one run, ended ones too
+MOST_PROCESSES = 256  # processes of one run, including ended processes
 
-WORTH_IT = 16 << 10  # bytes; below, the call through ctypes takes longer than it saves
+WORTH_IT = 16 << 10  # bytes; for less, ctypes costs more time than it saves
 
-_TOP = 1 << 56  # no user address is above
-_MAX_READ = 1 << 20  # of structs and lists, which are not buffers
+_TOP = 1 << 56  # above all user addresses
+_MAX_READ = 1 << 20  # bytes of structs and lists, not of buffers
 _MAX_MAPS = 16 << 20  # bytes of the list of mappings
 _LONGEST = 4096  # characters of a name
-_LARGE_BLOCK = 128 << 10  # bytes that an allocator takes from the system and gives back at once
+_LARGE_BLOCK = 128 << 10  # bytes that an allocator maps and unmaps directly
 
-# Offsets in the part of the shim that is shared with us; see `shared` in shim.c.
+# Offsets in the memory that the shim shares; see `shared` in shim.c.
 MOST_WATCHED, _RING, _BLOCKS = 1024, 256, 1 << 17
 _WATCH_AT = 24
 _RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
@@ -47,12 +47,12 @@ _BLOCKS_AT = _RING_AT + 24 * _RING
 _EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
 _GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 64
 SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
-_ALIGNMENT_KNOWN = 1 << 63  # in the caller of a block
-GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # after each block of the heap
+_ALIGNMENT_KNOWN = 1 << 63  # flag in the caller of a block
+GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern after each heap block
 
 
 class Unreadable(Fault):
-    """An address that is not mapped, or not writable."""
+    """Raised for an address that is not mapped or not writable."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
@@ -61,7 +61,7 @@ class Unreadable(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """One line of `/proc/PID/maps`."""
+    """Line of `/proc/PID/maps`."""
 
     start: int
     end: int
@@ -74,25 +74,25 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One allocation of the client's heap; `caller` is a return address in its caller."""
+    """Allocation on the client's heap; `caller` is a return address in its caller."""
 
     start: int
     size: int
     caller: int
-    is_early: bool = False  # made before the alignment was queried
+    is_early: bool = False  # allocated before the alignment was queried
 
     @property
     def end(self) -> int:
-        """The address after its last byte."""
+        """Address after the last byte."""
         return self.start + self.size
 
 
 class ProcessMemory:
-    """The memory of one process."""
+    """Memory of one process, with the mappings and heap blocks in it."""
 
     def __init__(self, pid: int, shared: int = 0) -> None:
         self.pid, self._shared = pid, shared
-        self.is_crowded = False  # whether more buffers were in use than can be watched
+        self.is_crowded = False  # True: more buffers were in use than can be watched
         self._file = os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
         self._quick = QuickCopies(pid)
 
@@ -116,7 +116,7 @@ class ProcessMemory:
         return found
 
     def unpack(self, form: str, address: int) -> tuple[Any, ...]:
-        """Read a struct of numbers, little-endian."""
+        """Read a struct of little-endian numbers."""
         return struct.unpack(form, self.read(address, struct.calcsize(form)))
 
     def pointer(self, address: int) -> int:
@@ -127,7 +127,7 @@ class ProcessMemory:
         """Read a C string, cut to the longest name."""
         found = b""
         while len(found) < _LONGEST:
-            # A string may end right before an unmapped page.
+            # A string may end directly before an unmapped page.
             piece = self.read(address + len(found), 64 - (address + len(found)) % 64)
             end = piece.find(b"\0")
             if end >= 0:
@@ -136,11 +136,11 @@ class ProcessMemory:
         return found[:_LONGEST].decode("utf-8", "surrogateescape")
 
     def fill(self, array: NDArray[Any], address: int) -> None:
-        """Fill an array."""
+        """Fill an array with bytes from an address."""
         self._move(os.preadv, self._quick.read, array, address)
 
     def store(self, array: NDArray[Any], address: int) -> None:
-        """Write the bytes of an array."""
+        """Write the bytes of an array to an address."""
         self._move(os.pwritev, self._quick.write, array, address)
 
     def _move(self, move: Any, at_once: Any, array: NDArray[Any], address: int) -> None:
@@ -159,14 +159,14 @@ class ProcessMemory:
             done += moved
 
     def _is_same(self, address: int) -> bool:
-        """Return whether the process still runs the program that it was opened for."""
+        """Return True if the process still runs the program that it was opened for."""
         try:
             return bool(os.pread(self._file, 1, address))
         except (OSError, OverflowError):
             return False
 
     def write(self, data: bytes, address: int) -> None:
-        """Write an answer."""
+        """Write bytes to an address."""
         if not 0 < address < _TOP:
             raise Unreadable(address, len(data))
         try:
@@ -179,7 +179,7 @@ class ProcessMemory:
     # Mappings and blocks of the heap
 
     def mappings(self) -> list[Mapping]:
-        """Return all mappings by address."""
+        """Return all mappings, sorted by address; empty if the process has ended."""
         try:
             with Path(f"/proc/{self.pid}/maps").open("rb") as file:
                 lines = file.read(_MAX_MAPS).decode("utf-8", "surrogateescape").splitlines()
@@ -191,7 +191,7 @@ class ProcessMemory:
         return [mapping for line in lines if (mapping := _mapping(line)) is not None]
 
     def extent(self, address: int, size: int) -> tuple[int, bool]:
-        """Return how many bytes can be read, at most `size`, and whether all can be written."""
+        """Return how many bytes are readable, at most `size`, and whether all are writable."""
         maps = self.mappings()
         at = bisect_right(maps, address, key=lambda one: one.start) - 1
         end, writable = address, True
@@ -212,7 +212,7 @@ class ProcessMemory:
         return start >= end
 
     def watch(self, ranges: list[tuple[int, int]]) -> None:
-        """Have the shim report when any of these ranges is freed."""
+        """Make the shim report when any of these ranges is freed."""
         if not self._shared:
             return
         kept = ranges[:MOST_WATCHED]
@@ -223,7 +223,7 @@ class ProcessMemory:
         self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
 
     def guard(self, ends: list[int]) -> None:
-        """Have the client compare the pattern after these blocks before each call."""
+        """Make the client compare the guard pattern after these blocks before each call."""
         if self._shared:
             kept = ends[:MOST_GUARDS]
             self.write(
@@ -231,26 +231,26 @@ class ProcessMemory:
             )
 
     def is_whole(self, end: int) -> bool:
-        """Return whether the pattern after a block is as the shim wrote it."""
+        """Return True if the guard pattern after a block is unchanged."""
         try:
             return self.read(end, len(GUARD)) == GUARD
         except Unreadable:
             return True
 
     def note_alignment(self) -> None:
-        """Mark blocks that the client makes from now on: the alignment is known to it."""
+        """Mark all blocks that the client allocates from now on: it knows the alignment."""
         if self._shared:
             self.write(struct.pack("<Q", _ALIGNMENT_KNOWN), self._shared + _EPOCH_AT)
 
     def block_at(self, address: int) -> Block | None:
-        """Return the living heap block that holds an address, if the shim noted it."""
+        """Return the live heap block that contains an address, if the shim recorded it."""
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
     def freed_block_at(self, address: int) -> Block | None:
-        """Return the heap block that held an address, if it was freed a short while ago.
+        """Return the recently freed heap block that contained an address, or None.
 
-        Not where a living block may have gone unnoticed, nor for large blocks: what is mapped where
-        one of those was may be anything.
+        Returns None if a live block may be unrecorded, and for large blocks: their addresses may
+        already have other mappings.
         """
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None
@@ -277,7 +277,7 @@ class ProcessMemory:
 
     @cached_property
     def program(self) -> str:
-        """The executable of the process."""
+        """Path of the executable of the process."""
         try:
             return str(Path(f"/proc/{self.pid}/exe").readlink())
         except OSError:
@@ -297,7 +297,7 @@ def _mapping(line: str) -> Mapping | None:
 
 
 class _Piece(ctypes.Structure):
-    """`struct iovec`."""
+    """The C struct `iovec`."""
 
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
@@ -313,13 +313,13 @@ def _function(name: str) -> Any:
 
 
 class QuickCopies:
-    """Fast copies from and to one process; each returns the bytes copied, perhaps 0."""
+    """Fast copies from and to one process; each returns the number of bytes copied, perhaps 0."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         try:
             self._process = os.pidfd_open(pid)
-        except (OSError, AttributeError):  # an old kernel: everything goes through /proc
+        except (OSError, AttributeError):  # an old kernel: all copies use /proc
             self._process = -1
 
     def close(self) -> None:
@@ -329,11 +329,11 @@ class QuickCopies:
         self._process = -1
 
     def read(self, array: NDArray[Any], address: int) -> int:
-        """Fill an array."""
+        """Fill an array from the process; return the number of bytes copied."""
         return self._copy("process_vm_readv", array, address) if array.flags.writeable else 0
 
     def write(self, array: NDArray[Any], address: int) -> int:
-        """Write an array."""
+        """Write an array to the process; return the number of bytes copied."""
         return self._copy("process_vm_writev", array, address)
 
     def _copy(self, name: str, array: NDArray[Any], address: int) -> int:
@@ -356,13 +356,13 @@ class QuickCopies:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The memory of a process, and an address in its executable; 0 if unknown."""
+    """Memory of a process, and an address in its executable; 0 if unknown."""
 
     memory: ProcessMemory
     address: int
 
     def is_there(self) -> bool:
-        """Return False if the process has ended or has become another program."""
+        """Return False if the process has ended or runs another program."""
         try:
             return not self.address or bool(self.memory.read(self.address, 1))
         except Unreadable:
@@ -370,31 +370,31 @@ class Presence:
 
 
 def presence(memory: ProcessMemory) -> Presence:
-    """Return the presence of a process as it is now."""
+    """Return the presence of a process at this moment."""
     maps = (one for one in memory.mappings() if one.readable and one.path == memory.program)
     return Presence(memory, next((one.start for one in maps), 0))
 
 
 class LookedInto(Protocol):
-    """A process whose memory is open."""
+    """Interface of a process whose memory is open."""
 
     @property
     def memory(self) -> ProcessMemory:
-        """Its memory."""
+        """Memory of the process."""
 
     def is_there(self) -> bool:
-        """Return False if it has ended or has become another program."""
+        """Return False if the process has ended or runs another program."""
 
 
 One = TypeVar("One", bound=LookedInto)
 
 
 class KnownProcesses(Generic[One]):
-    """Processes that sent a hello, by pid; a pid may be reused."""
+    """Processes that sent a hello message, by pid; a pid may be reused."""
 
     def __init__(self) -> None:
         self._now: dict[int, One] = {}
-        self._gone: list[One] = []  # whose numbers others have now
+        self._gone: list[One] = []  # ended processes whose pids were reused
         self._lock = threading.Lock()
 
     def find(self, pid: int, look_into: Callable[[], One]) -> One:
@@ -420,6 +420,6 @@ class KnownProcesses(Generic[One]):
             return tuple(self._now.values())
 
     def close(self) -> None:
-        """Close all of them; only when no thread uses their memory."""
+        """Close all processes; only if no thread uses their memory."""
         for one in (*self.now(), *self._gone):
             one.memory.close()

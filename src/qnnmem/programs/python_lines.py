@@ -1,10 +1,10 @@
-"""Lines of Python that led to a call, as the observer in a program writes them.
+"""Python lines that led to a call, as reported by the observer in a program.
 
-    File "app.py", line 12 in load
-    Model "encoder.onnx"
+File "app.py", line 12 in load
+Model "encoder.onnx"
 
-The second line is of a session of ONNX Runtime; one that is made of bytes has their place instead.
-Everything is untrusted: malformed lines are left out.
+The second line names the model of an ONNX Runtime session; for a model in memory, the line gives
+its address instead. All input is untrusted: malformed lines are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qnnmem.programs.process_memory import ProcessMemory, Unreadable
 from qnnmem.results.programs import Frame, Stack
 from qnnmem.text import shorten
 
-PYTHON = "Python"  # the module of its frames
+PYTHON = "Python"  # module name of Python frames
 _MOST = 64
 _FILE = re.compile(r'  File "(?P<file>.+)", line (?P<line>[0-9]{1,9}) in (?P<function>.*)')
 _MODEL = re.compile(r'  Model "(?P<file>.+)"')
@@ -25,19 +25,19 @@ _BYTES = re.compile(r"  Bytes 0x(?P<address>[0-9a-f]{1,16}) (?P<size>[0-9]{1,18}
 _ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U(0010[0-9a-f]{4}|000[0-9a-f]{5}))")
 LIBRARY = re.compile(r"/lib/python3\.[0-9]+/|/(?:site|dist)-packages/|^<frozen |^<string>$")
 _RUNTIME = re.compile(r"[/\\]onnxruntime[/\\]capi[/\\]")
-_GRAPH, _NAME = 7, 2  # fields of ONNX: the graph of a model, and its name
-_MOST_FIELDS = 5_000  # of a model that are passed over to find its name
+_GRAPH, _NAME = 7, 2  # ONNX field numbers: a model's graph, a graph's name
+_MOST_FIELDS = 5_000  # fields of a model skipped while searching its name
 
 
 @dataclass(frozen=True, slots=True)
 class PythonLines:
-    """The origin of one call: frames, innermost first, and the model of a session."""
+    """Origin of a call: Python frames, innermost first, and the session's model."""
 
     frames: Stack = ()
     model: str = ""
 
     def with_text(self, data: bytes, memory: ProcessMemory) -> PythonLines:
-        """Return a copy with the lines of one more message."""
+        """Return a copy with the lines of another message."""
         frames, model = list(self.frames), self.model
         for line in data.decode("utf-8", "replace").split("\n"):
             if (found := _FILE.fullmatch(line)) and len(frames) < _MOST:
@@ -52,7 +52,7 @@ class PythonLines:
 
 
 def own_frames(stack: Stack) -> Stack:
-    """Return the lines of Python that are the program's: not those of libraries, if it has any."""
+    """Return the program's own Python frames, else the Python frames of libraries."""
     python = tuple(one for one in stack if one.module == PYTHON)
     called = tuple(one for one in python if not _RUNTIME.search(one.file))
     return tuple(one for one in called if not LIBRARY.search(one.file)) or called
@@ -69,7 +69,7 @@ def _name(text: str, longest: int) -> str:
 
 
 def _graph_name(memory: ProcessMemory, address: int, size: int) -> str:
-    """Return the name of the graph in a model of ONNX that lies in the program; empty for none."""
+    """Return the name of the graph of an ONNX model in the program's memory; empty if unknown."""
     try:
         graph = _field(memory, address, address + size, _GRAPH)
         name = _field(memory, *graph, _NAME) if graph else None
@@ -81,7 +81,7 @@ def _graph_name(memory: ProcessMemory, address: int, size: int) -> str:
 
 
 def _field(memory: ProcessMemory, at: int, end: int, wanted: int) -> tuple[int, int] | None:
-    """Return where the bytes of a field of a message begin and end."""
+    """Return start and end of a length-delimited field of a protobuf message."""
     for _ in range(_MOST_FIELDS):
         if at >= end:
             return None
@@ -102,7 +102,7 @@ def _field(memory: ProcessMemory, at: int, end: int, wanted: int) -> tuple[int, 
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Return a varint and where it ends."""
+    """Return a varint and the position after it."""
     value = 0
     for number, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << (7 * number)

@@ -5,9 +5,9 @@
 
 Lengths come from the program and are bounded.
 
-A bad message ends its own connection and nothing else. When a server thread ends, for whatever
-reason, its connection is closed, so no program waits for ever. Where there is no room for another
-connection it is closed at once, and the ledger keeps the reason.
+A bad message ends only its own connection. When a server thread ends, its connection is closed, so
+no program waits forever. Without room for another connection, the server closes it immediately, and
+the ledger records the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_CONNECTIONS = 512
 _JOIN_S = 5.0
 _RETRY_S = 0.01
 _NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# The peer went away before it was accepted.
+# The peer closed the connection before it was accepted.
 _ABORTED = frozenset({errno.ECONNABORTED, errno.EINTR, errno.EPROTO})
 
 
@@ -76,23 +76,23 @@ class Protection(IntEnum):
 
 
 class Message(NamedTuple):
-    """One message of a program."""
+    """Message of a program."""
 
     kind: int
     function: int
     words: tuple[int, ...]
-    data: bytes = b""  # the words as they came
+    data: bytes = b""  # the words as raw bytes
 
 
 class ProgramConnection:
-    """The connection of one thread of a program."""
+    """Connection of one thread of a program."""
 
     def __init__(self, line: socket.socket, most_words: int) -> None:
         self._line, self._most = line, _HEAD.size + 8 * most_words
         self._input = line.makefile("rb")
 
     def receive(self) -> Message:
-        """Return the next message; raise `Hangup` if there is none."""
+        """Return the next message; raise `Hangup` at the end of the connection."""
         length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
         if not _HEAD.size <= length <= self._most or length % 8:
             raise Hangup("the program sent a malformed message")
@@ -116,7 +116,7 @@ class ProgramConnection:
             raise Hangup("the program closed the connection") from exc
 
     def peer(self) -> int:
-        """Return the pid of the peer as the kernel knows it, not as the peer claims."""
+        """Return the pid of the peer as reported by the kernel."""
         try:
             found = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         except OSError as exc:
@@ -124,10 +124,10 @@ class ProgramConnection:
         return int(struct.unpack("3i", found)[0])
 
     def confirm(self) -> None:
-        """Raise `Hangup` if the pid of `peer` may belong to another process by now.
+        """Raise `Hangup` if the pid of `peer` may now belong to another process.
 
         Call it after the process was opened: the peer may have ended and its pid may be reused.
-        Linux before 6.5 cannot tell.
+        Linux before 6.5 cannot detect this.
         """
         try:
             process = self._line.getsockopt(socket.SOL_SOCKET, _PEER_PIDFD)
@@ -143,23 +143,23 @@ class ProgramConnection:
             os.close(process)
 
     def hang_up(self) -> None:
-        """Shut both directions down; a thread that waits for a message then closes it."""
-        with contextlib.suppress(OSError):  # the other end was faster
+        """Shut down both directions; a waiting thread then closes the connection."""
+        with contextlib.suppress(OSError):  # the other end closed it first
             self._line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Shut it down and close its descriptor."""
+        """Shut the connection down and close its descriptor."""
         self.hang_up()
         with contextlib.suppress(OSError, ValueError):
-            self._input.close()  # or the socket would stay open with it
+            self._input.close()  # otherwise the socket would stay open
         self._line.close()
 
 
 class SocketServer:
-    """Listens in a folder until it is closed.
+    """Server that listens in a folder until it is closed.
 
-    `serve` handles one connection to its end. If it returns True, the connection stays open
-    without a thread. No message has more than `most_words` words.
+    `serve` handles one connection to its end. If it returns True, the connection stays open without
+    a thread. No message has more than `most_words` words.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SocketServer:
         self._most_words = most_words
         self.path = folder / "socket"
         self.ledger = Ledger(folder)
-        self.crash: BaseException | None = None  # of a thread here: a mistake of ours
+        self.crash: BaseException | None = None  # exception of a server thread: a bug here
         self._talk = serve
         self._connections: set[ProgramConnection] = set()
         self._threads: set[threading.Thread] = set()
@@ -188,22 +188,22 @@ class SocketServer:
             raise UsageError("this process cannot start another thread") from exc
 
     def check(self) -> None:
-        """Raise the error that ended a thread here."""
+        """Raise the exception that ended a server thread, if any."""
         if self.crash is not None:
             raise self.crash
 
     def settle(self) -> None:
-        """Wait until everything is handled that a program sent before it ended."""
+        """Wait until all messages are handled that a program sent before it ended."""
         with self._lock:
             threads = tuple(self._threads)
         _join(threads)
 
     def hang_up(self) -> None:
-        """Accept nothing more and shut every connection down."""
+        """Stop accepting connections and shut all connections down."""
         self._closed.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(_JOIN_S)  # the last accepted connection is in the set then
+        self._thread.join(_JOIN_S)  # afterwards the set contains the last accepted connection
         self._socket.close()
         with self._lock:
             connections = tuple(self._connections)
@@ -211,7 +211,7 @@ class SocketServer:
             connection.hang_up()
 
     def close(self) -> bool:
-        """Wait for the threads after `hang_up`; return whether all have ended."""
+        """Wait for the threads after `hang_up`; return True if all have ended."""
         self.settle()
         with self._lock:
             connections, threads = tuple(self._connections), tuple(self._threads)
@@ -221,7 +221,7 @@ class SocketServer:
             os.close(self._spare)
             self._spare = -1
         self.ledger.close()
-        with contextlib.suppress(OSError):  # a program can put anything there
+        with contextlib.suppress(OSError):  # the program can replace the socket file
             self.path.unlink()
         return not any(thread.is_alive() for thread in threads)
 
@@ -238,7 +238,7 @@ class SocketServer:
                 self._start(accepted)
 
     def _next(self) -> socket.socket:
-        """Accept one connection; with no descriptor left, the spare one is used to refuse it."""
+        """Accept a connection; without a free descriptor, use the spare descriptor to refuse it."""
         try:
             return self._socket.accept()[0]
         except OSError as exc:
@@ -254,7 +254,7 @@ class SocketServer:
             accepted.close()
             self._spare = _spare()
             raise
-        return accepted  # there is room again
+        return accepted  # a descriptor is free again
 
     def _start(self, accepted: socket.socket) -> None:
         try:
@@ -307,6 +307,6 @@ def _spare() -> int:
 
 
 def _join(threads: Iterable[threading.Thread]) -> None:
-    end = monotonic() + _JOIN_S  # for all of them together
+    end = monotonic() + _JOIN_S  # time limit for all threads together
     for thread in threads:
         thread.join(max(0.0, end - monotonic()))

@@ -1,7 +1,7 @@
-"""Return addresses of the client as file and line.
+"""Convert return addresses of the client to file and line.
 
-`/proc/PID/maps` gives the file of an address; `addr2line` gives the line from the debug information
-in that file. Without either, function and offset remain.
+`/proc/PID/maps` gives the file of an address; `addr2line` gives the line from the file's debug
+information. Without debug information, the result has function and offset.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ from qnnmem.programs.python_lines import LIBRARY, PYTHON, own_frames
 from qnnmem.results.programs import Frame, Stack
 from qnnmem.text import shorten
 
-_SECONDS = 20  # of one look into a file
-_MOST_SECONDS = 60.0  # of all: a program may have as many frames as it likes
+_SECONDS = 20  # seconds for one run of a tool
+_MOST_SECONDS = 60.0  # seconds for all runs: a program may have any number of frames
 _MOST_KNOWN = 20_000
 _FILE_LINE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?: \(discriminator \d+\))?$")
-_LONGEST = 120  # characters of a line of source
-_LONGEST_NAME = 4096  # characters of a file's name
-_LARGEST_SOURCE = 16 << 20  # bytes of its file
+_LONGEST = 120  # characters of a source line
+_LONGEST_NAME = 4096  # characters of a file name
+_LARGEST_SOURCE = 16 << 20  # bytes of a source file
 _NEAR = 128  # bytes before a call
 _LOST = "<artificial>"
-_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # whose lines no client can change
+_SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # not the user's code
 
 _INTERPRETER = re.compile(
     r"(?:lib)?python3?[0-9.]*(?:\.so.*)?$|_ctypes\.|libffi\.|libc\.so|_start$"
 )
 _RUNTIME = re.compile(r"libonnxruntime|onnxruntime_pybind11|libQnn")
-_HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last: Rust's own library
+_HEADERS = ("/usr/include/", "/usr/lib/", "/rustc/")  # the last is Rust's
 
 
 class Symbols:
-    """Symbolizer of one run; every address is looked up once."""
+    """Symbolizer of one run; every address is looked up only once."""
 
     def __init__(self, hidden: str) -> None:
-        self._hidden = hidden  # the folder of the shim, whose frames are left out
+        self._hidden = hidden  # folder of the shim, whose frames are hidden
         self._known: dict[tuple[str, int], Stack] = {}
         self._lock = Lock()
         self._left_s = _MOST_SECONDS
-        self._end = 0.0  # of the look that is taken now
+        self._end = 0.0  # deadline of the current lookup
         # GNU's starts faster; LLVM's also names files after link-time optimization.
         self._second = shutil.which("llvm-addr2line")
         self._tool = shutil.which("addr2line") or self._second
 
     @property
     def has_tool(self) -> bool:
-        """Return whether a tool to look up lines is installed."""
+        """True if a tool to look up lines is installed."""
         return self._tool is not None
 
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
-        """Return modules and offsets of addresses, while the program is alive; cheap."""
+        """Return modules and offsets of addresses while the program is alive; cheap."""
         maps = memory.mappings()
         found: list[tuple[str, int]] = []
         for at in addresses:
             mapping = next((m for m in maps if m.start <= at < m.end), None)
             if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
-                # The stack holds return addresses; the call is before that.
+                # The stack holds return addresses; the call is just before each.
                 found.append((mapping.path, _in_file(maps, mapping, at - 1)))
         return tuple(found)
 
@@ -115,15 +115,15 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Return the stack of nearby code that has a line: merged calls have none of their own.
+        """Return the stack of nearby code that has a line, because merged calls have none.
 
-        With clang the whole block has no line, from the first argument on. The code before it is in
+        With clang, the whole block has no line from the first argument on. The code before it is in
         the same function, or at the place that called it.
         """
         steps = range(offset - 1, max(0, offset - _NEAR), -1)
         before = self._run(str(self._tool), path, list(steps))
         near = next((one for one in before if one and one[0].line), None)
-        if near is None and self._second is not None:  # it knows where the functions came from
+        if near is None and self._second is not None:  # LLVM's tool knows inlined functions
             around = self._run(self._second, path, [offset])
             near = next((one for one in around if any(frame.line for frame in one)), None)
         return near or stack
@@ -137,12 +137,12 @@ class Symbols:
         ]
 
     def _output(self, command: list[str]) -> str:
-        """Run a tool and return its output; empty once the time is used up."""
+        """Run a tool and return its output; empty if the time is used up."""
         left = self._end - monotonic()
         if left <= 0:
             return ""
         try:
-            done = subprocess.run(  # noqa: S603  # on the program that is run anyway
+            done = subprocess.run(  # noqa: S603  # reads the program that runs anyway
                 command, capture_output=True, timeout=min(_SECONDS, left), check=False
             )
         except (OSError, subprocess.TimeoutExpired):
@@ -150,7 +150,7 @@ class Symbols:
         return done.stdout.decode("utf-8", "replace")
 
     def _real_file(self, frame: Frame) -> Frame:
-        """Return the frame with its real file, which GNU addr2line loses."""
+        """Return the frame with its real file name, which GNU addr2line loses."""
         tool = shutil.which("readelf")
         if not frame.file.endswith(_LOST) or tool is None:
             return frame
@@ -165,7 +165,7 @@ class Symbols:
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
-    """Split the output by address: pairs of function and place, inlined ones first."""
+    """Split the output by address; each group has pairs of function and place, inlined first."""
     groups: list[list[str]] = []
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]+", line):
@@ -181,7 +181,7 @@ def _bare(module: str, offset: int) -> Frame:
 
 def _frame(function: str, where: str, module: str, offset: int) -> Frame:
     found = _FILE_LINE.match(where)
-    # PyInit_ may be a module's only export: then every address seems to be in it.
+    # PyInit_ may be a module's only export: then every address seems to be inside it.
     is_known = function != "??" and not function.startswith("PyInit_")
     name = function[:200] if is_known else ""
     module = module[:_LONGEST_NAME]
@@ -192,7 +192,7 @@ def _frame(function: str, where: str, module: str, offset: int) -> Frame:
 
 
 def with_source(frame: Frame) -> Frame:
-    """Return a frame with its line of source, where that can be read."""
+    """Return the frame with its source line, if the file is readable."""
     lines = _source_lines(frame.file) if frame.line else ()
     if frame.line > len(lines) or not frame.line:
         return frame
@@ -210,7 +210,7 @@ def _source_lines(name: str) -> tuple[bytes, ...]:
 
 
 def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
-    """Return the address as the file has it."""
+    """Return the address within the file, as `addr2line` expects it."""
     if not _is_movable(mapping.path):
         return address
     first = next((m.start for m in maps if m.path == mapping.path and m.offset == 0), None)
@@ -218,32 +218,32 @@ def _in_file(maps: list[Mapping], mapping: Mapping, address: int) -> int:
 
 
 def _is_movable(path: str) -> bool:
-    """Return whether an ELF file is position-independent."""
+    """Return True if an ELF file is position-independent."""
     try:
-        head = read_head(Path(path), 18)  # by now anything may have that name
+        head = read_head(Path(path), 18)  # another file may have this name now
     except LoadError:
         return True
     return head[16:17] != b"\x02"  # ET_EXEC
 
 
 def of_program(stack: Stack, program: str) -> Frame | None:
-    """Return the innermost frame of the program's own code, one with a line if possible."""
+    """Return the innermost frame of the program's own code, preferably with a line."""
     own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
-    # Code inlined from a system header, e.g. the allocator of a vector, is not the program's.
+    # Code inlined from a system header, e.g. a vector's allocator, is not the program's.
     with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))
     in_program = (frame for frame in own if frame.module == program)
     return next(with_line, None) or next(in_program, None) or next(iter(own), None)
 
 
 def is_runtime(frame: Frame) -> bool:
-    """Return whether a frame is one of ONNX Runtime or QNN in compiled code."""
+    """Return True for a compiled frame of ONNX Runtime or QNN."""
     return _RUNTIME.match(PurePath(frame.module).name) is not None
 
 
 def own_stack(stack: Stack) -> Stack:
-    """Return the frames of the program itself: no interpreter, no runtime, no library of Python.
+    """Return the program's own frames, without interpreter, runtime and Python libraries.
 
-    If no frame is left, return the frames of the runtime that have a name.
+    If no frame is left, return the runtime frames that have a name.
     """
     compiled = [
         one
@@ -256,7 +256,7 @@ def own_stack(stack: Stack) -> Stack:
         for one in compiled
         if not is_runtime(one)
         and (one.line or one.function)
-        and not (python and LIBRARY.search(one.module))  # an extension, e.g. that of asyncio
+        and not (python and LIBRARY.search(one.module))  # an extension module of a library
     ]
     own = (*outside, *python)
     kept = own or tuple(one for one in compiled if one.function) or tuple(compiled)

@@ -1,7 +1,6 @@
-"""Layout of the QNN structs and function tables that are used here, for 64-bit Linux.
+"""Layout of the QNN structs and function tables used here, for 64-bit Linux.
 
-Offsets follow the public headers of core API 2.37; a test compares sizes. Fields that are
-not read are left as gaps.
+Offsets follow the public headers of core API 2.37; a test compares sizes. Unused fields are gaps.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class CScaleOffset(Structure):
 
 
 class CQuantParams(Structure):
-    """`Qnn_QuantizeParams_t`; of its union only one scale and offset for the whole tensor."""
+    """`Qnn_QuantizeParams_t`; of its union only the per-tensor scale and offset."""
 
     _fields_ = (
         ("definition", c_uint32),
@@ -125,13 +124,13 @@ class COpConfig(Structure):
 
 
 class CMappingPair(Structure):
-    """`Qnn_OpMappingPair_t`: something of the source, a tensor (0) or an operator (1)."""
+    """`Qnn_OpMappingPair_t`: a source tensor (type 0) or a source operator (type 1)."""
 
     _fields_ = (("name", c_char_p), ("type", c_uint32))
 
 
 class CMapping(Structure):
-    """`Qnn_Mapping_t`: an operator or a tensor of QNN, and what of the source it stands for."""
+    """`Qnn_Mapping_t`: a QNN operator or tensor, and the source objects that it stands for."""
 
     _fields_ = (("name", c_char_p), ("pairs", POINTER(CMappingPair)), ("pair_count", c_uint32))
 
@@ -276,7 +275,7 @@ class CHtpMem(Structure):
 
 
 class CMemDescriptor(Structure):
-    """`Qnn_MemDescriptor_t`; `place` is the fd of ION, the address of what is custom."""
+    """`Qnn_MemDescriptor_t`; `place` holds the fd for ION, the struct's address for CUSTOM."""
 
     _fields_ = (
         ("rank", c_uint32),
@@ -289,13 +288,13 @@ class CMemDescriptor(Structure):
 
 
 class CConfig(Structure):
-    """Any `Qnn*_Config_t` whose option is `custom`; it points to HTP's own config."""
+    """Any `Qnn*_Config_t` whose option is `custom`; `value` points to the HTP config."""
 
     _fields_ = (("option", c_uint32), ("value", c_uint64))
 
 
 class CHtpGraphConfig(Structure):
-    """`QnnHtpGraph_CustomConfig_t`: an option, and the union behind it as two words and a rest."""
+    """`QnnHtpGraph_CustomConfig_t`: an option and its union, as two words and a rest."""
 
     _fields_ = (
         ("option", c_uint32),
@@ -307,7 +306,7 @@ class CHtpGraphConfig(Structure):
 
 
 class WholeInterface(Structure):
-    """`QnnInterface_t` as it is passed by value: all entries, though newer ones are unknown."""
+    """`QnnInterface_t` in full, as it is passed by value."""
 
     _fields_ = (
         ("backend_id", c_uint32),
@@ -319,7 +318,7 @@ class WholeInterface(Structure):
 
 
 class BackendInterface(Structure):
-    """`QnnInterface_t`: the first 44 entries of its table are the ones needed here."""
+    """`QnnInterface_t` up to entry 44 of its table, which is all that is used here."""
 
     _fields_ = (
         ("backend_id", c_uint32),
@@ -331,7 +330,7 @@ class BackendInterface(Structure):
 
 
 class SystemInterface(Structure):
-    """`QnnSystemInterface_t`: the first 13 entries of its table."""
+    """`QnnSystemInterface_t` with the 13 entries of its table."""
 
     _fields_ = (
         ("backend_id", c_uint32),

@@ -1,7 +1,7 @@
 """The description of a context binary in the structs of `QnnSystemContext.h`.
 
-In C these structs are memory of a system context and end with it. Here they have an owner, too:
-reading them after it was freed is an error, as with every other handle.
+In C these structs are memory of a system context and freed with it. Here each struct knows its
+owner. Reading a struct after its owner was freed is an error, as with every other handle.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 class Lender(Protocol):
-    """A handle that owns the memory of its answers."""
+    """A handle that owns the memory of the structs it returns."""
 
     is_freed: bool
 
     def check_lent(self, what: str) -> None:
-        """Fail if the handle was freed."""
+        """Raise an error if the handle was freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,17 @@ class ApiVersion:
 
     @classmethod
     def parse(cls, text: str) -> ApiVersion:
-        """Parse a version such as `2.27.0`."""
+        """Return the version in a text such as `2.27.0`."""
         major, minor, patch = map(int, text.split("."))
         return cls(major, minor, patch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class _Lent:
-    """A struct whose members cannot be read after its owner was freed; None: it has no owner."""
+    """A struct whose members cannot be read after its owner was freed.
+
+    Without an owner, the struct is always readable.
+    """
 
     _owner: Lender | None = field(default=None, repr=False, compare=False)
 
@@ -60,10 +63,10 @@ class _Lent:
 
 
 class SystemTensor(QnnTensor):
-    """`Qnn_Tensor_t` of a system context: name and dimensions are pointers into its memory.
+    """`Qnn_Tensor_t` of a system context: name and dimensions point into the context's memory.
 
-    Copying the struct (`copy.copy`) copies the pointers; `copy.deepcopy` copies what they point
-    to, and gives a tensor that outlives the system context.
+    `copy.copy` copies the pointers. `copy.deepcopy` copies the memory they point to, and returns a
+    tensor that outlives the system context.
     """
 
     owner: Lender | None = None
@@ -84,9 +87,9 @@ class SystemTensor(QnnTensor):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GraphInfo(_Lent):
-    """`QnnSystemContext_GraphInfo_t`, and the members of its version 1, which all versions have."""
+    """`QnnSystemContext_GraphInfo_t` with the members of version 1, which all versions have."""
 
-    # Which struct of the union is filled.
+    # The struct of the union that is filled.
     version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_1
     graph_name: str
     graph_inputs: tuple[QnnTensor, ...] = ()
@@ -94,27 +97,27 @@ class GraphInfo(_Lent):
 
     @property
     def num_graph_inputs(self) -> int:
-        """How many tensors the application writes."""
+        """Number of tensors that the application writes."""
         return len(self.graph_inputs)
 
     @property
     def num_graph_outputs(self) -> int:
-        """How many tensors the application reads."""
+        """Number of tensors that the application reads."""
         return len(self.graph_outputs)
 
     @property
     def graph_info_v1(self) -> GraphInfo:
-        """The union's first struct; an error if another one is filled."""
+        """The version 1 struct of the union; UsageError if another version is filled."""
         return _filled(self, GraphInfo, "graphInfoV1")
 
     @property
     def graph_info_v2(self) -> GraphInfoV2:
-        """The union's second struct; an error if another one is filled."""
+        """The version 2 struct of the union; UsageError if another version is filled."""
         return _filled(self, GraphInfoV2, "graphInfoV2")
 
     @property
     def graph_info_v3(self) -> GraphInfoV3:
-        """The union's third struct; an error if another one is filled."""
+        """The version 3 struct of the union; UsageError if another version is filled."""
         return _filled(self, GraphInfoV3, "graphInfoV3")
 
 
@@ -127,7 +130,7 @@ class GraphInfoV2(GraphInfo):
 
     @property
     def num_updateable_tensors(self) -> int:
-        """How many tensors can be updated after they were made."""
+        """Number of tensors that can be updated after their creation."""
         return len(self.updateable_tensors)
 
 
@@ -142,15 +145,15 @@ class GraphInfoV3(GraphInfoV2):
 
     @property
     def graph_blob_info_size(self) -> int:
-        """Bytes of the backend's data about the graph."""
+        """Size of the backend's data about the graph in bytes."""
         return len(self.graph_blob_info)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BinaryInfo(_Lent):
-    """`QnnSystemContext_BinaryInfo_t`, and the members that all its versions have."""
+    """`QnnSystemContext_BinaryInfo_t` with the members that all versions have."""
 
-    # Which struct of the union is filled.
+    # The struct of the union that is filled.
     version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.UNDEFINED
     backend_id: int
     build_id: str
@@ -164,27 +167,27 @@ class BinaryInfo(_Lent):
 
     @property
     def num_context_tensors(self) -> int:
-        """How many tensors belong to the context and not to a graph."""
+        """Number of tensors that belong to the context and not to a graph."""
         return len(self.context_tensors)
 
     @property
     def num_graphs(self) -> int:
-        """How many graphs the binary holds."""
+        """Number of graphs in the binary."""
         return len(self.graphs)
 
     @property
     def context_binary_info_v1(self) -> BinaryInfoV1:
-        """The union's first struct; an error if another one is filled."""
+        """The version 1 struct of the union; UsageError if another version is filled."""
         return _filled(self, BinaryInfoV1, "contextBinaryInfoV1")
 
     @property
     def context_binary_info_v2(self) -> BinaryInfoV2:
-        """The union's second struct; an error if another one is filled."""
+        """The version 2 struct of the union; UsageError if another version is filled."""
         return _filled(self, BinaryInfoV2, "contextBinaryInfoV2")
 
     @property
     def context_binary_info_v3(self) -> BinaryInfoV3:
-        """The union's third struct; an error if another one is filled."""
+        """The version 3 struct of the union; UsageError if another version is filled."""
         return _filled(self, BinaryInfoV3, "contextBinaryInfoV3")
 
 
@@ -198,7 +201,7 @@ class BinaryInfoV1(BinaryInfo):
 
     @property
     def hw_info_blob_size(self) -> int:
-        """Bytes of the binary's data about the hardware."""
+        """Size of the hardware data in bytes."""
         return len(self.hw_info_blob)
 
 
@@ -221,12 +224,12 @@ class BinaryInfoV3(BinaryInfo):
 
     @property
     def context_metadata_size(self) -> int:
-        """Bytes of the backend's data about the context."""
+        """Size of the backend's data about the context in bytes."""
         return len(self.context_metadata)
 
 
 def _shown(struct: _Lent | SystemTensor, names: Iterable[str], owner: Lender | None) -> str:
-    """Return the struct as text; without members if its owner was freed."""
+    """Return the struct as text, without members if its owner was freed."""
     kind = type(struct).__name__
     if owner is not None and owner.is_freed:
         return f"<{kind} of a system context that was freed>"

@@ -1,4 +1,4 @@
-"""QNN's error codes: the number an application sees, its name and what it means."""
+"""QNN's error codes: numbers, names and meanings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CODE_MASK = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One number that a QNN call may return."""
+    """A number that a QNN call may return, with its name and meaning."""
 
     code: int
     name: str
@@ -47,7 +47,7 @@ def code_of(handle: int) -> int:
 
 @cache
 def codes() -> Mapping[int, Code]:
-    """Return every code by its number; further names of a number are aliases."""
+    """Return all codes by number; a number with several names has aliases."""
     text = Path(__file__).with_name("codes.csv").read_text("utf-8")
     found = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
     return MappingProxyType(found)
@@ -64,5 +64,5 @@ def _code(row: Mapping[str, str]) -> Code:
 
 
 def qnn_error(code: int, finding: Finding) -> QnnError:
-    """Return the error of a call that fails with a code of QNN."""
+    """Return the exception for a call that fails with a QNN code."""
     return QnnError(code, code_name(code), finding)

@@ -1,7 +1,7 @@
-"""QNN's own names and numbers for the options, types and versions a client uses.
+"""QNN's names and numbers for options, types and versions.
 
-Each class says how the C headers spell its members. `c_names` is made from that, so a name that is
-written down twice cannot differ.
+Each class states how the C headers spell its members. `c_names` is generated from these classes, so
+the two spellings cannot differ.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ PROVIDER_NAME = "LPAI_QTI_AISW"
 
 
 class CEnum(IntEnum):
-    """Numbers that C clients know by longer names.
+    """Base of enums whose members have longer names in C.
 
-    The name in C is `prefix` and the member's own name, or what `ends` puts in place of that; None
-    there: the headers of QNN have no such name.
+    A name in C is `prefix` plus the member's name, or plus the text in `ends` for that member. None
+    in `ends` marks a member that the QNN headers do not have.
     """
 
     _prefix: ClassVar[str]
@@ -39,20 +39,20 @@ class CEnum(IntEnum):
 
     @classmethod
     def c_names(cls) -> dict[str, CEnum]:
-        """Return every name in C, aliases included."""
+        """Return every member by its name in C, aliases included."""
         ends = {name: cls._ends.get(name, name) for name in cls.__members__}
         return {f"{cls._prefix}{end}": cls[name] for name, end in ends.items() if end is not None}
 
 
 class BackendId(CEnum, prefix="QNN_BACKEND_ID_"):
-    """`QNN_BACKEND_ID_*`: which backend a provider is."""
+    """`QNN_BACKEND_ID_*`: the backend of a provider."""
 
     LPAI = 12
     LPAI_ISLAND = 16
 
 
 class Target(CEnum, prefix="QNN_LPAI_BACKEND_TARGET_"):
-    """`QnnLpaiBackend_Target_t`: where a graph runs."""
+    """`QnnLpaiBackend_Target_t`: the processor that runs a graph."""
 
     X86 = 0
     ARM = 1
@@ -64,8 +64,8 @@ class Target(CEnum, prefix="QNN_LPAI_BACKEND_TARGET_"):
 class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED": None}):
     """`QnnLpaiBackend_HwVersion_t`: version of the eNPU.
 
-    The minor version is in the upper half-word, so the numbers do not sort by age; comparing two
-    versions does. `UNKNOWN` is before everything.
+    The minor version is in the upper half-word, so the numbers do not sort by age. Comparing two
+    members does. `UNKNOWN` sorts before all others.
     """
 
     NA = 0
@@ -82,7 +82,7 @@ class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED":
 
     @classmethod
     def parse(cls, text: str) -> HwVersion:
-        """Parse a version as the configuration files write it, e.g. `v5_1`."""
+        """Return the version for its spelling in configuration files, e.g. `v5_1`."""
         version = _HW_BY_WORD.get(text.strip().lower())
         if version is None:
             known = ", ".join(_HW_BY_WORD)
@@ -91,12 +91,12 @@ class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED":
 
     @property
     def word(self) -> str:
-        """The version as the configuration files write it, e.g. `v5_1`."""
+        """The spelling of the version in configuration files, e.g. `v5_1`."""
         return self.name.lower()
 
     @property
     def age(self) -> tuple[int, int]:
-        """Major and minor version, which sort by age."""
+        """Major and minor version as a sort key."""
         return (-1, 0) if self is HwVersion.UNKNOWN else (self & 0xFFFF, self >> 16)
 
     def __lt__(self, other: int) -> bool:
@@ -150,7 +150,7 @@ class BackendProperty(CEnum, prefix="QNN_LPAI_BACKEND_", ends={"UNDEFINED": "GET
     UNDEFINED = UNDEFINED
 
 
-# In the header some options of a context have the word OPTION in their names, some have not.
+# The header spells some context options with the word OPTION, others without.
 _WITH_OPTION = {
     name: f"OPTION_{name}"
     for name in ("CUSTOM", "PRIORITY", "ERROR_REPORTING", "OEM_STRING", "DEFER_GRAPH_INIT")
@@ -174,7 +174,7 @@ class ContextOption(CEnum, prefix="QNN_CONTEXT_CONFIG_", ends=_WITH_OPTION):
 
 
 class BinaryCompatibility(CEnum, prefix="QNN_CONTEXT_BINARY_COMPATIBILITY_"):
-    """How a context binary is checked against the device."""
+    """The strictness of checking a context binary against the device."""
 
     PERMISSIVE = 0
     STRICT = 1
@@ -226,7 +226,7 @@ class GraphProperty(CEnum, prefix="QNN_LPAI_GRAPH_", ends={"UNDEFINED": "GET_PRO
 
 
 class MemType(CEnum, prefix="QNN_LPAI_MEM_TYPE_"):
-    """`QnnLpaiMem_MemType_t`: the heap a buffer comes from."""
+    """`QnnLpaiMem_MemType_t`: the heap that a buffer comes from."""
 
     DDR = 1
     LLC = 2
@@ -236,7 +236,7 @@ class MemType(CEnum, prefix="QNN_LPAI_MEM_TYPE_"):
 
 
 class ClientPerfType(CEnum, prefix="QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_"):
-    """Whether a client insists on its frame rate."""
+    """Whether a client requires its frame rate."""
 
     REAL_TIME = 1
     NON_REAL_TIME = 2
@@ -244,7 +244,7 @@ class ClientPerfType(CEnum, prefix="QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_"):
 
 
 class CoreAffinity(CEnum, prefix="QNN_LPAI_GRAPH_CORE_AFFINITY_"):
-    """Whether a client insists on its core."""
+    """Whether a client requires its core."""
 
     SOFT = 1
     HARD = 2
@@ -263,7 +263,7 @@ class Priority(CEnum, prefix="QNN_PRIORITY_"):
 
 
 class TensorMemType(CEnum, prefix="QNN_TENSORMEMTYPE_"):
-    """`Qnn_TensorMemType_t`: how a tensor's bytes are handed over."""
+    """`Qnn_TensorMemType_t`: the kind of memory that passes a tensor's bytes."""
 
     RAW = 0
     MEMHANDLE = 1
@@ -292,7 +292,7 @@ class TensorType(CEnum, prefix="QNN_TENSOR_TYPE_"):
 
 
 class MemRegisterType(CEnum, prefix="QNN_MEM_TYPE_"):
-    """`Qnn_MemType_t`: the kind of memory that `QnnMem_register` is given."""
+    """`Qnn_MemType_t`: the kind of memory passed to `QnnMem_register`."""
 
     ION = 1
     CUSTOM = 2
@@ -301,7 +301,7 @@ class MemRegisterType(CEnum, prefix="QNN_MEM_TYPE_"):
 
 
 class HtpMemType(CEnum, prefix="QNN_HTP_MEM_"):
-    """`QnnHtpMem_Type_t`: what a custom descriptor of the HTP backend is about."""
+    """`QnnHtpMem_Type_t`: the purpose of a custom descriptor of the HTP backend."""
 
     QURT = 0
     SHARED_BUFFER = 1
@@ -312,7 +312,7 @@ class HtpMemType(CEnum, prefix="QNN_HTP_MEM_"):
 
 
 class BinaryInfoVersion(CEnum, prefix="QNN_SYSTEM_CONTEXT_BINARY_INFO_"):
-    """`QnnSystemContext_BinaryInfoVersion_t`: which struct describes a context binary."""
+    """`QnnSystemContext_BinaryInfoVersion_t`: the struct that describes a context binary."""
 
     VERSION_1 = 1
     VERSION_2 = 2
@@ -321,7 +321,7 @@ class BinaryInfoVersion(CEnum, prefix="QNN_SYSTEM_CONTEXT_BINARY_INFO_"):
 
 
 class GraphInfoVersion(CEnum, prefix="QNN_SYSTEM_CONTEXT_GRAPH_INFO_"):
-    """`QnnSystemContext_GraphInfoVersion_t`: which struct describes a graph of a binary."""
+    """`QnnSystemContext_GraphInfoVersion_t`: the struct that describes a graph of a binary."""
 
     VERSION_1 = 1
     VERSION_2 = 2
@@ -330,7 +330,7 @@ class GraphInfoVersion(CEnum, prefix="QNN_SYSTEM_CONTEXT_GRAPH_INFO_"):
 
 
 class LogLevel(CEnum, prefix="QNN_LOG_LEVEL_"):
-    """`QnnLog_Level_t`."""
+    """`QnnLog_Level_t`: severity of a log message."""
 
     ERROR = 1
     WARN = 2
@@ -340,7 +340,7 @@ class LogLevel(CEnum, prefix="QNN_LOG_LEVEL_"):
 
 
 class DataType(CEnum, prefix="QNN_DATATYPE_"):
-    """`Qnn_DataType_t`: the last two hexadecimal digits read as a decimal are the bits."""
+    """`Qnn_DataType_t`: the last two hexadecimal digits, read as a decimal, are the bit width."""
 
     INT_8 = 0x0008
     INT_16 = 0x0016
@@ -367,36 +367,36 @@ class DataType(CEnum, prefix="QNN_DATATYPE_"):
 
     @property
     def bits(self) -> int:
-        """Width of one element in bits; 0 for a type that has no width."""
+        """Width of one element in bits; 0 for a type without a width."""
         if self in (DataType.STRING, DataType.UNDEFINED):
             return 0
         return int(f"{self & 0xFF:x}")
 
     @property
     def is_float(self) -> bool:
-        """Return whether elements are floating-point numbers."""
+        """Whether elements are floating-point numbers."""
         return self.name.startswith("FLOAT")
 
     @property
     def is_quantized(self) -> bool:
-        """Return whether elements stand for real numbers by scale and offset."""
+        """Whether elements represent real numbers by scale and offset."""
         return "FIXED" in self.name
 
     @property
     def numpy_name(self) -> str:
-        """The numpy type whose elements have the same bytes, e.g. `int8` for `SFIXED_POINT_8`."""
+        """The NumPy type with the same element bytes, e.g. `int8` for `SFIXED_POINT_8`."""
         name = _NUMPY.get(self)
         if name is None:
             raise UsageError(f"{self.c_name} has no numpy type")
         return name
 
     def nbytes(self, elements: int) -> int:
-        """Return the bytes of a number of elements; elements below one byte are packed."""
+        """Return the size of a number of elements; elements below one byte are packed."""
         return -(-elements * self.bits // 8)
 
     @classmethod
     def from_numpy(cls, name: str, quantized: bool = False) -> DataType:
-        """Return the type for these elements; `quantized` selects the fixed-point type."""
+        """Return the type for a NumPy type name; `quantized` selects the fixed-point type."""
         types = _FIXED_BY_NUMPY if quantized else _PLAIN_BY_NUMPY
         found = types.get(name)
         if found is None:

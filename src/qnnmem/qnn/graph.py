@@ -1,8 +1,8 @@
-"""Graphs as clients compose them and QNN's compilers see them: tensors, ops, parameters.
+"""Graphs in the form that clients compose and QNN compiles: tensors, ops, parameters.
 
-They are sent through pipes unchanged, except the bytes of constants, which are a frame's payload:
+These types are sent through pipes. The bytes of constants travel separately, as a frame's payload:
 `without_data` takes them out of a tensor, `whole_graphs` puts them back. `GraphDraft` is a graph
-while a client composes it, call by call, as `QnnTensor` and `QnnGraph` are used in C.
+while a client composes it, call by call, as with `QnnTensor` and `QnnGraph` in C.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from qnnmem.qnn.tensor import AXIS_SCALE_OFFSET, SCALE_OFFSET, Quantization, Sca
 from qnnmem.text import counted, quote
 from qnnmem.wire import ByteCount, WireMessage
 
-# Types of tensors whose bytes are given with them.
+# Types of tensors with constant values.
 STATIC = frozenset({TensorType.STATIC, TensorType.UPDATEABLE_STATIC})
-PACKAGE = "qti.aisw"  # of the operators that every backend has
-_ALIGN = 64  # of constants, as a compiler would align them
+PACKAGE = "qti.aisw"  # package of the operators that every backend has
+_ALIGN = 64  # alignment of constants, as in compilers
 
 T = TypeVar("T")
 
@@ -31,13 +31,13 @@ T = TypeVar("T")
 class ComposedTensor(TensorInfo, frozen=True, tag="tensor", tag_field="call"):  # type: ignore[misc]
     """A tensor that a client created in a graph."""
 
-    stored_bytes: ByteCount = 0  # of one whose values are in the file
-    data: bytes | None = None  # the values, if they were asked for
-    place: ByteCount | None = None  # where they are in the payload of a frame
+    stored_bytes: ByteCount = 0  # of a tensor whose values are stored in the file
+    data: bytes | None = None  # the values, if requested
+    place: ByteCount | None = None  # offset of the values in a frame's payload
 
 
 class OpDescription(Struct, Generic[T], frozen=True):
-    """`Qnn_OpConfig_t`: an operator with its parameters; tensors are named by their ids."""
+    """`Qnn_OpConfig_t`: an operator with its parameters; tensors are given by their ids."""
 
     name: str
     package: str
@@ -45,18 +45,18 @@ class OpDescription(Struct, Generic[T], frozen=True):
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scalars: Mapping[str, bool | int | float]
-    arrays: Mapping[str, T]  # parameters that are tensors
+    arrays: Mapping[str, T]  # tensor parameters
 
 
 class ComposedOp(OpDescription[ComposedTensor], frozen=True, tag="node", tag_field="call"):
     """An operator that a client added to a graph."""
 
-    scalar_types: Mapping[str, DataType] = field(default_factory=dict)  # where they are known
-    origins: tuple[str, ...] = ()  # nodes of the source that it stands for, where that is known
+    scalar_types: Mapping[str, DataType] = field(default_factory=dict)  # for known types
+    origins: tuple[str, ...] = ()  # source nodes that the op stands for, if known
 
 
 class ComposedGraph(Struct, frozen=True):
-    """A graph in the order in which it was composed."""
+    """A graph, with tensors and ops in the order of composition."""
 
     name: str
     tensors: tuple[ComposedTensor, ...]
@@ -64,14 +64,14 @@ class ComposedGraph(Struct, frozen=True):
 
 
 class GraphCalls(Struct, frozen=True):
-    """The calls that make a graph, in their order."""
+    """The calls that compose a graph, in order."""
 
     name: str
     calls: tuple[ComposedTensor | ComposedOp, ...]
 
 
 class CallFile(WireMessage, frozen=True):
-    """Graphs to be recreated call by call."""
+    """Graphs to compose again, call by call."""
 
     graphs: list[GraphCalls]
 
@@ -79,12 +79,12 @@ class CallFile(WireMessage, frozen=True):
 def recorded_calls(
     name: str, calls: Sequence[ComposedTensor | ComposedOp], data: bytearray
 ) -> GraphCalls:
-    """Return the calls of a graph; append the bytes of its constants to `data`."""
+    """Return the calls of a graph without constant bytes, which are appended to `data`."""
 
     def recorded(call: ComposedTensor | ComposedOp) -> ComposedTensor | ComposedOp:
         if isinstance(call, ComposedTensor):
             return without_data(call, data)
-        # The arrays of an op were created before it, so their bytes are there.
+        # The arrays of an op were created before it, so their bytes are in `data` already.
         arrays = {name: replace(array, data=None) for name, array in call.arrays.items()}
         return replace(call, arrays=arrays)
 
@@ -107,10 +107,10 @@ def whole_graphs(
     data: bytes,
     origins: Mapping[str, Mapping[str, Sequence[str]]],
 ) -> tuple[ComposedGraph, ...]:
-    """Return graphs with the bytes of their constants; `shared` tensors belong to all graphs.
+    """Return graphs with the bytes of their constants.
 
-    `origins` are the nodes of the source of each operator of each graph. ValueError if a constant
-    is not in `data`.
+    `shared` tensors belong to all graphs. `origins` lists the source nodes of each operator of each
+    graph. ValueError if a constant is not in `data`.
     """
 
     def whole_tensor(tensor: ComposedTensor) -> ComposedTensor:
@@ -149,7 +149,7 @@ _LARGEST = 0xFFFFFFFF
 
 
 class GraphDraft:
-    """Tensors and nodes in the order of their calls; `fail` refuses a call with a code of QNN."""
+    """Tensors and nodes in call order; `fail` raises the error of a refused call."""
 
     def __init__(self, name: str, fail: Fail) -> None:
         self.name, self.calls = name, list[ComposedTensor | ComposedOp]()
@@ -160,7 +160,7 @@ class GraphDraft:
 
     @property
     def composed(self) -> ComposedGraph:
-        """Return the graph as it is now."""
+        """The graph composed so far."""
         tensors = tuple(one for one in self.calls if isinstance(one, ComposedTensor))
         ops = tuple(one for one in self.calls if isinstance(one, ComposedOp))
         return ComposedGraph(self.name, tensors, ops)
@@ -177,10 +177,10 @@ class GraphDraft:
         mem_type: TensorMemType = TensorMemType.RAW,
         mem_handle: None = None,
     ) -> ComposedTensor:
-        """`QnnTensor_createGraphTensor`.
+        """Create a tensor of the graph (`QnnTensor_createGraphTensor`).
 
-        `data` are the values of a static tensor. With `mem_type` MEMHANDLE an input or output is
-        meant to lie in registered memory; its handle is NULL until an execution.
+        `data` is the values of a static tensor. With `mem_type` MEMHANDLE, executions pass the
+        input or output in registered memory; its handle is NULL until then.
         """
         self._check_open(_CREATE)
         expect(name, str, "a tensor needs a name")
@@ -211,10 +211,10 @@ class GraphDraft:
         *,
         name: str = "",
     ) -> ComposedOp:
-        """`QnnGraph_addNode`.
+        """Add a node to the graph (`QnnGraph_addNode`).
 
-        A parameter is a number or an array. Python's own numbers are BOOL_8, UINT_32 and FLOAT_32;
-        those of numpy have the type that they say.
+        A parameter is a number or an array. Python numbers become BOOL_8, UINT_32 and FLOAT_32;
+        NumPy numbers and arrays keep their type.
         """
         self._check_open(_ADD)
         for text, what in ((package, "a package"), (type, "an operator"), (name, "a node")):
@@ -239,20 +239,20 @@ class GraphDraft:
         return made
 
     def check_complete(self) -> None:
-        """Refuse to finalize a graph twice, or one without nodes."""
+        """Fail with a QNN code if the graph is already finalized or has no nodes."""
         self._check_open(_FINALIZE)
         if not self._nodes:
             self._fail(_NO_NODE, f"graph {quote(self.name)} has no node", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Refuse an unsupported operator; with a real library, the library does it."""
+        """Fail for an unsupported operator; empty here, as the real library checks that itself."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:
             self._fail(_FINALIZED, f"graph {quote(self.name)} is finalized already", call)
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
-        """Return a tensor with its values; fail if `data` is missing or does not belong."""
+        """Return a tensor with its values; fail if `data` is missing or does not match."""
         from msgspec.structs import replace
 
         if tensor.type not in STATIC:
@@ -305,7 +305,7 @@ class GraphDraft:
 
 
 def check_graph_name(name: object, drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
-    """Refuse a new graph of a context unless it has a name of its own."""
+    """Fail with a QNN code unless a new graph of a context has a unique name."""
     known = isinstance(name, str) and name in drafts
     if not isinstance(name, str) or not name or known:
         why = f"there is a graph {quote(name)}" if known else "a graph needs a name"
@@ -313,7 +313,7 @@ def check_graph_name(name: object, drafts: Mapping[str, GraphDraft], fail: Fail)
 
 
 def check_finalized(drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
-    """Refuse the binary of a context that has no graph, or one that is not finalized."""
+    """Fail with a QNN code if a context has no graph, or a graph that is not finalized."""
     waits = [name for name, draft in drafts.items() if not draft.is_finalized]
     if waits or not drafts:
         why = f"graph {quote(waits[0])} is not finalized" if waits else "there is no graph"

@@ -1,7 +1,7 @@
-"""Every error number of QNN, FastRPC and the kernel, and its meaning.
+"""Error numbers of QNN, FastRPC and the kernel, and their meanings.
 
-One number may mean several things: 12 is ENOMEM in a kernel line and an operator that cannot be
-built after `graph prepare failed`. So all meanings are given, each with its component.
+A number may have several meanings: 12 is ENOMEM in a kernel line, and an operator that cannot be
+built after `graph prepare failed`. All meanings are returned, each with its component.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from qnnmem.qnn.codes import Code, code_of, codes
 from qnnmem.text import lazy_pattern
 
-# Who prints the numbers of a family.
+# The component that prints the numbers of a family.
 COMPONENTS = MappingProxyType(
     {
         "fastrpc": "FastRPC, host side",
@@ -26,21 +26,21 @@ COMPONENTS = MappingProxyType(
         "transport": "DspTransport of the HTP backend",
     }
 )
-# Codes raised on the DSP carry this on top (AEEStdErr.h of the open FastRPC library).
+# Codes raised on the DSP have this offset (AEEStdErr.h of the open FastRPC library).
 DSP_OFFSET = 0x80000400
 _DSP_END = DSP_OFFSET + 0x400
-_LOWEST = -4096  # of the negative numbers that the kernel returns for errors
+_LOWEST = -4096  # the lowest negative error number that the kernel returns
 _WORDS = lazy_pattern(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a code means in the field."""
+    """The practical meaning of a code."""
 
     practice: str = ""
-    not_that: str = ""  # when it does not mean what its name says
+    not_that: str = ""  # for a code whose name is misleading
     look_for: tuple[str, ...] = ()
-    written: tuple[str, ...] = ()  # names that people write although no header has them
+    written: tuple[str, ...] = ()  # names in use that no header has
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 
 
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
-    """Return the codes of a name in any spelling; `whole` requires its prefix."""
+    """Return the codes with a name in any spelling; `whole` requires its prefix."""
     wanted = squeezed(name.rpartition("::")[2])
     exact = _by_name().get(wanted, ())
     if exact or whole:
@@ -87,18 +87,18 @@ def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
 
 @lru_cache(maxsize=1024)  # a log may hold any number of names
 def code_named(name: str) -> int | None:
-    """Return the first code of a name; cached, because logs repeat a few names."""
+    """Return the first code with a name; cached, because logs repeat a few names."""
     known = named(name)
     return known[0].code if known else None
 
 
 def squeezed(name: str) -> str:
-    """Return a name without case and separators."""
+    """Return a name in lower case without separators, for comparisons."""
     return "".join(_WORDS.findall(name.lower()))
 
 
 def every_name() -> tuple[str, ...]:
-    """Return every name of a code."""
+    """Return all names of all codes."""
     return tuple(name for one in _every() for name in _names(one))
 
 
@@ -107,7 +107,7 @@ def _names(one: Number) -> tuple[str, ...]:
 
 
 def nearest_range(code: int) -> str:
-    """Return the range and component that a number belongs to; empty if none."""
+    """Return the range and component of an unknown number; empty if it is in no range."""
     if DSP_OFFSET <= code < _DSP_END:
         return f"0x{DSP_OFFSET:x} to 0x{_DSP_END - 1:x}: {COMPONENTS['fastrpc-dsp']}"
     near = [one for one in codes().values() if code > 0 and one.code // 1000 == code // 1000]
@@ -115,7 +115,7 @@ def nearest_range(code: int) -> str:
 
 
 def neighbours(code: int) -> tuple[Number, ...]:
-    """Return the codes of QNN just below and above a number, in the same range."""
+    """Return the QNN codes just below and above a number, in the same range."""
     same = sorted(one for one in codes() if one >= 1000 and one // 1000 == code // 1000)
     below, above = [one for one in same if one < code], [one for one in same if one > code]
     return tuple(_by_code()[one][0] for one in (*below[-1:], *above[:1]))
@@ -177,7 +177,7 @@ def _notes() -> Mapping[tuple[str, int], Note]:
 
 
 def _on_dsp(one: Number) -> Number:
-    if one.family != "fastrpc" or one.name == "AEE_ECONNRESET":  # that one has no DSP side
+    if one.family != "fastrpc" or one.name == "AEE_ECONNRESET":  # which has no DSP side
         return one
     return replace(
         one,

@@ -1,4 +1,4 @@
-"""Find the code in a pasted text: a number, a name, or a piece of a log line."""
+"""Finds the error code in a pasted text: a number, a name, or a piece of a log line."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from qnnmem.qnn.numbers import Number, meanings, named, squeezed
 from qnnmem.text import lazy_pattern
 
-_LONGEST = 4096  # characters of a text that are looked at
+_LONGEST = 4096  # characters of a text that are examined
 _INTEGER = r"[-+]?(?:0x[0-9a-f]{1,16}|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,20})"
-_TAIL = r"[ul]{0,3}"  # as C writes it
+_TAIL = r"[ul]{0,3}"  # suffix of a C literal
 _NUMBER = lazy_pattern(rf"({_INTEGER}){_TAIL}", re.IGNORECASE)
 _BARE_HEX = lazy_pattern(r"(?=[a-f]*[0-9])([0-9a-f]{2,16})h?", re.IGNORECASE)
 _END = r"(?!\w|[.,]\d)"
@@ -19,7 +19,7 @@ _WITHIN = lazy_pattern(rf"(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE)
 _BETWEEN = (
     r"(?:[\s_-]*(?:code|no|number|status|value|with|is|of|err(?:or|no)?)\b){0,4}[\s:=,;(\[#'\"]*"
 )
-# Words before a number that identify it, the most specific first.
+# Words before a number that mark it as an error code, the most specific first.
 _SAID = tuple(
     re.compile(
         rf"(?<![a-z])(?:{words}){_BETWEEN}(?<![\w.])({_INTEGER}){_TAIL}{_END}", re.IGNORECASE
@@ -32,7 +32,7 @@ _SAID = tuple(
 _LAST = lazy_pattern(rf"(?<![\w.])({_INTEGER}){_TAIL}\W*$", re.IGNORECASE)
 _NAME = lazy_pattern(r"[A-Za-z][A-Za-z0-9_:. \t-]{2,99}")
 _WORD = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]{2,79}")
-# Words beside a number that name the component which printed it.
+# Words near a number that identify the component which printed it.
 _PRINTERS = (
     (re.compile(r"prepare failed|serialize\b.* failed", re.IGNORECASE), ("prepare",)),
     (re.compile(r"\berrno\b", re.IGNORECASE), ("errno",)),
@@ -43,9 +43,9 @@ _QUOTES = " \t\r\n'\"`()[]{}<>.,;:!?#=*"
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """The meaning of a text: a number, or the codes of a name."""
+    """The error code in a text: a number, or the codes with a name."""
 
-    code: int | None  # None for a name
+    code: int | None  # None if the text is a name
     found: tuple[Number, ...]
 
 
@@ -69,7 +69,7 @@ def _of_number(digits: str, text: str = "") -> Pasted:
     code = _value(digits)
     found = meanings(code)
     if not found and digits.isdigit() and (in_hex := meanings(int(digits, 16))):
-        return Pasted(int(digits, 16), in_hex)  # a copied 0x80000406 that lost its first letters
+        return Pasted(int(digits, 16), in_hex)  # a copied 0x80000406 that lost its first characters
     families = next((names for words, names in _PRINTERS if words.search(text)), ())
     mine = tuple(one for one in found if one.family in families)
     return Pasted(code, mine or found)

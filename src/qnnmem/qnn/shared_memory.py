@@ -1,10 +1,10 @@
-"""Shared memory that one context has registered: which bytes of which file, each file mapped once.
+"""Memory that one context has registered: byte ranges of files, each file mapped once.
 
 Each backend has its own requirements for descriptors and its own error codes. This module has the
 part of `QnnMem_register` and `QnnMem_deRegister` that all backends share:
 
     register    all descriptors or none; tensors in one file share its mapping
-    deregister  every handle that is registered, even if another one is not
+    deregister  every registered handle, even if another handle is not registered
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_NAMED = 4  # tensors in a sentence
-FileId = tuple[int, int]  # device and inode: an fd may be closed and its number used again
+_NAMED = 4  # tensors named in a sentence
+FileId = tuple[int, int]  # device and inode: an fd may be closed and its number reused
 Descriptor = TypeVar("Descriptor")
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFile:
-    """An open file descriptor: which file it refers to, and how many bytes that has."""
+    """An open file descriptor, the identity of its file, and the file's size."""
 
     fd: int
     id: FileId
@@ -40,7 +40,7 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class SharedRange:
-    """Bytes of a shared file that hold one tensor."""
+    """The range of a shared file that holds one tensor."""
 
     file: SharedFile
     offset: int
@@ -49,20 +49,20 @@ class SharedRange:
 
 @dataclass(frozen=True, slots=True)
 class MemDescription:
-    """The members of `Qnn_MemDescriptor_t` and of HTP's own: where a tensor's bytes lie."""
+    """The members of `Qnn_MemDescriptor_t` and HTP's descriptor: the location of a tensor."""
 
     dimensions: tuple[int, ...]
     data_type: DataType
     fd: int
     mem_type: int = MemRegisterType.ION
-    htp_type: int = HtpMemType.SHARED_BUFFER  # of CUSTOM
-    total_size: int = 0  # of CUSTOM, which needs it: bytes of the whole buffer
-    offset: int = 0  # of CUSTOM; refused with ION, which has none
+    htp_type: int = HtpMemType.SHARED_BUFFER  # for CUSTOM
+    total_size: int = 0  # for CUSTOM, which requires it: bytes of the whole buffer
+    offset: int = 0  # for CUSTOM; refused with ION, which has no offset
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MappedBytes:
-    """Bytes of a shared file, and where they are mapped."""
+    """A range of a shared file and its mapped bytes."""
 
     fd: int
     file: FileId
@@ -79,7 +79,7 @@ class MemHandle(MappedBytes):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The bytes as an array, in place."""
+        """The bytes as a NumPy array, without a copy."""
         import numpy
 
         try:
@@ -89,7 +89,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_freed(self) -> bool:
-        """Return whether the application closed the file."""
+        """Whether the application closed the file."""
         try:
             found = os.fstat(self.fd)
         except OSError:
@@ -98,7 +98,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_shortened(self) -> bool:
-        """Return whether the file lost bytes of the tensor: touching them would end the process."""
+        """Whether the file became too short for the tensor, so that access would crash."""
         return self.mapped.size() < self.offset + self.size
 
 
@@ -113,7 +113,7 @@ class RegisteredMemory:
 
     @property
     def handles(self) -> tuple[MemHandle, ...]:
-        """Every handle that is registered."""
+        """All registered handles."""
         return tuple(self._handles)
 
     @property
@@ -132,7 +132,7 @@ class RegisteredMemory:
     ) -> list[MemHandle]:
         """Return handles for all descriptors, or for none if `check` or a mapping fails.
 
-        A file that cannot be mapped is a `Fault`.
+        Raise Fault for a file that cannot be mapped.
         """
         before = len(self._handles)
         try:
@@ -145,7 +145,7 @@ class RegisteredMemory:
         return self._handles[before:]
 
     def deregister(self, handles: Iterable[object]) -> int:
-        """Deregister every registered handle; return how many were not registered."""
+        """Deregister all registered handles; return how many handles were not registered."""
         unknown = 0
         for handle in handles:
             if isinstance(handle, MemHandle) and handle in self:
@@ -155,7 +155,7 @@ class RegisteredMemory:
         return unknown
 
     def _map(self, place: SharedRange) -> MemHandle:
-        """Map a tensor; a file is mapped once, so that each byte has one address."""
+        """Return the handle of a tensor; a file is mapped once, so each byte has one address."""
         file = place.file
         fitting = (one.mapped for one in self.in_file(file) if len(one.mapped) >= file.size)
         mapped = next(fitting, None)
@@ -177,7 +177,7 @@ class RegisteredMemory:
 
 
 def shared_file(fd: int) -> SharedFile:
-    """Return the file of a descriptor; a closed or empty file is a `Fault`."""
+    """Return the file of a descriptor; raise Fault if it is closed or empty."""
     try:
         found = os.fstat(fd)
     except (OSError, TypeError, OverflowError) as exc:
@@ -188,16 +188,16 @@ def shared_file(fd: int) -> SharedFile:
 
 
 def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
-    """Return the bytes of a described tensor; None for a type without a size."""
+    """Return the size of a tensor in bytes; None for a type without a size."""
     if data_type not in set(DataType) or not DataType(data_type).bits:
         return None
     return DataType(data_type).nbytes(math.prod(dimensions))
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return a sentence on the cost of executing tensors with another memory type than prepared.
+    """Return a sentence about executing tensors with another memory type than prepared.
 
-    `is_shared` says that they are executed with memory handles.
+    `is_shared` states that they are executed with memory handles.
     """
     names = ", ".join(quote(name) for name, _ in tensors[:_NAMED])
     more = f" and {len(tensors) - _NAMED:,} more" if len(tensors) > _NAMED else ""

@@ -1,4 +1,4 @@
-"""Tensors of QNN, and the descriptors that clients fill in."""
+"""QNN tensors: their descriptions, and the descriptors that clients fill in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALE_OFFSET, AXIS_SCALE_OFFSET, BITS_SCALE_OFFSET, BITS_AXIS_SCALE_OFFSET = ran
 Size = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Kind = TypeVar("Kind")
 Type = TypeVar("Type")
-# Members of both enums as JSON names them.
+# Names of enum members in JSON.
 TensorTypeName = Annotated[str, Meta(pattern="^QNN_TENSOR_TYPE_[A-Z_]+$")]
 DataTypeName = Annotated[str, Meta(pattern="^QNN_DATATYPE_[A-Z0-9_]+$")]
 
@@ -30,7 +30,7 @@ class ScaleOffset(Struct, frozen=True):
 class Quantization(Struct, frozen=True):
     """`Qnn_QuantizeParams_t`: real = (stored + offset) * scale, for the tensor or along an axis.
 
-    Encodings that are not read have no scales.
+    Unsupported encodings have no scales.
     """
 
     encoding: Annotated[Size, Meta(description="QNN's number of the encoding.")]
@@ -43,17 +43,17 @@ class Quantization(Struct, frozen=True):
 
     @property
     def scale_offset(self) -> ScaleOffset | None:
-        """The encoding of the whole tensor, if one pair is."""
+        """The scale and offset if there is exactly one pair; else None."""
         if len(self.scales) == len(self.offsets) == 1:
             return ScaleOffset(self.scales[0], self.offsets[0])
         return None
 
 
 class TensorDescription(Struct, Generic[Kind, Type]):
-    """What every description of a tensor has; in JSON both types are their names in C.
+    """Base of tensor descriptions; in JSON both types are their names in C.
 
-    Descriptions are frozen, but for the one that clients fill in. msgspec allows that, while mypy
-    takes it for a mistake.
+    Descriptions are frozen, except the one that clients fill in. msgspec allows this mix; mypy
+    reports it as an error.
     """
 
     id: Size
@@ -64,7 +64,7 @@ class TensorDescription(Struct, Generic[Kind, Type]):
 
     @property
     def nbytes(self: TensorDescription[Any, DataType]) -> int:
-        """Bytes of the tensor itself; 0 when the data type is not known."""
+        """Size of the tensor in bytes; 0 for an unknown data type."""
         return self.data_type.nbytes(prod(self.dimensions))
 
 
@@ -76,14 +76,14 @@ class TensorInfo(TensorDescription[TensorType, DataType], frozen=True):  # type:
 
     @property
     def scale_offset(self) -> ScaleOffset | None:
-        """Scale and offset of all elements; None where there are none, or several."""
+        """The scale and offset if there is exactly one pair; else None."""
         return None if self.quantization is None else self.quantization.scale_offset
 
 
 class QnnTensor(TensorDescription[TensorType, DataType]):
-    """`Qnn_Tensor_t`: what a tensor is, and where its bytes are in the next execution.
+    """`Qnn_Tensor_t`: the description of a tensor, and its memory in the next execution.
 
-    The client fills in the second part, as in C: `client_buf` with anything that has the buffer
+    The client fills in the memory, as in C: `client_buf` with any object that has the buffer
     protocol (None is NULL) or, with `mem_type` MEMHANDLE, `mem_handle`.
     """
 
@@ -95,7 +95,7 @@ class QnnTensor(TensorDescription[TensorType, DataType]):
 
     @classmethod
     def of(cls, tensor: TensorInfo) -> QnnTensor:
-        """Return the descriptor of a tensor, without memory."""
+        """Return a descriptor for a tensor, without memory."""
         return cls(
             *(tensor.id, tensor.name, tensor.type, tensor.data_type, tensor.dimensions),
             quantize_params=tensor.scale_offset,

@@ -1,1 +1,1 @@
-"""Renderers of results as text and JSON; nothing is computed here."""
+"""Render results as text and JSON; the numbers are computed elsewhere."""

@@ -1,4 +1,4 @@
-"""The memory bill as text, the result of a compile, and the facts known without a compiler."""
+"""Render the memory bill, a compile result, and the numbers known without a compiler, as text."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from qnnmem.targets.socs import find_soc
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
-_WIDE = 200  # for paths and sentences
-_GRAPHS = 20  # graphs shown; --json has all
+_WIDE = 200  # columns for paths and sentences
+_GRAPHS = 20  # graphs in the text; --json lists all
 
 
 def render_text(
     bill: Bill, *, compiled: bool = False, next_step: str = "", verbose: bool = False
 ) -> str:
-    """Render total, parts and limits; names from files are made safe to print.
+    """Render a memory bill: total, parts and limits; names from files are made printable.
 
-    `compiled` says that the file is a model that was compiled for this bill. `next_step` replaces
-    the last line. `verbose` adds where numbers come from, parts of zero bytes and the largest
-    tensors.
+    `compiled`: the model was compiled for this bill. `next_step` replaces the last line. `verbose`
+    adds the sources of the numbers, parts of zero bytes and the largest tensors.
     """
     parts = [_table(bill, verbose), _estimates(bill, verbose), *_carried(bill), _graphs(bill)]
     parts += [_largest(bill)] if verbose else []
@@ -202,19 +201,19 @@ def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
     )
 
 
-_SENTENCE = 2000  # an operator refused by the library may be named at length
-_LAST_LINES = 5  # of the log of a crash
+_SENTENCE = 2000  # columns; a refused operator may have a long name
+_LAST_LINES = 5  # lines of a crash log
 
 
 def render_prepared(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> str:
-    """Render the written files, then the bill as `footprint` shows it.
+    """Render a report of the written files, then the bill in the format of `footprint`.
 
     `io_types` are the memory types of inputs and outputs in the file.
     """
     words = ["qnnmem", "footprint", file_word(made.path)]
     again = next_line("read the file again, without the library", words, f"--soc={bill.soc}")
     part = bill.missing_sentence
-    whole = replace(bill, missing_outputs=())  # the first line says it already
+    whole = replace(bill, missing_outputs=())  # the first line already names the missing outputs
     shown = render_text(whole, compiled=True, next_step=again)
     first = [part] if part else []
     return "\n".join([*first, *_written(bill, made, io_types), "", shown])
@@ -248,9 +247,9 @@ def render_failure(
     code: int = 1,
     as_json: bool = False,
 ) -> str:
-    """Render why there is no binary, bill or table; `missing` names which.
+    """Render why there is no result; `missing` names the result, e.g. a binary or a bill.
 
-    `reading` is what the doctor makes of the line that decides, `code` the exit code.
+    `reading` is the doctor's explanation of the deciding line, `code` the exit code.
     """
     lines = list(_failure(failure, missing, reading))
     if as_json:
@@ -275,7 +274,7 @@ def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[st
 
 
 def refused_words(node: RefusedNode) -> str:
-    """Describe a node that QNN refuses: name, operator, types and shapes, the reason."""
+    """Describe a node that QNN refuses: name, operator, types and shapes, reason."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f"; {takes} -> {gives}" if takes or gives else ""
     why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
@@ -287,7 +286,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
-    """Yield a row for each number, with its origin; `at` names the settings they are for."""
+    """Yield a row for each number with its origin; `at` names the settings of the numbers."""
     yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"
@@ -295,11 +294,11 @@ def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
 
 
 def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
-    """Yield the ways to compile a model, and to read a binary without a compiler.
+    """Yield ways to compile a model without a local compiler, and a way to read a finished binary.
 
-    `image` is the folder or address that the image is built from, empty where it is not known;
-    `words` are what was typed, empty where a container would not find the files. `elsewhere` says
-    that there is no compiler for this platform.
+    `image` is the folder or address from which the container image is built; empty if unknown.
+    `words` is the typed command; empty if a container would not find the files. `elsewhere`: this
+    platform has no compiler.
     """
     if elsewhere:
         source = shell_line([image or "FOLDER-OF-THE-SOURCES"])

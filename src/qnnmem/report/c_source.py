@@ -1,4 +1,4 @@
-"""A plan as a C header, and a client of the LPAI contract in C."""
+"""Render a plan as a C header, and a client of the LPAI contract as a C program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qnnmem.results.result import TOOL
 from qnnmem.text import counted, quote
 from qnnmem.units import MAX_BYTES
 
-# C99 tells identifiers apart by their first 63 characters.
+# C99 compares only the first 63 characters of identifiers.
 _LONGEST = 63
 _LONGEST_PREFIX = 20
 _COMMENT = 160  # characters of a name in a comment
@@ -40,19 +40,19 @@ _BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The position of one tensor."""
+    """Position of a tensor in its pool."""
 
     tensor: str
     pool: Pool
     offset: int
-    size: int  # of the tensor itself, without padding
+    size: int  # size of the tensor without padding
     align: int
     steps: str
     role: str  # "input", "output", both, or nothing
 
 
 def render_c(planned: PlannedFile) -> str:
-    """Render the whole header."""
+    """Render the C header of a plan."""
     prefix = c_prefix(planned.input)
     body = "\n".join(plan_body(planned, prefix))
     guard = f"QNNMEM_{prefix}_{sha256(body.encode()).hexdigest()[:8].upper()}_H"
@@ -67,7 +67,7 @@ def c_prefix(file: str) -> str:
 
 
 def c_names(names: Iterable[str], room: int) -> list[str]:
-    """Return a unique identifier for each name, in order; case does not make a difference."""
+    """Return a unique identifier for each name, in order; uniqueness ignores case."""
     taken: set[str] = set()
     numbers: dict[str, int] = {}
     found = []
@@ -84,15 +84,15 @@ def c_names(names: Iterable[str], room: int) -> list[str]:
 
 
 def _identifier(name: str, room: int) -> str:
-    """Return letters, digits and single underscores; a long name keeps its start and its end."""
-    # C++ reserves every name with two underscores in a row for the compiler.
+    """Return an identifier of ASCII letters, digits and underscores; the middle may be cut."""
+    # C++ reserves all names with two consecutive underscores for the compiler.
     ends = name if len(name) <= 8 * room else f"{name[: 4 * room]}_{name[-4 * room :]}"
     spelled = "".join(c if c.isascii() else f"_u{ord(c):04X}_" for c in ends)
     return _both_ends(re.sub(r"[^A-Za-z0-9]+", "_", spelled).strip("_"), room)
 
 
 def _both_ends(words: str, room: int) -> str:
-    """Return the first and the last words of a long name, cut between words where possible."""
+    """Return a long name without its middle, cut between words where possible."""
     if len(words) <= room:
         return words
     kept = room // 2
@@ -128,7 +128,7 @@ def _about(planned: PlannedFile) -> Iterator[str]:
 
 
 def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
-    """Yield the lines of a header that describe a plan, with a prefix on every name."""
+    """Yield the header lines that describe a plan; every name starts with the prefix."""
     plan = planned.plan
     places = list(_places(plan))
     align = math.lcm(plan.align, *(place.align for place in places))
@@ -170,9 +170,9 @@ def _assertion_macro(prefix: str) -> Iterator[str]:
     yield f"#define {name}(what, holds) typedef char {prefix}_##what[(holds) ? 1 : -1]"
     yield "#endif"
     at, size = f"{prefix}_AT_##name", f"{prefix}_SIZE_##name"
-    # Pasted before it is handed on, so that no macro of the same name takes its place.
+    # Paste the tokens before passing them on: a macro of the same name must not replace them.
     yield f"#define {prefix}_PLACED(name, pool, align) \\"
-    # Not `<=`: compilers warn where the one side is 0.
+    # Not `<=`: compilers warn if one side is 0.
     yield f"    {name}(in_##name, {at} % (align) == 0 && 0ULL + {at} + {size} < 1ULL + (pool))"
     yield ""
 
@@ -218,7 +218,7 @@ def _places(plan: MemoryPlan) -> Iterator[_Place]:
 
 def _tensor_bytes(plan: MemoryPlan, buffer: PlacedBuffer, name: str) -> int:
     tensor = plan.model.tensors.get(name)
-    if tensor is None:  # of a list, or the work space of a control-flow op
+    if tensor is None:  # a buffer from a list, or the work space of a control-flow op
         return buffer.size
     return min(stored_bytes(tensor, plan.options.bits), buffer.size)
 
@@ -228,15 +228,15 @@ def _number(value: int) -> str:
 
 
 def comment_text(text: str) -> str:
-    """Return text that is safe inside a C comment, without trigraphs."""
+    """Return text that is safe inside a C comment; trigraphs are broken up."""
     shown = text if len(text) <= _COMMENT else f"{text[: _COMMENT // 2]}...{text[-_COMMENT // 2 :]}"
     plain = shown.encode("unicode_escape").decode("ascii")
     return plain.replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").rstrip("\\ ")
 
 
-# C99 compilers must take strings up to this length; longer names become lists of characters.
+# C99 compilers must accept strings up to this length; longer names become character arrays.
 _LONGEST_STRING = 4000
-_ROW = 20  # characters of such a list in a line
+_ROW = 20  # characters of such an array in one line
 _TEMPLATE = "client.c"
 
 
@@ -246,9 +246,9 @@ _INCLUDES = re.compile(r'(?:#include "[\w/]+\.h"\n)+')
 def render_client(
     plan: ClientPlan, tool: str, *, io_in_scratch: bool = False, declarations: str | None = None
 ) -> str:
-    """Render the whole program; with `io_in_scratch` inputs and outputs stay in scratch.
+    """Render the C client program; with `io_in_scratch`, inputs and outputs stay in scratch.
 
-    `declarations` stand in it in place of the headers of an SDK.
+    `declarations` replace the `#include` lines of the SDK.
     """
     if io_in_scratch:
         for graph in plan.graphs:
@@ -336,13 +336,13 @@ def _tensor_row(kind: str, tensor: ClientTensor, names: _Names) -> str:
 
 
 class _Names:
-    """Names as C string expressions; `lists` holds declarations for names that are too long."""
+    """Map names to C string expressions; `lists` holds declarations of names that are too long."""
 
     def __init__(self) -> None:
         self.lists: list[str] = []
 
     def of(self, name: str) -> str:
-        """Return a C expression for the name."""
+        """Return a C expression for the name; a long name also gets a declaration in `lists`."""
         data = name.encode("utf-8", "surrogatepass")
         if len(data) <= _LONGEST_STRING:
             return f'"{"".join(map(_character, data))}"'

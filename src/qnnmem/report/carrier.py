@@ -1,4 +1,4 @@
-"""The content of a deployment file as text: binaries, host side, claims."""
+"""Render the content of a deployment file as text: binaries, host side, claims."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from qnnmem.results.carrier import CarriedBinary, CarrierFacts, CarrierResult
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
-SHOWN = 20  # rows of one kind; --json has them all
+SHOWN = 20  # rows of each kind; --json lists all
 _WIDE = 200
 _LONG = 400
 
 
 def render_text(result: CarrierResult) -> str:
-    """Render the binaries with their graphs, then the rest; names are made safe to print."""
+    """Render the binaries with their graphs, then the other parts; names are made printable."""
     facts = result.facts
     binaries = counted(len(facts.binaries), "distinct context")
     title = facts.title.removeprefix("an ").removeprefix("a ")
@@ -49,7 +49,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def binary_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield a row for each binary of a bill."""
+    """Yield the total, then a row for each context binary with its size and process-domain need."""
     if not facts.binaries:
         return
     yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
@@ -62,7 +62,7 @@ def binary_lines(facts: CarrierFacts) -> Iterator[str]:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield lines about host side, state, claims and parts without a bill."""
+    """Yield lines about the host side, the state, the file's claims and parts without a bill."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"

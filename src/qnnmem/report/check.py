@@ -1,7 +1,7 @@
-"""The budget check of a project: text, Markdown, SARIF, JUnit XML and GitHub annotations.
+"""Render a project's budget check as text, Markdown, SARIF, JUnit XML and GitHub annotations.
 
-Forges take inline SVG and images in `data:` out of Markdown, so a memory map stands in it as
-characters; the drawing itself is a file beside it.
+GitHub and GitLab remove inline SVG and `data:` images from Markdown. Therefore Markdown shows a
+memory map as characters, and the drawing is a separate file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from qnnmem.text import counted, lazy_pattern, shorten
 
 _WIDE = 200
 _SHOWN_BUDGETS = 4
-_STEPS = 6  # of accepted numbers
+_STEPS = 6  # accepted sizes in one line
 _POOLS = (
     Column("pool", "<", 12),
     *(Column(title, ">", width, gap=0) for title, width in (("before", 15), ("now", 15))),
@@ -55,25 +55,25 @@ _POOLS = (
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """A pool of a model, as a row of a table."""
+    """Table row for one pool of a model."""
 
     pool: str
     before: int | None
     now: int | None
     limit: int | None
-    words: str  # what is wrong; empty where nothing is
-    kind: str = ""  # budget, limit or baseline: what is broken
+    words: str  # the problem; empty without a problem
+    kind: str = ""  # the broken limit: budget, limit or baseline
     is_changed: bool = False
 
     @property
     def delta(self) -> int | None:
-        """Bytes above the baseline."""
+        """Return the bytes above the baseline; None if a size is unknown."""
         known = self.before is not None and self.now is not None
         return self.now - self.before if known else None  # type: ignore[operator]
 
 
 def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
-    """Every pool with its number before, now, and its limit."""
+    """Return a row for each pool: size before, size now, and limit."""
     checks = {one.pool: one for one in model.checks}
     before = {one.pool: one for one in model.change.pools} if model.change else {}
     rows = []
@@ -111,7 +111,7 @@ def broken_words(check: PoolCheck) -> tuple[str, str]:
 
 
 def _spare(model: CheckedModel) -> str:
-    """Return how much of each budget is used, for models that pass."""
+    """Return the used part of each budget of a passing model; empty if the model fails."""
     if model.exit_code:
         return ""
     budgets = [one for one in model.checks if one.budget][:_SHOWN_BUDGETS]
@@ -153,7 +153,7 @@ def _cells(row: PoolRow) -> Sequence[str]:
 
 
 def _history_lines(run: BudgetRun) -> Iterator[str]:
-    """Yield what was accepted for each model, where it changed."""
+    """Yield the history of accepted sizes for each pool that changed."""
     for model in run.models:
         for pool, now in model.pools.items():
             sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]
@@ -181,7 +181,7 @@ def _baseline_lines(run: BudgetRun) -> Iterator[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first five names and the number of further names."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(map(shorten, names[:5])) + more
 
@@ -190,7 +190,7 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
     yield from _budget_lines(run)
     words = ["qnnmem", "check", *given]
     broken = sorted((one for one in run.models if one.broken), key=lambda one: one.plan is None)
-    if broken:  # which no baseline makes good
+    if broken:  # a baseline cannot excuse a broken budget
         yield _next_for(broken[0])
     elif any(one.grown for one in run.models) or (run.new and not run.is_updated):
         yield next_line("to accept these numbers", words, "--update-baseline")
@@ -247,18 +247,18 @@ _RULES = {
         CiRule("cannot-tell", "Something required for an answer is missing", "warning"),
     )
 }
-# The rule of a model without an answer.
+# SARIF rule of a model without a verdict
 _REFUSALS = {NOT_READ: "not-checked", BROKEN: "not-compiled", OPEN: "cannot-tell"}
 
 
 def render_sarif(run: BudgetRun) -> str:
-    """Render a SARIF log with a result for each broken budget."""
+    """Render a SARIF log with a result for each finding."""
     invocation = {"executionSuccessful": True, "exitCode": run.exit_code}
     return sarif_log(tuple(_RULES.values()), findings(run), invocation)
 
 
 def render_github(run: BudgetRun) -> str:
-    """Render an annotation for each problem, next to the changed line."""
+    """Render a GitHub annotation for each finding, next to the changed line."""
     return github_commands(findings(run), run.verdict)
 
 
@@ -269,7 +269,7 @@ def render_junit(run: BudgetRun) -> str:
 
 
 def findings(run: BudgetRun) -> Iterator[CiFinding]:
-    """Yield all findings."""
+    """Yield a finding for each broken budget, grown pool and unchecked model."""
     for model in run.models:
         rules = [(_broken_rule(check), check.pool) for check in model.broken]
         rules += [(_WORSE, change.pool) for change in model.grown]
@@ -296,7 +296,7 @@ def _place(file: str, line: int = 1) -> CiPlace:
 
 
 def _cases(model: CheckedModel) -> Iterator[JunitCase]:
-    """Yield test cases; names hold no numbers, so that a case keeps its name between builds."""
+    """Yield a test case for each pool with a limit; stable case names hold no numbers."""
     if model.refusal:
         yield JunitCase("is checked", "error", _REFUSALS[model.refusal], model.answer)
         return
@@ -319,8 +319,8 @@ def _cases(model: CheckedModel) -> Iterator[JunitCase]:
 
 
 _MARKS = {0: ":white_check_mark:", 1: ":x:", 2: ":x:", 3: ":grey_question:"}
-_MAPS = 5  # drawn at most: a summary may have 1 MiB
-_MODELS = 200  # in the table
+_MAPS = 5  # maps in a summary: a summary may have 1 MiB
+_MODELS = 200  # models in the table
 _LINE = 200
 _COLUMNS = (
     *(Column(title, "<") for title in ("model", "pool")),
@@ -328,13 +328,13 @@ _COLUMNS = (
     Column("", "<"),
 )
 _ODD = lazy_pattern(r"[^A-Za-z0-9._-]+")
-_LONGEST = 120  # characters of a file's name
+_LONGEST = 120  # characters of a file name
 
 
 def render_markdown(run: BudgetRun, maps: Mapping[str, str] | None = None) -> str:
     """Render the verdict, a table of all models, and maps of the models that fail.
 
-    `maps` are drawings that were written, by the name of the model.
+    `maps` gives the written drawing of each model by model name.
     """
     lines = [f"### {_MARKS[run.exit_code]} {escape(shorten(run.verdict, 1000))}", ""]
     rows = (cells for model in run.models[:_MODELS] for cells in _markdown_rows(model))
@@ -374,7 +374,7 @@ def _map(model: CheckedModel, plan: MemoryPlan, drawing: str) -> Iterator[str]:
 
 
 def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
-    """File name and SVG of every model that was planned, by its name."""
+    """Return file name and SVG of each planned model, by model name."""
     found: dict[str, tuple[str, str]] = {}
     taken: set[str] = set()
     for model in models:

@@ -1,4 +1,4 @@
-"""A program checked against the contract: text, SARIF 2.1.0 and JUnit's XML."""
+"""Render the result of `check-client` as text, SARIF 2.1.0 and JUnit XML."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from qnnmem.text import counted, printable, shorten
 
 _WIDE = 400
 _ALIGNMENT = "R3"
-_FRAMES = 8  # of a stack that the text shows
+_FRAMES = 8  # stack frames in the text
 
 
 def _timeline(report: ClientResult) -> Iterator[str]:
-    """Yield the most contexts and memory that the program held at QNN."""
+    """Yield one line: the peak number of contexts, and the peak memory registered with QNN."""
     if report.timeline:
         contexts = max(one.contexts for one in report.timeline)
         most = max(report.timeline, key=lambda one: one.registered_bytes)
@@ -66,13 +66,13 @@ def _lines(report: ClientResult) -> Iterator[str]:
     if report.passes and report.exit_code:
         yield f"exit code {report.exit_code} is the program's own, not a finding"
     rules = [one.rule for one in report.findings if not one.rule.startswith("C")]
-    if rules:  # those of programs alone say all they have
+    if rules:  # runs without rules already list all they have
         yield ""
         yield f"next: what a rule says: qnnmem lpai rules {rules[0]}"
 
 
 def headline(one: ClientFinding) -> str:
-    """Return rule, call, place and problem of a finding in one line."""
+    """Return one line about a finding: rule, call, place and problem."""
     word = " at" if one.label == CALLED else f", {one.label}"
     where = f"{word} {one.place}" if one.place else ""
     return shorten(f"[{one.rule}] {one.call or 'exit'}{where}: {one.sentence}", _WIDE)
@@ -98,8 +98,8 @@ def _finding(one: ClientFinding) -> Iterator[str]:
 
 
 def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
-    """The expected and the given number, in words."""
-    if rule == _ALIGNMENT:  # of which a finding has the remainder
+    """Return the expected and the actual number in words."""
+    if rule == _ALIGNMENT:  # the finding holds the remainder
         return f"a multiple of {_number(need)}", f"{_number(given)} past such a multiple"
     return _number(need), _number(given)
 
@@ -109,7 +109,7 @@ def _number(value: int | None) -> str:
 
 
 def _stack(label: str, stack: Stack) -> Iterator[str]:
-    own = [frame for frame in stack if frame.line] or list(stack)  # what the program can change
+    own = [frame for frame in stack if frame.line] or list(stack)  # frames that the user can change
     for number, frame in enumerate(own[:_FRAMES]):
         head = label if number == 0 else ""
         source = f"  {frame.source}" if frame.source else ""
@@ -121,10 +121,10 @@ _LONGEST = 600
 
 
 def render_sarif(report: ClientResult) -> str:
-    """Render one SARIF log: a rule for each broken rule, a result for each finding."""
+    """Render a SARIF log: a rule for each broken rule, a result for each finding."""
     rules = {
         one.rule: CiRule(one.rule, one.title, "error", help=one.cure)
-        for one in reversed(report.findings)  # the cure of the first finding counts
+        for one in reversed(report.findings)  # the cure of the first finding wins
     }
     return sarif_log(
         list(reversed(rules.values())), map(_ci_finding, report.findings), _invocation(report)
@@ -180,7 +180,7 @@ def _call_stack(text: str, stack: Stack) -> CallStack:
 
 
 def render_junit(report: ClientResult) -> str:
-    """Return one suite: a failure for each finding, an error for unchecked calls, or one pass."""
+    """Return a JUnit suite: a failure per finding, an error per unchecked call, or one pass."""
     cases = [
         JunitCase(
             headline(one),
@@ -197,7 +197,7 @@ def render_junit(report: ClientResult) -> str:
 
 
 def _missed(report: ClientResult) -> list[str]:
-    """Return why a run without findings is still not clean: what was not checked."""
+    """Return what was not checked: the reasons why a run without findings is still not clean."""
     if not report.called and not report.findings and not report.not_checked:
         return [report.verdict]
     return [missed.what for missed in report.not_checked]

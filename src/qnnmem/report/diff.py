@@ -1,4 +1,4 @@
-"""The difference between two results as text and Markdown."""
+"""Render the difference between two results as text and Markdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qnnmem.report.table import Column, escape, markdown_table, text_table
 from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange
 from qnnmem.text import counted, printable, shorten
 
-_TENSORS = 8  # of each file that the short answer names
+_TENSORS = 8  # tensors of each file in the short form
 _CHANGED = ("appeared", "grew", "vanished", "shrank", "moved")
 _POOLS = (
     Column("pool", "<", 16),
@@ -63,7 +63,7 @@ def _subject_lines(subject: SubjectChange, verbose: bool) -> Iterator[str]:
 
 
 def pool_lines(pools: Sequence[PoolChange]) -> Iterator[str]:
-    """Yield a table of the pools before and after."""
+    """Yield a table of pools before and after, then notes about pools that cannot be compared."""
     yield from text_table(_POOLS, map(_pool_cells, pools))
     yield from (pool.not_comparable for pool in pools if pool.not_comparable)
 
@@ -96,12 +96,12 @@ def _pool_of(one: TensorChange) -> str:
 
 
 def size(number: int | None) -> str:
-    """Return a number of bytes; a dash for None."""
+    """Return a number of bytes with separators; a dash for None."""
     return "-" if number is None else f"{number:,}"
 
 
 def signed(delta: int | None) -> str:
-    """Return a difference with its sign."""
+    """Return a difference with its sign; a dash for None."""
     return "-" if delta is None else f"{delta:+,}" if delta else "0"
 
 

@@ -1,7 +1,7 @@
-"""A diagnosis as text and as JSON, schema `qnnmem.doctor/1`, and the table of many workers.
+"""Render a diagnosis as text or JSON (schema `qnnmem.doctor/1`), and the table of a fleet.
 
-Text has the verdict first, then evidence, cause, shortage, remedies and the next step. JSON has one
-incident on each line. Both come piece by piece: a log may hold a hundred thousand incidents.
+Text starts with the verdict; evidence, cause, shortage, remedies and the next step follow. JSON has
+one incident per line. Both renderers yield pieces, because a log may hold 100,000 incidents.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from qnnmem.results.host import HostResult
 
 SCHEMA = "qnnmem.doctor/1"
-IN_FULL = 20  # incidents shown in full; the rest is a table
-_MAX_KEY = 48  # columns for what a row of a fleet has in common
+IN_FULL = 20  # incidents shown in full; a table counts the others
+_MAX_KEY = 48  # columns for the common field of a fleet row
 _NUMBERS = (("incidents", 9), ("memory", 6), ("logs", 5))
 
 
@@ -38,7 +38,7 @@ def render_text(
     verbose: bool = False,
     guide: Guide | None = None,
 ) -> Iterator[str]:
-    """Yield the report piece by piece; text from logs is made safe to print."""
+    """Yield the report piece by piece; text from logs is made printable."""
     guide = guide or Guide()
     rest: dict[tuple[str, str], int] = {}
     number = 0
@@ -62,7 +62,7 @@ def render_text(
 
 
 def notes(stats: ReadingStats) -> Iterator[str]:
-    """Yield one line for each problem with the logs."""
+    """Return an iterator with one line for each problem with the logs."""
     return (f"note: {shorten(note, 600)}\n" for note in stats.notes)
 
 
@@ -73,7 +73,7 @@ def render_json(
     machine: HostResult | None = None,
     guide: Guide | None = None,
 ) -> Iterator[str]:
-    """Yield one JSON object, piece by piece; incidents may be JSON already."""
+    """Yield one JSON object, piece by piece; incidents may already be JSON text."""
     yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
     between = "\n"
     entries: dict[str, None] = {}
@@ -93,7 +93,7 @@ def render_json(
 
 
 class _EntryName(Struct):
-    """The only field that is decoded of an incident in JSON."""
+    """Decodes only the entry name of an incident in JSON."""
 
     entry: str | None
 
@@ -101,7 +101,7 @@ class _EntryName(Struct):
 def _entry_of(row: str) -> str | None:
     try:
         return decode(row, type=_EntryName).entry
-    except DecodeError:  # half a surrogate pair, which this decoder does not take
+    except DecodeError:  # msgspec rejects lone surrogates
         import json
 
         found: str | None = json.loads(row)["entry"]
@@ -111,7 +111,7 @@ def _entry_of(row: str) -> str | None:
 def _after_incidents(
     stats: ReadingStats, summary: FleetSummary | None, machine: HostResult | None
 ) -> dict[str, Any]:
-    """Return the fields of a DoctorResult that follow `why`."""
+    """Return the fields that follow the incidents in a DoctorResult."""
     values: dict[str, Any] = {
         "stats": {"lines": stats.lines, "bytes": stats.bytes, "seconds": stats.seconds},
         "noise": {entry.entry: entry.count for entry in stats.noise},
@@ -129,20 +129,20 @@ def _after_incidents(
 def render_live(
     incident: Incident, number: int, *, verbose: bool = False, guide: Guide | None = None
 ) -> str:
-    """Render an incident of a log that is still being written."""
+    """Render an incident of a growing log as text."""
     body = _lines(details(incident, verbose, guide or Guide()))
     return f"incident {number}: {words.verdict(incident)}\n{body}\n"
 
 
 def heading(incident: Incident, number: int, total: int) -> str:
-    """Return number and verdict of one incident of several."""
+    """Return the heading of an incident: its number, the total, and the verdict."""
     return f"incident {number:,} of {total:,}: {words.verdict(incident)}"
 
 
 def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
-    """Yield the lines below an incident's verdict: evidence, cause, and remedies.
+    """Yield the lines below an incident's verdict: evidence, cause and remedies.
 
-    `verbose` adds the lines around it, other causes, origins and what to collect.
+    `verbose` adds neighbouring lines, other causes, origins, and data to collect.
     """
     decided = incident.verdict != "undecided"
     yield words.where(incident)
@@ -224,7 +224,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def render_fleet(summary: FleetSummary) -> str:
-    """One line for each row below a heading."""
+    """Render the heading and one line for each row of a fleet."""
     return _lines(_fleet_lines(summary))
 
 

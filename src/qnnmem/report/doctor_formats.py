@@ -1,4 +1,4 @@
-"""Incidents for tickets and build servers: Markdown and SARIF 2.1.0."""
+"""Render incidents for tickets (Markdown) and build servers (SARIF 2.1.0)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IN_FULL = 20
 def render_markdown(
     incidents: Iterable[Incident], stats: ReadingStats, guide: Guide | None = None
 ) -> Iterator[str]:
-    """Yield the report piece by piece."""
+    """Yield the Markdown report piece by piece."""
     guide = guide or Guide()
     rest: dict[tuple[str, str], int] = {}
     number = 0
@@ -55,14 +55,14 @@ def render_markdown(
 
 
 def render_live(incident: Incident, number: int, guide: Guide | None = None) -> str:
-    """Render an incident of a log that is still being written."""
+    """Render an incident of a growing log as Markdown."""
     title = f"Incident {number}: {words.verdict(incident)}"
     body = "".join(f"{line}\n" for line in details(incident, guide or Guide()))
     return f"## {escape(title)}\n{body}\n"
 
 
 def details(incident: Incident, guide: Guide) -> Iterator[str]:
-    """Yield the text below an incident's heading."""
+    """Yield the Markdown lines below an incident's heading."""
     yield from ("", f"**Where:** {escape(words.where(incident))}")
     label, _, entry = words.cause(incident).partition(": ")
     yield from ("", f"**{label.capitalize()}:** {escape(entry)}")
@@ -119,7 +119,7 @@ def render_sarif(
     version: str,
     guide: Guide | None = None,
 ) -> Iterator[str]:
-    """Yield one SARIF log with one run, piece by piece; the rules follow the results."""
+    """Yield a SARIF log with one run, piece by piece; the rules follow the results."""
     yield f'{{"$schema": "{SARIF_SCHEMA}", "version": "{SARIF_VERSION}", "runs": [{{"results": ['
     rules: dict[str, CiRule] = {}
     guide = guide or Guide()
@@ -147,7 +147,7 @@ def render_sarif(
 
 
 def rule(incident: Incident, why: str = "") -> CiRule:
-    """Return an entry of the knowledge base as a rule; its full description is the root cause."""
+    """Return the matching knowledge-base entry as a rule; its description is the root cause."""
     return CiRule(
         incident.entry or UNEXPLAINED,
         shorten(incident.title, words.WIDE),

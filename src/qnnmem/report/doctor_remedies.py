@@ -1,9 +1,9 @@
 """Remedies for an incident: the root cause, and commands to paste.
 
-An entry writes a remedy as "what to do: `command`", with words such as MODEL and SOC in it, or with
-several commands, "`one` or `other`".
-Where the user or the log names the file or the SoC, that stands in their place, as a shell reads
-it. "where the limit is 2 GiB, ..." is for incidents in which the lines print that number.
+A remedy is text such as "what to do: `command`". The command may hold placeholders such as MODEL
+and SOC. If the user or the log names the file or the SoC, that name replaces the placeholder,
+quoted for a shell. A remedy that starts with "where the limit is 2 GiB, ..." applies only to
+incidents whose lines print that number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qnnmem.report.shell import LONGEST, file_word, shell_line, shell_word
 from qnnmem.results.incident import Incident
 from qnnmem.text import lazy_pattern, shorten
 
-# Placeholders in commands of entries, with their meanings.
+# Placeholders in remedy commands, with their meanings.
 PLACEHOLDERS = {
     "MODEL": "the model's file (--model fills it in)",
     "BINARY": "a context binary's file (--binary fills it in)",
@@ -43,20 +43,20 @@ _NEED_ONNX = ("fit", "fix", "footprint", "qmem", "sweep", "prepare", "validate")
 
 
 class Advice(NamedTuple):
-    """A remedy, and the commands that apply it or show whether it is needed."""
+    """A remedy, and commands that apply it or show whether it is needed."""
 
     text: str
     commands: tuple[str, ...] = ()
 
 
 def learned(incident: Incident) -> str:
-    """Return why the model chose a cause whose lines no entry knows."""
+    """Return the words that made the trained model choose a cause without a matching entry."""
     words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
     return f"no entry knows these lines; in labelled logs such words speak for this cause: {words}"
 
 
 class Guide:
-    """The context of remedies: the user's files, and the entries of a team."""
+    """Fills in remedies for an incident from the user's files and a team's entries."""
 
     def __init__(
         self,
@@ -66,19 +66,19 @@ class Guide:
         settings: Sequence[tuple[str, str]] = (),
         own: Sequence[Path] = (),
     ) -> None:
-        """`settings` are options that the model needs, such as ("--dim", "batch=1")."""
+        """Remember the user's files; `settings` are model options such as ("--dim", "batch=1")."""
         self._named = {"MODEL": model, "BINARY": binary, "SOC": soc}
         self._settings, self._own = tuple(settings), tuple(own)
-        self.whys: dict[str, str] = {}  # root causes that are known already, by entry
+        self.whys: dict[str, str] = {}  # root causes by entry, a cache
 
     def why(self, incident: Incident) -> str:
-        """Return the most telling words, or the root cause in the entry; empty without either."""
+        """Return the root cause from the entry, or the deciding words; empty without both."""
         if incident.words:
             return learned(incident)
         return "" if incident.entry is None else self.why_of(incident.entry)
 
     def why_of(self, name: str) -> str:
-        """Return the root cause in an entry; empty if it has none."""
+        """Return the root cause of an entry; empty if the entry has none."""
         if name not in self.whys:
             from qnnmem.doctor.kb.sections import root_cause
 
@@ -87,7 +87,7 @@ class Guide:
         return self.whys[name]
 
     def remedies(self, incident: Incident) -> list[Advice]:
-        """Return the entry's remedies; those selected by numbers in the lines come first."""
+        """Return the entry's remedies; remedies that match a number in the lines come first."""
         asked, others = [], []
         for text in incident.remedies:
             found = _WHERE.fullmatch(text)
@@ -99,7 +99,7 @@ class Guide:
         return [self._remedy(text, incident) for text in (*asked, *others)]
 
     def collect(self, incident: Incident) -> list[str]:
-        """Return what to collect next, with the commands filled in."""
+        """Return the data to collect next; commands are filled in."""
 
         def filled(found: re.Match[str]) -> str:
             return f"`{self._filled(found[0][1:-1], incident) or found[0][1:-1]}`"
@@ -114,7 +114,7 @@ class Guide:
         return Advice(found[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
-        """Return the command with its placeholders filled in; empty if it cannot run."""
+        """Return the command with its placeholders filled in; empty if the command cannot run."""
         verb = command.split(" ", 2)[1]
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None
@@ -124,7 +124,7 @@ class Guide:
         model = known["MODEL"] or ""
         if "MODEL" in command and verb in _NEED_ONNX and model.lower().endswith(".tflite"):
             return ""
-        first, _, rest = command.partition("BINARY ")  # a second binary is one nobody has named
+        first, _, rest = command.partition("BINARY ")  # nobody has named a second binary
         filled = _WORD.sub(lambda match: words.get(match[1], match[1]), first)
         if rest:
             left = {name: word for name, word in words.items() if name != "BINARY"}
@@ -149,7 +149,7 @@ class Guide:
         return known
 
     def _given(self, verb: str, varied: str | None) -> str:
-        """Return the settings of the user's model, without a dimension that the command sets."""
+        """Return the options of the user's model, except a dimension that the command sets."""
         if self._named["MODEL"] is None or verb not in (*_NEED_ONNX, "plan", "doctor"):
             return ""
         kept = [
@@ -164,7 +164,7 @@ class Guide:
             return self._team[name]
         from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 
-        path = BUILT_IN / f"{name}.md"  # one file is read sooner than all of them
+        path = BUILT_IN / f"{name}.md"  # reading one file is faster than reading all
         if not re.fullmatch(r"[a-z0-9-]+", name) or not path.is_file():
             return None
         return next((one for one in read_folder(path)[1] if one.id == name), None)
@@ -176,13 +176,13 @@ class Guide:
 
         try:
             mine = [entry for path in self._own for entry in read_folder(path, own=True)[1]]
-        except QnnMemError:  # changed since the log was read: the diagnosis stands all the same
+        except QnnMemError:  # the entry changed after the diagnosis, which stays valid
             return {}
         return {entry.id: entry for entry in reversed(mine)}
 
 
 def legend(remedies: Iterable[Advice]) -> str:
-    """Return the meanings of placeholders left in commands; empty if there are none."""
+    """Return the meanings of placeholders left in the commands; empty without placeholders."""
     left = {word for one in remedies for word in _WORD.findall(" ".join(one.commands))}
     meant = [f"{word}: {meaning}" for word, meaning in PLACEHOLDERS.items() if word in left]
     return "; ".join(meant)
@@ -193,7 +193,7 @@ def _quoted(name: str, value: str) -> str:
 
 
 def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | None:
-    """Return a file with one of these suffixes that a line names; None without one."""
+    """Return the first value that is a file name with one of these suffixes; None without one."""
     for value in values.values():
         if isinstance(value, str) and value.strip().lower().endswith(endings):
             return value.strip()
@@ -201,7 +201,7 @@ def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | No
 
 
 def _soc(values: Mapping[str, int | str]) -> str | None:
-    """Return the SoC that a line names, if the commands accept it."""
+    """Return the SoC named in the log lines if it is a known SoC, else None."""
     said = values.get("soc")
     if said is None:
         return None

@@ -1,4 +1,4 @@
-"""An incident in words: the sentences that text, Markdown and SARIF share."""
+"""Sentences about an incident, shared by text, Markdown and SARIF."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qnnmem.results.incident import Candidate, Evidence, Incident, ReadingStats
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
-WIDE = 400  # evidence is cut to this length where it is collected
+WIDE = 400  # characters of evidence; the collector cuts at the same length
 PRINTED = "reported: printed by the log"
 MISSING = "computed: needed less limit"
 
@@ -18,15 +18,15 @@ _MEMORY = {
     False: "not memory",
     "unknown": "whether memory is short is unknown",
 }
-_NAMED = 5  # harmless entries and candidates that are named
-_OPEN = ("unknown", "mem_unknown")  # causes that name no cause
-# Shares from which on memory is called likely, and up to which it is called unlikely.
+_NAMED = 5  # candidates in a list
+_OPEN = ("unknown", "mem_unknown")  # placeholders for an unknown cause
+# Memory is called likely from the first share up, unlikely up to the second.
 _LIKELY, _UNLIKELY = 0.6, 0.4
-_ENOUGH = 0.499  # all scores together; with less the candidates are guesses
+_ENOUGH = 0.499  # sum of all scores; below it, candidates are guesses
 
 
 def verdict(incident: Incident) -> str:
-    """Return one line: stage, cause in words, memory or not, confidence."""
+    """Return one line: stage, cause, whether memory is short, and confidence."""
     if incident.verdict == "undecided":
         failed = f"the {incident.stage} stage failed" if incident.stage_told else "something failed"
         return f"undecided: {failed} and the lines do not decide why; {_side(incident)}"
@@ -45,13 +45,13 @@ def _decided(incident: Incident) -> str:
     if _is_open(incident):
         return f"{kind}; the lines do not name the cause"
     meaning = shorten(incident.cause_meaning, WIDE)
-    if incident.verdict == "memory":  # the entry knows the side, not the cause
+    if incident.verdict == "memory":  # the entry decides memory or not, but not the cause
         return f"{kind}, {'perhaps' if low else 'probably'}: {meaning}"
     return f"{kind}: {meaning}"
 
 
 def _side(incident: Incident) -> str:
-    """Return whether memory is likely to be short, from the shares of the possible causes."""
+    """Return how likely a memory shortage is, from the shares of the possible causes."""
     known = _in_question(incident)
     if sum(one.score for one, _ in known) < _ENOUGH:
         return "whether memory is short is unknown"
@@ -64,19 +64,19 @@ def _side(incident: Incident) -> str:
 
 
 def _is_open(incident: Incident) -> bool:
-    """Return whether no cause is named; a verdict of "cause" always names one."""
+    """Return True if no cause is named; a "cause" verdict always names one."""
     return incident.verdict != "cause" and incident.cause in _OPEN
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-    """Return possible causes with their shares; weak guesses keep their scores."""
+    """Return the possible causes with their shares of the score; weak guesses keep raw scores."""
     known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
 
 
 def in_question(incident: Incident) -> list[str]:
-    """Return candidate causes of an undecided incident: share, meaning and name."""
+    """Return the candidate causes of an undecided incident: share, meaning and name."""
     if not _is_open(incident):
         return []
     known = _in_question(incident)
@@ -92,13 +92,13 @@ def _meaning(cause: str, words: str) -> str:
 
 
 def candidates(incident: Incident) -> str:
-    """Return causes by likelihood in one line; empty if there are none."""
+    """Return the candidate causes in one line, the likeliest first; empty without candidates."""
     ranked = [f"{one.cause} {one.score:.2f}" for one in incident.candidates]
     return ", ".join(ranked[:_NAMED])
 
 
 def doubt(incident: Incident) -> str:
-    """Return why confidence is lower than the deciding line alone would give; usually empty."""
+    """Return the reason for lower confidence, an earlier unknown error line; often empty."""
     line = incident.unknown_error
     return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
 
@@ -120,12 +120,12 @@ def where(incident: Incident) -> str:
 
 
 def times(count: int) -> str:
-    """Return a count in words; empty for one."""
+    """Return a repeat count such as " (3 times)"; empty for a count of one."""
     return f" ({count:,} times)" if count > 1 else ""
 
 
 def cause(incident: Incident) -> str:
-    """Return the title of the matching entry; a weak match is called closest, not the cause."""
+    """Return the title of the matching entry, labelled `cause`, `closest` (weak match) or `why`."""
     title = shorten(incident.title, WIDE)
     if incident.entry is None:
         return f"why: {title}"
@@ -135,7 +135,7 @@ def cause(incident: Incident) -> str:
 
 
 def evidence(incident: Incident) -> Iterator[str]:
-    """Yield each line with its place, and a mark for the deciding line and the unknown error."""
+    """Yield each evidence line with its place; marks: `>` decides, `?` unknown error."""
     for line in evidence_lines(incident):
         mark = ">" if line.decides else "?" if is_unknown(incident, line) else " "
         yield f"{mark} {_at(line)}: {shorten(line.text, WIDE)}{times(line.count)}"
@@ -150,7 +150,7 @@ def evidence_lines(incident: Incident) -> tuple[Evidence, ...]:
 
 
 def is_unknown(incident: Incident, line: Evidence) -> bool:
-    """Return whether a line is the error that no entry knows."""
+    """Return True if the line is the unknown error of the incident."""
     strange = incident.unknown_error
     return strange is not None and (line.file, line.line) == (strange.file, strange.line)
 
@@ -160,7 +160,7 @@ def _at(line: Evidence) -> str:
 
 
 def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Return rows of name, exact value, size and origin; the shortage comes last."""
+    """Return rows of name, exact value, rounded size and origin; the shortage is last."""
     rows = []
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
@@ -177,13 +177,13 @@ def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
 
 
 def quantity(value: int | str) -> str:
-    """Return a number as it is usually written: FastRPC codes from 2^31 on in hexadecimal."""
+    """Return a number in its usual notation: FastRPC codes from 2^31 in hexadecimal."""
     is_code = isinstance(value, int) and value >> 31 == 1
     return f"0x{value:x}" if is_code else str(value)
 
 
 def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Return rows like `quantities`, for the model that the user named."""
+    """Return rows as in `quantities` for the model that the user named."""
     if incident.model_numbers is None:
         return []
     return [
@@ -198,13 +198,13 @@ def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
 
 
 def sentences(incident: Incident) -> list[str]:
-    """Return sentences about the incident derived from the model's numbers."""
+    """Return sentences derived from the numbers of the user's model."""
     numbers = incident.model_numbers
     return [] if numbers is None else [shorten(one, 600) for one in numbers.sentences]
 
 
 def similar(incident: Incident) -> list[str]:
-    """Return entries similar to an unknown line, with the words they share."""
+    """Return entries similar to an unknown line, with the shared words."""
     return [
         f"{one.title} (entry {one.entry}; shared words: {', '.join(one.shared[:6])})"
         for one in incident.similar or ()
@@ -212,13 +212,13 @@ def similar(incident: Incident) -> list[str]:
 
 
 def healthy(stats: ReadingStats) -> str:
-    """Return one line about logs without failures."""
+    """Return the one-line verdict on logs without a known failure."""
     words = f"healthy: no known failure in {amount(stats)}"
     if stats.foreign:
         words = f"no log of QNN: nothing of QNN in {amount(stats)}"
     if stats.unclear:
         words = f"undecided: {amount(stats)} show neither a failure nor a success"
-    if stats.unread:  # nobody can call healthy what was not read
+    if stats.unread:  # logs that were not read cannot be called healthy
         words = f"not all logs could be read: no known failure in {amount(stats)}"
     if stats.noise:
         named = [f"{shorten(one.title, 100)}{times(one.count)}" for one in stats.noise[:_NAMED]]
@@ -229,7 +229,7 @@ def healthy(stats: ReadingStats) -> str:
 
 
 def amount(stats: ReadingStats) -> str:
-    """Return how much was read."""
+    """Return the number of lines and bytes that were read, and the files."""
     files = len(stats.files)
     names = shorten(stats.files[0], WIDE) if files == 1 else counted(files, "file")
     lines = counted(stats.lines, "line")
@@ -237,14 +237,14 @@ def amount(stats: ReadingStats) -> str:
 
 
 def summary(stats: ReadingStats, first: Incident) -> str:
-    """Return the first line of a report: the verdict, with the number of incidents if several."""
+    """Return the first line of a report: the verdict, and the number of incidents if several."""
     if stats.incidents == 1:
         return verdict(first)
     return f"{counted(stats.incidents, 'incident')}; the first: {verdict(first)}"
 
 
 def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
-    """Return stage, cause and number of incidents, the most frequent first."""
+    """Return rows of stage, cause and number of incidents, the most frequent first."""
     rows: Sequence[tuple[tuple[str, str], int]] = sorted(
         counts.items(), key=lambda item: (-item[1], item[0])
     )

@@ -1,4 +1,4 @@
-"""Findings for build servers: one neutral list, and SARIF 2.1.0, JUnit XML and GitHub commands.
+"""Findings in a common form, and their SARIF 2.1.0, JUnit XML and GitHub renderings.
 
 found = [CiFinding("budget-broken", "error", "scratch needs 10 bytes", CiPlace("a.onnx"))]
 sarif_log(rules, found, {"executionSuccessful": True})
@@ -20,17 +20,17 @@ Level = Literal["error", "warning"]
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 SARIF_VERSION = "2.1.0"
 
-# Includes the backslashes before a bracket, which would cancel the added backslash.
+# Also matches backslashes before a bracket: they would cancel the added backslash.
 _BRACKET = lazy_pattern(r"(\\*)([\[\]])")
 # Characters that XML 1.0 cannot represent, not even escaped.
 _NO_XML = lazy_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MOST_COMMANDS = 50  # annotations; GitHub itself shows ten of a kind for each step
+_MOST_COMMANDS = 50  # annotations; GitHub shows only ten of each kind per step
 _LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class CiRule:
-    """The rule that a finding breaks."""
+    """Rule that a finding breaks, with its title, severity level and help."""
 
     id: str
     title: str
@@ -41,7 +41,7 @@ class CiRule:
 
 @dataclass(frozen=True, slots=True)
 class CiPlace:
-    """A line of a file; forges want a line even for a file that has none, such as a model."""
+    """Line of a file; line 1 for a file without lines, because CI services require a line."""
 
     file: str
     line: int = 1
@@ -51,7 +51,7 @@ class CiPlace:
 
 @dataclass(frozen=True, slots=True)
 class CallStack:
-    """The call stack of a finding, innermost call first, each with its module."""
+    """Call stack of a finding, innermost call first, each call with its module."""
 
     message: str
     frames: tuple[tuple[CiPlace, str], ...]
@@ -59,17 +59,17 @@ class CallStack:
 
 @dataclass(frozen=True, slots=True)
 class CiFinding:
-    """One finding."""
+    """Finding for a CI service: rule, severity, message and places."""
 
     rule: str
     level: Level
     message: str
     place: CiPlace | None = None
     related: tuple[CiPlace, ...] = ()
-    subject: str = ""  # the model or program that it is about
+    subject: str = ""  # the affected model or program
     count: int | None = None
     stacks: tuple[CallStack, ...] = ()
-    fingerprint: str = ""  # the same for one finding in two runs
+    fingerprint: str = ""  # equal for the same finding in two runs
     properties: Any = None
 
 
@@ -89,7 +89,7 @@ def sarif_log(
 def sarif_run(
     rules: Iterable[CiRule], invocation: Mapping[str, Any], version: str = __version__
 ) -> dict[str, Any]:
-    """Return a run without its results."""
+    """Return a SARIF run without results: the tool with its rules, and the invocation."""
     driver = {"name": "qnnmem", "version": version, "rules": [sarif_rule(rule) for rule in rules]}
     return {
         "tool": {"driver": driver},
@@ -99,7 +99,7 @@ def sarif_run(
 
 
 def sarif_rule(rule: CiRule) -> dict[str, Any]:
-    """Return a rule in SARIF."""
+    """Return a rule as a SARIF object."""
     texts = {"fullDescription": rule.description, "help": rule.help}
     return {
         "id": rule.id,
@@ -110,7 +110,7 @@ def sarif_rule(rule: CiRule) -> dict[str, Any]:
 
 
 def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
-    """Return a finding in SARIF, without empty fields."""
+    """Return a finding as a SARIF object without empty fields."""
     text = f"{finding.subject}: {finding.message}" if finding.subject else finding.message
     found: dict[str, Any] = {
         "ruleId": finding.rule,
@@ -137,7 +137,7 @@ def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
 
 
 def sarif_location(place: CiPlace) -> dict[str, Any]:
-    """Return a place in SARIF."""
+    """Return a place as a SARIF location."""
     region: dict[str, Any] = {"startLine": max(1, place.line)}
     if place.snippet:
         region["snippet"] = {"text": place.snippet}
@@ -172,7 +172,7 @@ def uri(name: str) -> str:
         return re.sub("%(?![0-9A-Fa-f]{2})", "%25", quoted)
     data = os.fsencode(name.replace("\\", "/") if os.name == "nt" else name)
     quoted = quote(data, safe="/~")
-    if os.path.isabs(name):  # noqa: PTH117 - a name is all there is
+    if os.path.isabs(name):  # noqa: PTH117 - a name without a file system
         return f"file://{'' if quoted.startswith('/') else '/'}{quoted}"
     return quoted
 
@@ -185,7 +185,7 @@ class JunitCase:
     fault: Literal["", "failure", "error"] = ""
     kind: str = ""
     message: str = ""
-    body: tuple[str, ...] = field(default=())  # lines
+    body: tuple[str, ...] = field(default=())  # lines of text
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def junit_xml(suites: Sequence[JunitSuite], name: str = "") -> str:
 
 
 def _junit_suite(suite: JunitSuite) -> Iterator[str]:
-    from xml.sax.saxutils import escape  # imports HTTP and TLS, for one function
+    from xml.sax.saxutils import escape  # importing this loads HTTP and TLS
 
     name = _quoted(suite.name)
     yield f'<testsuite name={name} {_junit_counts(suite.cases, suite.seconds)} skipped="0">'

@@ -1,4 +1,4 @@
-"""The fit of files on SoCs as text: verdict, needs against limits, suggestions."""
+"""Render the fit of files on SoCs as text: verdict, needs against limits, suggestions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIMITS = (
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
-    """Yield a table of limits; a need that does not decide shows no spare bytes."""
+    """Yield a table of limits; a non-deciding need shows no spare bytes."""
     rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
     return text_table(_LIMITS, rows)
 
@@ -38,7 +38,7 @@ def _limit_rows(check: FitCheck, verbose: bool, decides: bool) -> Iterator[Seque
         return
     bounds = {"at least": check.need.low, "at most": check.need.high}
     if not verbose and check.fits is not None:
-        del bounds["at least" if check.fits else "at most"]  # the other one decides
+        del bounds["at least" if check.fits else "at most"]  # the other bound decides
     for words, bound in bounds.items():
         short = {"process domain": "PD"}.get(title, title)
         yield _limit_row(f"{short} {words}", check, bound.value, decides)
@@ -52,12 +52,12 @@ def _limit_row(title: str, check: FitCheck, need: int | None, decides: bool) -> 
 
 
 def known(value: int | None) -> str:
-    """Return a number, or "not known" for None."""
+    """Return a number with separators, or "not known" for None."""
     return "not known" if value is None else f"{value:,}"
 
 
 def source_lines(checks: Iterable[FitCheck]) -> Iterator[str]:
-    """Yield the origins of needs and limits."""
+    """Yield the source of each need and limit."""
     for check in checks:
         title = TITLES[check.pool]
         need = None if check.need is None else check.need.high
@@ -75,10 +75,10 @@ _SOCS = (
     Column("", "<"),
 )
 _NO_FP16 = "no FP16 there; --precision int8 quantizes the model, which was not tried"
-_NAMED = 4  # SoCs that share a reason
-_FILES = 3  # files that the verdict names
-_NUMBERS = lazy_pattern(r"\d[\d,]*")  # by which reasons of one kind differ from SoC to SoC
-_LONGEST = 3000  # characters of a reason: it may end with a command to paste
+_NAMED = 4  # SoCs named for one reason
+_FILES = 3  # files named in the verdict
+_NUMBERS = lazy_pattern(r"\d[\d,]*")  # Reasons that differ only in numbers are shown once.
+_LONGEST = 3000  # characters of a reason, which may end with a command
 _NO_DLC = "note: qnnmem fix changes ONNX models: give it the one that this DLC was converted from"
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 
@@ -86,9 +86,9 @@ FitRow = FitResult | RefusedFile
 
 
 def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
-    """Render one SoC with its limits, several as a table; `verbose` adds the origins.
+    """Render one SoC with its limits, or several SoCs as a table; `verbose` adds sources.
 
-    `given` are options that `fix` takes, too, for a command to paste.
+    `given` are options of this run that `fix` also accepts, for the suggested command.
     """
     fits, file = result.socs, result.file
     if len(fits) == 1:
@@ -109,12 +109,12 @@ def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str
 
 
 def verdict_on_all(result: FitResult) -> str:
-    """Return one line about one SoC or several."""
+    """Return a one-line verdict on all SoCs of the result."""
     return verdict(result.socs[0]) if len(result.socs) == 1 else _summary(result.socs)
 
 
 def verdict(fit: SocFit) -> str:
-    """Return one line: yes, no or cannot tell, by how many bytes."""
+    """Return the verdict for one SoC in one line: yes, no or cannot tell, and by how many bytes."""
     words = f"{_VERDICT[fit.fits]} {fit.soc}"
     worst = fit.worst
     if fit.fits is None or fit.wrong_arch or worst is None or worst.spare is None:
@@ -148,7 +148,7 @@ def _summary(fits: Sequence[SocFit]) -> str:
 
 
 def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
-    # If all limits hold and the verdict is still open, the limits are not the reason.
+    # If all limits hold and the verdict is open, the limits are not the reason.
     decides = fit.fits is not None or any(check.is_between for check in fit.checks)
     decides = decides and not fit.wrong_arch
     if not decides:
@@ -159,7 +159,7 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
     yield from _answered(fit, verbose)
     if fit.same_as:
         yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
-    # What fits needs no change; what does not is changed where most of it is.
+    # Suggest a change only if the model does not clearly fit.
     if verbose or fit.fits is not True:
         yield from _parts(fit)
         yield from _tensors(fit)
@@ -171,7 +171,7 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
 
 
 def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
-    """Yield the `fix` command if the size is the problem and no setting was found."""
+    """Yield the `fix` command if the size is the problem and no suggested setting solves it."""
     found = any(one.verified and one.setting.startswith("--vtcm-mb") for one in fit.suggestions)
     is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
     if found or not is_size:
@@ -187,7 +187,7 @@ def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
-    """Yield the library's answer as far as the verdict does not contain it."""
+    """Yield the library's error code and reason, unless the verdict already contains them."""
     told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
     why = "" if told else shorten(fit.why, _LONGEST)
     if fit.code is not None:
@@ -201,7 +201,7 @@ def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
 
 
 def _parts(fit: SocFit) -> Iterator[str]:
-    """Yield the parts of the memory, the largest first, and the total."""
+    """Yield the memory parts in bytes, the largest first, and the total."""
     parts = sorted(fit.parts.items(), key=lambda part: (-part[1].value, part[0]))
     if not parts:
         return
@@ -230,7 +230,7 @@ def _line_of(word: str, one: FitSuggestion) -> str:
 
 
 def answer_word(fit: SocFit) -> str:
-    """Return the verdict for one SoC in a table."""
+    """Return the verdict for one SoC as a table cell."""
     return "needs int8" if fit.needs_int8 else ANSWERS[fit.fits]
 
 
@@ -250,11 +250,11 @@ def _soc_cells(fit: SocFit) -> Sequence[str]:
 
 
 def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
-    """Yield each reason why SoCs do not fit or are undecided, once."""
+    """Yield each distinct reason for "no" or "cannot tell", with the SoCs that share it."""
     groups: dict[tuple[str, str], list[SocFit]] = {}
     for fit in fits:
         if fit.fits is not True:
-            # SoCs that share a compile have a reason that names the SoC compiled for.
+            # SoCs that share a compile report a reason with the name of the compiled SoC.
             why = fit.why.replace(fit.same_as or fit.soc, "the SoC")
             groups.setdefault((answer_word(fit), _NUMBERS.sub("#", why)), []).append(fit)
     for (answer, _why), same in groups.items():
@@ -265,7 +265,7 @@ def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
 
 
 def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
-    """Render the overall verdict, then a row for each file and SoC."""
+    """Render the overall verdict, a row for each file and SoC, and details with `verbose`."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     lines = [verdict_on_files(rows), "", *_file_table(rows)]
     open_ = [fit for row in judged for fit in row.socs if fit.fits is None]
@@ -276,7 +276,7 @@ def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
 
 
 def verdict_on_files(rows: Sequence[FitRow]) -> str:
-    """Return one line about all files."""
+    """Return a one-line verdict on all files."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     refused = len(rows) - len(judged)
     parts = [f"{refused} of {len(rows)} not judged"] if refused else []

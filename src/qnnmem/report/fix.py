@@ -1,4 +1,4 @@
-"""The result of `fix`: text, a table of several models, and the report file."""
+"""Render the result of `fix`: text, a table of several models, and the report file."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from qnnmem.units import format_size
 
 _WIDE = 400
 _REMEDY = 11
-_OUTPUTS = 8  # of which it is said how far they are off
-_CHANGE = 44  # columns for what a remedy changes
+_OUTPUTS = 8  # outputs listed with their errors
+_CHANGE = 44  # columns for the description of a change
 _TITLES = "  ratio  fits  results      extra work  seconds"
 HEADER = f"{'remedy':<{_REMEDY}}{'change':<{_CHANGE}}{'bytes':>13}{_TITLES}"
 _OUTPUT = 40  # columns for the name of an output
 _SHOWN_OUTPUTS = 20
 _TABLE = ("file", "before", "after", "ratio", "remedy", "results", "answer")
 _WORDS = {True: "fits", False: "does not fit", None: "-"}
-_MOST = 4  # commands that anybody pastes
-_OURS = ("--backend", "--seed", "--time-limit")  # mean something else to the next command
+_MOST = 4  # commands; nobody pastes more
+_OURS = ("--backend", "--seed", "--time-limit")  # options with another meaning in the next command
 _HTP = ("--soc", "--precision", "--vtcm-mb", "--opt-level", "--budget")
-_BITS = 16  # loses less than 8
+_BITS = 16  # int16 loses less than int8
 _SHAPING = ("--dim", "--shape", "--value")
 _CHANGED = "prepare the changed model"
-Command = tuple[str, Sequence[str]]  # why, and its words
+Command = tuple[str, Sequence[str]]  # reason, and words of the command
 
 
 def render_text(
@@ -52,9 +52,9 @@ def render_text(
     chain: Sequence[str] = (),
     validation: Validation | None = None,
 ) -> str:
-    """Render verdict, tried remedies, written files and next command.
+    """Render the verdict, the tried remedies, the written files and the next command.
 
-    `chain` leads from a log line to the budgets.
+    `chain` lists the steps from a log line to the budgets.
     """
     lines = [verdict(result), *deployment_lines(result.best), scope(result)]
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
@@ -72,7 +72,7 @@ def render_text(
 
 
 def _gaps(best: JudgedChange) -> Iterator[str]:
-    """Yield the error of each output, the largest first."""
+    """Yield the error of each output, the largest first; nothing for identical results."""
     if best.proof is None or best.proof.identical:
         return
     yield ""
@@ -89,7 +89,7 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
 
 
 def level_lines(best: JudgedChange) -> Iterator[str]:
-    """Yield onnxruntime's optimisation levels with equal results, and the error at the others."""
+    """Yield the onnxruntime levels with equal results, and the error at each other level."""
     proof = best.proof
     if proof is None or not proof.identical:
         return
@@ -114,7 +114,7 @@ def _hint(hint: LossyHint) -> str:
 
 
 def _untried(result: FixResult) -> Iterator[str]:
-    """Yield the lossy remedies that were not allowed."""
+    """Yield one line with the lossy remedies that were not allowed, if `fix` failed."""
     if result.exit_code != 1:
         return
     words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
@@ -125,7 +125,7 @@ def _untried(result: FixResult) -> Iterator[str]:
 
 
 def verdict(result: FixResult) -> str:
-    """Return the verdict in one line."""
+    """Return a one-line verdict: whether the best change fits, and how many bytes it needs."""
     best, need = result.best, result.best.need
     unsure = need.fits is None and need.why and result.exit_code
     if need.size is None or unsure:
@@ -153,7 +153,7 @@ def verdict(result: FixResult) -> str:
 
 
 def _other_pools(need: Need) -> str:
-    """Return the needs of the other pools with a budget."""
+    """Return need and budget of each other pool, for the end of the verdict line."""
     rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
     return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
 
@@ -163,7 +163,7 @@ def _noun(pool: str) -> str:
 
 
 def _deployed(change: JudgedChange) -> str:
-    """Return a chain's peak memory, and the bytes that each inference loads."""
+    """Return the peak memory of a model chain, and the bytes loaded for each inference."""
     found, plain_bytes = change.need.deployment, change.before.total
     if found is None:
         return ""
@@ -177,7 +177,7 @@ def _deployed(change: JudgedChange) -> str:
 
 
 def deployment_lines(change: JudgedChange) -> Iterator[str]:
-    """Yield where the memory of a chain peaks, and what it stores and moves beyond one model."""
+    """Yield lines about a model chain: its memory peak, its storage and its transfers."""
     found = change.need.deployment
     if found is None:
         return
@@ -191,9 +191,9 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
 
 
 def scope(result: FixResult) -> str | None:
-    """Return which backend the change is for: it may need more memory on the other backend."""
+    """Return a warning that the change helps only one backend; None for an unchanged model."""
     change = result.best.change
-    if change.model is result.case.model and change.parts is None:  # no file is changed
+    if change.model is result.case.model and change.parts is None:  # `fix` writes no file
         return None
     own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
     return f"for {own} only: this is not a fix for {other}, where it may need more memory"
@@ -221,7 +221,7 @@ def _unchanged(change: JudgedChange) -> str:
 
 
 def row(change: JudgedChange) -> str:
-    """Return one line of the table."""
+    """Return one table row for a judged change."""
     made, need, before = change.change, change.need, change.before
     fits = {True: "yes", False: "no", None: "-"}[change.fits]
     size = "-" if need.size is None else f"{need.size:,}"
@@ -236,7 +236,7 @@ def row(change: JudgedChange) -> str:
 
 
 def extra_work(change: JudgedChange) -> str:
-    """Return the added multiply-adds; "reloads" for a chain that loads its parts in each run."""
+    """Return the share of added multiply-adds; "reloads" if each run loads the parts again."""
     made, found = change.change, change.need.deployment
     if found is not None and found.arrangement is Arrangement.IN_TURN:
         return "reloads"
@@ -252,7 +252,7 @@ def _results(change: JudgedChange) -> str:
 
 
 def _validation_lines(found: Validation) -> Iterator[str]:
-    """Yield the verdict, and a line for every output."""
+    """Yield the verdict of the validation, then a line for each output."""
     samples = counted(found.samples, "sample")
     verdict = "holds" if found.holds else "DOES NOT HOLD"
     yield f"validated on {samples}: {verdict}"
@@ -279,7 +279,7 @@ def _validated_row(one: ValidatedOutput, found: Validation) -> str:
 
 
 def _gap(size: float | None) -> str:
-    """Return the error of a result; `inf` if a number became NaN or infinite."""
+    """Return an error in short form; `inf` for None (a number became NaN or infinite)."""
     return "inf" if size is None else f"{size:.2g}"
 
 
@@ -330,9 +330,9 @@ def _obstacle(row: FixedModel) -> str:
 def next_commands(
     result: FixResult, files: Sequence[str], given: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the next commands; `given` are options of this run that `prepare` also takes.
+    """Return the next commands; `given` are options of this run that `prepare` also accepts.
 
-    `files` are those that were written, or that of the user where nothing was.
+    `files` are the written files, or the user's file if `fix` wrote none.
     """
     if result.exit_code:
         return ()
@@ -343,7 +343,7 @@ def next_commands(
         return _htp_commands(result, files, kept)
     if result.best.change.parts is None:
         if files[0].lower().endswith(".tflite") and has_floats(result.best.plan):
-            return ()  # of a TFLite model `prepare` takes integers alone
+            return ()  # `prepare` accepts only integer TFLite models
         why = (
             "prepare it with these options"
             if result.best.change.model is result.case.model
@@ -367,7 +367,7 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
 
 
 def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
-    """Return the command that prepares one binary of a model for several shapes."""
+    """Return the command that prepares one binary from the models of several shapes."""
     inplace = any(one.best.change.pool_options.inplace for one in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
     words += [*_precision_words(results[0].best), *output_words(binary)]
@@ -377,7 +377,7 @@ def together(results: Sequence[FixResult], files: Sequence[str], binary: str) ->
 def allow_command(
     result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the same command that also allows the least lossy change that would fit."""
+    """Return this command with the least lossy change that would fit also allowed."""
     if not result.hints:
         return ()
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
@@ -387,13 +387,13 @@ def allow_command(
 
 
 def _precision_words(best: JudgedChange) -> list[str]:
-    """Return options to prepare a model that computes in floats: LPAI has no floating point."""
+    """Return the quantize option for a float model, because LPAI has no floating point."""
     bits = best.change.pool_options.bits or _BITS
     return [f"--quantize=int{bits}"] if has_floats(best.plan) else []
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:
-    """Drop states with only one end in the part: the application must pass those on."""
+    """Remove `--state` pairs with only one end in this part: the application passes those on."""
     found = []
     for word in kept:
         option, _, pair = word.partition("=")
@@ -430,11 +430,11 @@ def _htp_words(result: HtpFixResult) -> Iterator[str]:
 
 
 def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
-    """Yield one `place` command for each round of contexts that are loaded together."""
+    """Yield one `place` command for each group of contexts that are loaded together."""
     binaries = [file for file in files if file.endswith(".bin")]
     known = {**{Path(file).stem: file for file in binaries}, **result.beside, MODEL: binaries[0]}
     soc = "" if result.soc is None else result.soc.name
-    # Without a budget only the library knows the limit, so it verifies.
+    # Without a budget, only the library knows the limit, so let it verify.
     limit = result.domain_bytes
     budget = ["--verify"] if limit is None else [f"--budget={limit}"]
     for number, names in enumerate(result.rounds, start=1):
@@ -445,12 +445,12 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:
-    """Return one line to paste for each command."""
+    """Return one line to paste for each command that is short enough."""
     return [line for why, words in commands if (line := next_line(why, words))]
 
 
 def one_line(commands: Sequence[Command]) -> str:
-    """Join all commands with `&&`."""
+    """Join all commands with `&&` into one line."""
     found = (next_line("", words).removeprefix("next: : ") for _, words in commands)
     return " && ".join(line for line in found if line)
 
@@ -461,18 +461,18 @@ _HEAD = ("remedy", "change", "pool", "bytes", "limit", "fits", "results", "extra
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """The origin of a result, so that it can be reproduced."""
+    """Origin of a result, enough to reproduce the run."""
 
-    sha256: str  # of the model's file
-    options: tuple[str, ...] = ()  # as they were typed
-    runtime: tuple[str, ...] = ()  # who compared the results
-    chain: tuple[str, ...] = ()  # from a line of a log to what was asked for
+    sha256: str  # hash of the model file
+    options: tuple[str, ...] = ()  # options in the typed form
+    runtime: tuple[str, ...] = ()  # runtime that compared the results
+    chain: tuple[str, ...] = ()  # steps from a log line to the budgets
 
 
 def render_report(
     result: FixResult, facts: RunFacts, recipe: str, commands: Sequence[Command]
 ) -> str:
-    """Render verdict, remedies, proof, deployment and provenance."""
+    """Render the report file in Markdown: verdict, remedies, proof, deployment and provenance."""
     lines = [f"# {escape(verdict(result))}"]
     about = filter(None, (*deployment_lines(result.best), scope(result)))
     lines += [part for line in about for part in ("", escape(line))]

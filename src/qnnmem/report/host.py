@@ -1,4 +1,4 @@
-"""Checks of a machine as text."""
+"""Render the checks of a machine as text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from qnnmem.report.table import Column, text_table
 from qnnmem.results.host import HostCheck, HostResult, HostVerdict
 from qnnmem.text import counted, printable
 
-_MOST_CAUSES = 5  # that are named in one line
+_MOST_CAUSES = 5  # causes named in one line
 
 
 def verdict(report: HostResult) -> str:
-    """Return one line about the state of the machine."""
+    """Return a one-line verdict on the state of the machine."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
         return f"cannot tell: nothing of QNN or a DSP is visible on {place}: {report.blindness}"
@@ -35,12 +35,12 @@ def render_text(report: HostResult, *, verbose: bool = False) -> str:
 
 
 def render_beside(report: HostResult, *, verbose: bool = False) -> str:
-    """Render the section after a diagnosis: the checks about its causes, then the others."""
+    """Render the section that follows a diagnosis: checks about its causes, then other checks."""
     every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
     concerned = [one for one in every if one.concerns_cause]
     others = [one for one in every if not one.concerns_cause]
     lines = ["", f"the machine: {verdict(report)}"]
-    if not (report.has_dsp or verbose):  # memory is short on ordinary machines, too
+    if not (report.has_dsp or verbose):  # ordinary machines are short of memory, too
         others = []
     if concerned:
         more = ", ..." if len(report.causes) > _MOST_CAUSES else ""
@@ -66,7 +66,7 @@ def _is_problem(check: HostCheck) -> bool:
 
 
 def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
-    """Return checks worth an action: problems, and with `verbose` all that suggest an action."""
+    """Return checks that deserve an action: problems; with `verbose`, all checks with an action."""
     return [one for one in checks if _is_problem(one) or (verbose and one.action)]
 
 

@@ -1,4 +1,4 @@
-"""The content of a file as text: context binaries for LPAI and HTP, and DLC files."""
+"""Render the content of a file as text: context binaries for LPAI and HTP, and DLC files."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     from qnnmem.htp.binary.context import HtpContext, HtpGraph
 
-SHOWN = 20  # operators, and tensors of one kind; --json has them all
-_WIDE = 200  # for paths and notes
-_STATIC = "STATIC"  # the end of a type whose bytes are in the file
+SHOWN = 20  # operators, and tensors of each kind; --json lists all
+_WIDE = 200  # columns for paths and notes
+_STATIC = "STATIC"  # suffix of tensor types with bytes in the file
 _DATA_TYPE = "QNN_DATATYPE_"
-_SIDES = (("inputs", "WRITE"), ("outputs", "READ"))  # with a part of their types
+_SIDES = (("inputs", "WRITE"), ("outputs", "READ"))  # sides of a graph: part of the type name
 
 Row = TypeVar("Row")
 
 
 def render_lpai(binary: InspectedBinary, path: str) -> str:
-    """A context binary for LPAI, with the verdict first; names are made safe to print."""
+    """Render a context binary for LPAI, the verdict first; names are made printable."""
     fatal = [line for graph in binary.graphs for line in fatal_lines(graph.tcm)]
     blocks = ["\n".join([*fatal[:1], *_about(binary, path)]), *map(_graph, binary.graphs)]
     if shared := together(binary.tcm, [graph.tcm for graph in binary.graphs]):
@@ -58,19 +58,19 @@ def _about(ours: InspectedBinary, path: str) -> Iterator[str]:
     maker = f"format {ours.format_version}, made by {shorten(ours.producer)}"
     yield f"{shorten(path, _WIDE)}: {size_words(ours.file_bytes)}, {maker}"
     parts = [f"{what} {size:,}" for what, size in _parts(ours) if size]
-    if len(parts) > 1:  # a layout is nothing but its description
+    if len(parts) > 1:  # a layout-only binary has no other part
         yield f"in the file: {' + '.join(parts)} = {counted(ours.file_bytes, 'byte')}"
 
 
 def _parts(ours: InspectedBinary) -> Iterator[tuple[str, int]]:
-    """Yield the parts of the file in bytes, which add up to its size."""
+    """Yield name and bytes of each part of the file; the parts add up to the file size."""
     section, graphs = ours.constants_bytes, ours.graphs
     held = sum(graph.pools["constants"] for graph in graphs)
     programs = sum(graph.program_bytes for graph in graphs)
     if held <= section:
         yield "constants", held
         yield "gaps that align them", section - held
-    else:  # graphs of one binary may share them
+    else:  # graphs of one binary may share constants
         yield "constants, of which graphs share some,", section
     yield "programs", programs
     yield "description", ours.file_bytes - section - programs
@@ -189,7 +189,7 @@ def _where(tensor: InspectedTensor) -> str:
 
 
 def render_vendor(context: HtpContext, path: str) -> str:
-    """A context binary that the vendor's tools made; names are made safe to print."""
+    """Render a context binary of the vendor's tools; names are made printable."""
     return "\n".join(_vendor_lines(context, path)) + "\n"
 
 
@@ -252,7 +252,7 @@ def _quantization_words(quant: Quantization | None) -> str:
 
 
 def render_dlc(result: DlcResult) -> str:
-    """The graphs of a DLC; names are made safe to print."""
+    """Render the graphs of a DLC file; names are made printable."""
     return "\n".join(_dlc_lines(result)) + "\n"
 
 
@@ -291,7 +291,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
 
 
 def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
-    """Return the number of constants that are operator parameters, as no pool has those."""
+    """Return a note about constants that are operator parameters, which belong to no pool."""
     read = {one for op in graph.ops for one in op.inputs}
     others = [one for one in constants if one.id not in read]
     if not others:

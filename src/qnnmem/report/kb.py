@@ -1,4 +1,4 @@
-"""The knowledge base as text: a table, one entry, the result of a check, the meaning of a code."""
+"""Render the knowledge base: table, one entry, result of a check, meaning of a code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 def render_list(found: KbResult) -> str:
-    """A table of entries, and the files left out."""
+    """Render a table of entries, and notes about skipped files."""
     rows = (
         (shorten(e.id, 64), e.stage, e.cause, e.verdict, shorten(e.title, 90))
         for e in found.entries
@@ -45,12 +45,12 @@ def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
 
 
 def render_entry(entry: Entry) -> str:
-    """Everything about an entry, as Markdown."""
+    """Render an entry with all its fields, as Markdown."""
     return "\n".join(_entry(entry)) + "\n"
 
 
 def render_check(checked: KbCheckResult) -> str:
-    """Render the verdict, then faults, then remarks."""
+    """Render the verdict of a check, then faults, then remarks."""
     return "\n".join(_checked(checked)) + "\n"
 
 
@@ -97,7 +97,7 @@ def _condition(condition: Condition) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Text of a file without control characters other than line ends."""
+    """Return text without control characters other than line ends."""
     return printable(text, keep="\n")
 
 
@@ -115,11 +115,11 @@ def _checked(checked: KbCheckResult) -> Iterator[str]:
             yield f"  {title}{shorten(row.entry, 64)}: {shorten(row.sentence, 300)}"
 
 
-_FEW = 2  # diagnoses that are named at once
+_FEW = 2  # diagnoses named in one line
 
 
 def render_text(explained: Sequence[Explanation], *, verbose: bool = False) -> str:
-    """A paragraph for each meaning of each code; `verbose` adds other names and the diagnoses."""
+    """Render each meaning of each code; `verbose` adds other names and the matching diagnoses."""
     return "\n".join("\n".join(_one(one, verbose)) + "\n" for one in explained)
 
 
@@ -160,7 +160,7 @@ def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
 
 
 def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
-    """A title before the first row."""
+    """Yield rows with the title in front of the first row."""
     yield from (f"  {title if not at else '':<13} {row}" for at, row in enumerate(rows))
 
 

@@ -1,4 +1,4 @@
-"""The result of `qnnmem llm` as text: the verdict, then shards, KV cache, tables and notes."""
+"""Render the result of `qnnmem llm`: verdict, shards, KV cache, tables and notes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROWS = (
 
 
 def render_text(result: LlmResult, *, verbose: bool = False) -> str:
-    """Return verdict, shards, KV cache, tables and notes; names are made safe to print."""
+    """Render the verdict, shards, KV cache, tables and notes; names are made printable."""
     blocks = [
         [verdict(result)],
         list(_shards(result)),
@@ -38,7 +38,7 @@ def render_text(result: LlmResult, *, verbose: bool = False) -> str:
 
 
 def verdict(result: LlmResult) -> str:
-    """Return one line: whether it fits, in how many shards and domains, and the deciding limit."""
+    """Return one line: whether the model fits, shards, process domains, deciding limit."""
     shards, domains = len(result.shards), len(result.placement.domains)
     where = f"{counted(shards, 'shard')} in {counted(domains, 'process domain')}"
     what = f"{shorten(result.model.name)}, {result.context:,} tokens, {result.soc}: {where}"
@@ -97,7 +97,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
 
 
 def _actual(result: LlmResult) -> Iterator[str]:
-    """Each existing file beside its shard, with its oddities."""
+    """Yield a line for each existing file: its shard, its size, and the expected size."""
     for one in result.actual:
         expected = "" if one.expected is None else f", expected {one.expected:,}"
         size = counted(one.file_bytes, "byte")
@@ -106,7 +106,7 @@ def _actual(result: LlmResult) -> Iterator[str]:
 
 
 def _checks(result: LlmResult) -> Iterator[str]:
-    """More compiled layers than were needed, and the error of what those had led to expect."""
+    """Yield a table of control compiles: expected size, measured size and error."""
     if result.checks:
         head = ("compiled", "what", "expected", "measured", "error")
         columns = [Column(title, ">" if at > 1 else "<") for at, title in enumerate(head)]

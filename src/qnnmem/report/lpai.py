@@ -1,4 +1,4 @@
-"""The LPAI contract as text: rules, choices, self-test, and faults of config files."""
+"""Render the LPAI contract: rules, choices, self-test, and faults of config files."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _MARKS = {
 
 
 def rules_text(rules: Sequence[Rule]) -> str:
-    """A table with a line for each rule."""
+    """Render a table with a line for each rule."""
     return _text(_rule_table(rules))
 
 
 def rule_text(rule: Rule) -> str:
-    """Everything about one rule."""
+    """Render all fields of one rule."""
     return _text(_rule_lines(rule))
 
 
 def choices_text(choices: Sequence[Choice]) -> str:
-    """Choices by section, each with its reason and the way to change it."""
+    """Render choices by section, each with its reason and the way to change it."""
     return _text(_choice_lines(choices))
 
 
 def with_options(choice: Choice) -> Choice:
-    """Return the choice with settings of `prepare` written as command line options."""
+    """Return the choice with `PrepareOptions` fields written as options of the command line."""
 
     def option(found: re.Match[str]) -> str:
         return f"prepare {flag(Setting(found[1]))}"
@@ -46,7 +46,7 @@ def with_options(choice: Choice) -> Choice:
 
 
 def selftest_text(results: Sequence[RuleResult]) -> str:
-    """The verdict, then a line for each rule."""
+    """Render the self-test: the verdict, then a line for each rule."""
     return _text(_selftest_lines(results))
 
 
@@ -109,16 +109,16 @@ def _text(lines: Iterator[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_WIDE = 200  # for paths
+_WIDE = 200  # columns for paths
 
 
 def lint_text(report: LintResult) -> str:
-    """The verdict, then one line for each finding; names from files are made safe to print."""
+    """Render the verdict, then one line for each finding; names from files are made printable."""
     return "\n".join([verdict(report), *_lines(report)]) + "\n"
 
 
 def verdict(report: LintResult) -> str:
-    """Return one line: no findings, or the number of findings."""
+    """Return one line: "fine", or the number of errors and warnings."""
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.errors, report.warnings
     if not errors and not warnings:

@@ -1,6 +1,6 @@
-"""Results in a notebook: plain tables, and the map as a picture; scripts may be off there.
+"""Render results in a notebook: plain tables, and the map as an image, without scripts.
 
-The map is an image of its own, so that its styles do not reach the rest of the notebook.
+The map is a separate image, so that its styles do not affect the notebook.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from qnnmem.results.footprint import Bill
     from qnnmem.results.incident import Incident
 
-_MOST_BOXES = 1500  # of a picture: what a notebook keeps should stay small
+_MOST_BOXES = 1500  # boxes in an image, to keep notebook files small
 _MOST_LINES = 12
 
 
 def html_of(value: object) -> str:
-    """A result as HTML; TypeError for any other value."""
+    """Return a result as HTML; raise TypeError for any other value."""
     for kind in type(value).__mro__:
         if kind.__name__ in _RENDERERS:
             return _RENDERERS[kind.__name__](value)

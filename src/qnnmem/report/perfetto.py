@@ -1,7 +1,7 @@
-"""Plans and watched programs as traces for Perfetto, in Chrome's JSON format of traces.
+"""Render plans and watched programs as traces for Perfetto, in Chrome's JSON trace format.
 
-A plan knows no time. Where the format wants microseconds it gets steps, and the names of tracks say
-so: one microsecond is one step, and an op is a mark without a length.
+A plan has steps instead of time, but the format wants microseconds. One microsecond is one step, as
+the track names explain, and an op is an instant event.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = 200
 
 
 def render_perfetto(planned: PlannedFile) -> str:
-    """Return one JSON object: live bytes of each pool, its size, and the ops."""
+    """Return a JSON trace of a plan: live bytes and size of each pool, and the ops."""
     name = shorten(PurePath(planned.input).name or planned.input, _NAME)
     first = min((buffer.live.lower for buffer in planned.plan.buffers), default=0)
     events = [
@@ -48,7 +48,7 @@ def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
 
 
 def _counters(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
-    """Yield the live bytes of each pool at every change, and the size of the pool."""
+    """Yield counters: the live bytes of each pool at each change, and the pool size."""
     for pool in (Pool.SCRATCH, Pool.PERSISTENT, Pool.IO):
         buffers = [one for one in plan.buffers if one.pool is pool]
         if not buffers:
@@ -76,7 +76,7 @@ def _counter(name: str, at: int, value: int) -> dict[str, Any]:
 
 
 def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
-    """Yield a mark for each op, and a mark through all tracks for the peak step."""
+    """Yield an instant event for each op, and a global event at the peak step."""
     for step, op in enumerate(plan.model.ops):
         yield {
             **{"ph": "i", "s": "t", "pid": _PROCESS, "tid": _OPS, "ts": step - first},
@@ -92,7 +92,7 @@ def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
 
 
 def render_watch(report: WatchResult, lines: Iterable[TraceHead | Event]) -> Iterator[str]:
-    """One JSON object, piece by piece: calls on their threads, log lines, live objects."""
+    """Yield a JSON trace of a watched program: calls by thread, log lines, live objects."""
     yield '{"displayTimeUnit":"ms","otherData":'
     yield json.dumps({"tool": TOOL, "command": " ".join(report.command)[: 10 * _NAME]})
     yield ',"traceEvents":['

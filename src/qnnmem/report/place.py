@@ -1,4 +1,4 @@
-"""The results of `qnnmem place` and `validate` as text: the verdict, then its evidence."""
+"""Render the results of `qnnmem place` and `validate`: the verdict, then its evidence."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _WIDE = 120
 
 
 def render_text(plan: PlaceResult, *, verbose: bool = False) -> str:
-    """Verdict, domains and a better order; names from the command line are made safe to print.
+    """Render the verdict, the domains and a better order; names are made printable.
 
-    `verbose` adds where budgets come from, and the least that each context needs.
+    `verbose` adds the sources of the budgets, and the minimum need of each context.
     """
     blocks = [[verdict(plan)], list(_domains(plan, plan.given, verbose)), list(_better(plan))]
     blocks += [list(_notes(plan, verbose)), list(_checked(plan))]
@@ -23,13 +23,13 @@ def render_text(plan: PlaceResult, *, verbose: bool = False) -> str:
 
 
 def verdict(plan: PlaceResult) -> str:
-    """Return one line: whether all can be resident together, and in how many domains."""
+    """Return one line: whether all contexts can be resident together, and in how many domains."""
     count = counted(len(plan.contexts), "context")
     domains = counted(len(plan.given.domains), "process domain")
     if plan.fits is None and plan.unjudged:
         return f"cannot tell: {plan.unjudged[0]}"
     if plan.fits is None:
-        if plan.given.too_large:  # by the high end of its range alone
+        if plan.given.too_large:  # decided only by the upper end of its range
             domains = "more than a process domain"
         return (
             f"cannot tell: {count} may need {domains}; --verify asks the library for its exact "
@@ -117,7 +117,7 @@ _SHOWN = 12  # tensors; -v shows all
 
 
 def render_validated(result: ValidateResult, *, verbose: bool = False) -> str:
-    """Return the verdict, the tensors that differ most and the first of them."""
+    """Render the verdict and the tensors with the largest differences."""
     lines = [result.summary]
     if result.why:
         lines += ["", f"why: {result.why}"]

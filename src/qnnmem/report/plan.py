@@ -1,4 +1,4 @@
-"""Memory plans for people: the short answer, the whole story, and a table of several files."""
+"""Render memory plans as text: the short answer, the full report, a table of several files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from qnnmem.targets.socs import most_tensors, tensor_count_words
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
-# Number of notes in the short form; -v shows all.
+# notes in the short form; -v shows all
 SHOWN_NOTES = 3
-_TCM_NAMES = {BINARY: "constants"}  # of a plan, which has no binary yet
+_TCM_NAMES = {BINARY: "constants"}  # names for a plan, which has no binary yet
 _WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
-_LONGER = 60  # seconds to search at least, when told to search longer
+_LONGER = 60  # minimum seconds of a suggested longer search
 _LONGEST = 86_400
 _OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
-# Options of a plan that `prepare` also takes.
+# plan options that `prepare` also accepts
 _OF_PREPARE = (
     *("--dim", "--shape", "--value", "--state", "--io", "--align", "--inplace", "--reorder"),
 )
@@ -44,9 +44,9 @@ def render_answer(planned: PlannedFile) -> str:
 
 
 def render_text(planned: PlannedFile) -> str:
-    """Render the verdict, then numbers, reasons and next steps.
+    """Render the full report: verdict, then numbers, reasons and next steps.
 
-    Names from the file are made safe to print.
+    Names from the file are made printable.
     """
     parts = (_verdict, _about, _pools, _budgets, remedy_lines, _reorder, _peak, _tcm, _map, _notes)
     blocks = ["\n".join(lines) for part in parts if (lines := list(part(planned)))]
@@ -67,13 +67,13 @@ def _verdict(planned: PlannedFile) -> Iterator[str]:
 
 
 def allocation_lines(plan: PlanResult) -> Iterator[str]:
-    """Yield the excess of TCM allocations, unless a TCM budget reports it already."""
+    """Yield a line about too many TCM allocations, unless a TCM budget already reports them."""
     if TCM not in plan.limits:
         yield from fatal_lines(plan.tcm)
 
 
 def budget_lines(planned: PlannedFile) -> Iterator[str]:
-    """Yield one line for each budget: whether it holds."""
+    """Yield one line for each budget, with its verdict."""
     plan = planned.plan
     in_time = "" if plan.search_missing else " in time"
     by = plan.proof.basis
@@ -124,7 +124,7 @@ def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None, by: str) 
 
 
 def _other_pools(planned: PlannedFile) -> Iterator[str]:
-    """Yield the sizes of the pools other than scratch, in one line."""
+    """Yield one line with the sizes of the pools other than scratch."""
     plan = planned.plan
     if plan.model.format == "csv":
         yield f"{counted(len(plan.model.buffers), 'buffer')} in one pool"
@@ -165,7 +165,7 @@ def _about(planned: PlannedFile) -> Iterator[str]:
         f"{counted(len(model.inputs), 'input')}, "
         f"{counted(len(model.outputs), 'output')}, {width}, {facts}"
     )
-    if len(model.tensors) <= most_tensors().value:  # else the verdict has it
+    if len(model.tensors) <= most_tensors().value:  # otherwise the verdict has this number
         yield tensor_count_words(len(model.tensors))
 
 
@@ -190,7 +190,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
 
 
 def _budgets(planned: PlannedFile) -> Iterator[str]:
-    """Yield the largest buffers of each failed budget, with bytes and share of the need."""
+    """Yield the largest buffers for each failed budget, with bytes and share of the need."""
     for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
@@ -282,7 +282,7 @@ def _shortened(sentence: str) -> str:
 
 
 def _in_this_order(planned: PlannedFile, pool: Pool) -> str:
-    """Return the restriction of a proof that holds only for the given order of ops."""
+    """Return a note that a proof holds only for the given order of ops; else empty."""
     known = (
         planned.plan.proof in (ProofScope.ANY_ORDER, ProofScope.LIFETIMES)
         or not planned.plan.model.ops
@@ -295,7 +295,7 @@ def _bytes(size: int) -> str:
 
 
 def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]:
-    """Yield the next command; none for standard input, which cannot be read again."""
+    """Yield the next command; none for standard input, because it cannot be read again."""
     plan = planned.plan
     if planned.input == "-":
         return
@@ -325,20 +325,20 @@ def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]
 
 
 def _may_be_fixed(planned: PlannedFile) -> bool:
-    """Return whether `fix` may meet the budgets: it changes ONNX models, and no state."""
+    """Return True if `fix` may meet the budgets: it changes ONNX models, but not their state."""
     is_model = planned.input.lower().endswith(".onnx") and not planned.seen_as
     return is_model and bool(planned.result.lacking) and "persistent" not in planned.result.lacking
 
 
 def _fix_words(planned: PlannedFile) -> list[str]:
-    """Return the `fix` command for the same budgets."""
+    """Return the words of a `fix` command with the same budgets."""
     words = [f"--budget={pool}={have}" for pool, have in planned.result.limits.items()]
     words += [word for word in planned.given if word.partition("=")[0] in _OF_FIX]
     return ["qnnmem", "fix", file_word(planned.input), *words, *output_words("fixed")]
 
 
 def _prepare_command(planned: PlannedFile) -> list[str]:
-    """Return a command that quantizes with random samples, which is enough for exact sizes."""
+    """Return a `prepare` command with random calibration samples, which give exact sizes."""
     kept = [word for word in planned.given if word.partition("=")[0] in _OF_PREPARE]
     target = output_words(f"{PurePath(planned.input).stem}.bin")
     width = f"--quantize=int{planned.plan.options.bits}"
@@ -346,7 +346,7 @@ def _prepare_command(planned: PlannedFile) -> list[str]:
 
 
 def remedy_lines(planned: PlannedFile) -> Iterator[str]:
-    """Yield every option planned for pools that are too large, with its savings."""
+    """Yield each option that makes an oversized pool smaller, with its savings."""
     if planned.remedies is None:
         return
     for remedy in planned.remedies.found:
@@ -355,7 +355,7 @@ def remedy_lines(planned: PlannedFile) -> Iterator[str]:
 
 
 def useless_lines(planned: PlannedFile, *, among_others: bool = False) -> Iterator[str]:
-    """Yield the options that do not help, or a line that no option helps."""
+    """Yield the options that do not help, or one line if no option helps."""
     remedies = planned.remedies
     if remedies is None or bool(remedies.found) is not among_others:
         return
@@ -383,7 +383,7 @@ def _pool(name: str) -> str:
 
 
 def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
-    """Return a command with all state pairs: a plan with only some of them is silently wrong."""
+    """Return a `plan` command with all state pairs: with only some pairs, the plan is wrong."""
     settings = [f"--state={old}={new}" for old, new in pairs]
     line = next_line("these look like state kept between runs", command, *settings)
     why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
@@ -392,8 +392,8 @@ def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> st
 
 _SHOWN = ("scratch", "persistent", "constants")
 _TITLES = ("file", *_SHOWN, "answer")
-_NOT_FOUND = "not found to fit"  # by an upper bound: a smaller plan may exist
-_NAMED = 3  # files that the verdict_on_all names
+_NOT_FOUND = "not found to fit"  # an upper bound: a smaller plan may exist
+_NAMED = 3  # files named in verdict_on_all
 _POOLS = ("scratch", "persistent", "io", "constants")
 _COLUMNS = ("file", *(f"{pool}_bytes" for pool in _POOLS), "lower_bound_bytes", "answer")
 
@@ -415,12 +415,12 @@ def render_table(planned: Sequence[PlanRow]) -> str:
 
 
 def rows_of(planned: Sequence[PlanRow]) -> list[Row]:
-    """Return the result of each file, or its error, in the order of the files."""
+    """Return the result or the error of each file, in the order of the files."""
     return [row.result if isinstance(row, PlannedFile) else row for row in planned]
 
 
 def verdict_on_all(rows: Sequence[Row]) -> str:
-    """Return one line about all files: whether budgets hold, and how many failed to plan."""
+    """Return a one-line verdict on all files: whether budgets hold, how many were not planned."""
     planned = [row for row in rows if isinstance(row, PlanResult)]
     refused = len(rows) - len(planned)
     asked = [row for row in planned if row.has_verdict]
@@ -438,12 +438,12 @@ def verdict_on_all(rows: Sequence[Row]) -> str:
             parts.append(f"cannot tell: {_some(asked, answer=None)}")
     else:
         parts.append(f"{counted(len(planned), 'file')} planned")
-    # Files that failed to plan come first: without them there is no verdict on all files.
+    # Files that were not planned come first: without them there is no verdict on all files.
     return ", ".join([f"{refused} of {len(rows)} not planned"] * bool(refused) + parts)
 
 
 def _some(asked: Sequence[PlanResult], answer: bool | None) -> str:
-    """Return the number of files with a verdict, and the first of their names."""
+    """Return the number of files with this verdict, and the first names."""
     names = [shorten(row.input, 40) for row in asked if row.fits is answer]
     more = ", …" if len(names) > _NAMED else ""
     return f"{len(names)} of {len(asked)} ({', '.join(names[:_NAMED])}{more})"
@@ -459,7 +459,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield some notes: too many TCM allocations, or a plan that holds for one input only."""
+    """Yield notes on single files: too many TCM allocations, or a plan valid for one input only."""
     said = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
@@ -485,12 +485,12 @@ def _answer(row: PlanResult) -> str:
 
 
 def _is_only_bound(row: PlanResult) -> bool:
-    """Return whether only an upper bound of scratch is over its budget."""
+    """Return True if only an upper bound of scratch is over its budget."""
     return row.scope is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
 
 
 def render_csv(rows: Sequence[Row]) -> str:
-    """Render CSV with a row for each file, quoted for spreadsheets."""
+    """Render a CSV table with a row for each file, escaped for spreadsheets."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)

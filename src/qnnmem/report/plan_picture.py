@@ -1,7 +1,8 @@
-"""The memory map of a plan as a picture: SVG, PNG, or letters in a text.
+"""Draw the memory map of a plan as SVG, as PNG, or with letters in text.
 
-Time goes right, address goes up, one rectangle is one buffer. Persistent memory stands above
-scratch on the same scale. SVG follows a reader's light or dark; PNG, drawn by Pillow, is light.
+Time runs to the right, addresses run upwards, and each rectangle is a buffer. Persistent memory is
+drawn above scratch on the same scale. The SVG follows the reader's light or dark mode. The PNG,
+drawn by Pillow, is light.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from qnnmem.units import format_size
 
 _WIDTH, _LEFT, _RIGHT, _TOP = 960, 104, 24, 92
 _SCRATCH_HEIGHT, _GAP = 360, 44
-_TALLER = 3  # persistent memory than scratch, at most
+_TALLER = 3  # maximum height of persistent memory relative to scratch
 _LEGEND_COLUMNS = 2
 _LETTERS = "ABCDEFGH"
 SHOWN_AT_PEAK = len(_LETTERS)
-# Of the map in letters.
-_LARGEST_MAP = 20_000  # buffers: beyond this it says nothing
+# For the letter map.
+_LARGEST_MAP = 20_000  # buffers; a larger map would not be readable
 FREE, OTHER = "·", "▒"
 _NAME_LENGTH = 52
 _STYLE = """
@@ -49,9 +50,9 @@ text { font: 13px system-ui, 'DejaVu Sans', sans-serif }
 }
 """
 # For PNG.
-_SCALE = 2  # pixels of one unit: sharp on a screen and in print
+_SCALE = 2  # pixels per unit: sharp on screen and in print
 _DASH, _PAUSE = 5, 3
-# Kind of a box: inside and edge.
+# Fill and edge colour for each kind of box.
 _PNG_BOXES = {
     "scratch": ("#54aeff", "#0550ae"),
     "peak": ("#0969da", "#033d8b"),
@@ -66,7 +67,7 @@ _ANCHORS = {"start": "ls", "middle": "ms", "end": "rs"}
 
 @dataclass(frozen=True, slots=True)
 class DrawnBox:
-    """A rectangle; `kind` selects its colours."""
+    """Rectangle; `kind` selects its colours."""
 
     kind: str
     x: float
@@ -78,7 +79,7 @@ class DrawnBox:
 
 @dataclass(frozen=True, slots=True)
 class DrawnLine:
-    """A line, horizontal if `to` equals `y`."""
+    """Line from (x, y) to (to_x, to_y)."""
 
     kind: str
     x: float
@@ -89,7 +90,7 @@ class DrawnLine:
 
 @dataclass(frozen=True, slots=True)
 class DrawnText:
-    """A label; `kind` selects colour and weight, `anchor` the end that is placed at x."""
+    """Label; `kind` selects colour and weight, `anchor` the end that is placed at x."""
 
     x: float
     y: float
@@ -104,7 +105,7 @@ _STEPS = "time in steps, one op each; inputs are written at step -1"
 
 @dataclass(frozen=True, slots=True)
 class PlanPicture:
-    """Shapes in drawing order."""
+    """Picture of given size, with shapes in drawing order."""
 
     width: int
     height: int
@@ -114,7 +115,7 @@ class PlanPicture:
 
 @dataclass(frozen=True)
 class MapFrame:
-    """The mapping of steps and bytes to pixels."""
+    """Mapping from steps and bytes to pixels."""
 
     begin: int
     end: int
@@ -123,28 +124,28 @@ class MapFrame:
 
     @property
     def per_byte(self) -> float:
-        """Pixels of one byte; limited so that large states do not make the map too tall."""
+        """Height of one byte in pixels; limited, because large states make the map too tall."""
         return _SCRATCH_HEIGHT / max(self.scratch_bytes, self.persistent_bytes / _TALLER, 1)
 
     @property
     def floor(self) -> dict[str, float]:
-        """Pixel position of address 0 of each pool."""
+        """Vertical pixel position of address 0, by pool."""
         persistent = _TOP + self.persistent_bytes * self.per_byte
         gap = _GAP if self.persistent_bytes else 0
         scratch = persistent + gap + self.scratch_bytes * self.per_byte
         return {"persistent": persistent, "scratch": scratch}
 
     def x(self, step: float) -> float:
-        """Pixels of a step."""
+        """Return the horizontal pixel position of a step."""
         return _LEFT + (step - self.begin) * (_WIDTH - _LEFT - _RIGHT) / (self.end - self.begin)
 
     def y(self, pool: str, address: int) -> float:
-        """Pixels of an address."""
+        """Return the vertical pixel position of an address in a pool."""
         return self.floor[pool] - address * self.per_byte
 
 
 def frame_of(plan: PlanMap) -> MapFrame:
-    """The frame that holds every buffer of scratch and persistent."""
+    """Return the frame that contains every buffer of scratch and persistent memory."""
     buffers = plan.buffers
     return MapFrame(
         min((b.lower for b in buffers), default=0),
@@ -155,12 +156,12 @@ def frame_of(plan: PlanMap) -> MapFrame:
 
 
 def picture_of(plan: PlanResult) -> PlanPicture:
-    """The picture of a plan, under the name of its file."""
+    """Return the picture of a plan, titled with the file name."""
     return draw(plan.map, PurePath(plan.input).name or plan.input)
 
 
 def draw(plan: PlanMap, title: str) -> PlanPicture:
-    """The picture of a memory map."""
+    """Return the picture of a memory map."""
     title = shorten(title, 200)
     frame = frame_of(plan)
     height = round(frame.floor["scratch"]) + 84 + 22 * _rows(plan)
@@ -170,7 +171,7 @@ def draw(plan: PlanMap, title: str) -> PlanPicture:
 
 
 def draw_named(plan: PlanMap, title: str, facts: str, axis: str) -> PlanPicture:
-    """The picture of a map of few boxes, with their names; `axis` says what steps are."""
+    """Return a picture of a map with few boxes, each with its name; `axis` explains the steps."""
     frame = frame_of(plan)
     shapes: list[Shape] = [DrawnText(20, 28, title, "ink title"), DrawnText(20, 50, facts, "faint")]
     shapes += _grid(frame)
@@ -210,7 +211,7 @@ def _panels(frame: MapFrame) -> Iterator[tuple[str, int]]:
 
 
 def _round_addresses(size: int, frame: MapFrame) -> Iterator[int]:
-    """0, round addresses at least 40 pixels apart, and the size itself."""
+    """Yield 0, round addresses at least 40 pixels apart, and the size itself."""
     step = 64
     while step * frame.per_byte < 40:
         step *= 2
@@ -227,7 +228,7 @@ def _mark(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
     left, right = frame.x(peak.step), frame.x(peak.step + 1)
     top = frame.y("scratch", frame.scratch_bytes) - 4
     yield DrawnBox("mark", left, top, right - left, frame.floor["scratch"] - top)
-    # The left end of this line belongs to the name of the pool.
+    # The pool's name is at the left end of this line.
     where = max(left, _LEFT + 190)
     anchor = "start" if where < _WIDTH / 2 else "end"
     words = f"peak: step {peak.step}, {counted(peak.bytes, 'byte')} alive"
@@ -261,7 +262,7 @@ def _letters(plan: PlanMap) -> dict[str, str]:
 def _kind(buffer: PlanBuffer, letters: dict[str, str], frame: MapFrame) -> str:
     if buffer.pool == "persistent":
         return "persistent"
-    # Inputs live before the first op (step -1), outputs until after the last one.
+    # Inputs are live before the first op (step -1), outputs until after the last op.
     if buffer.lower < 0 or buffer.upper == frame.end:
         return "io"
     return "peak" if buffer.name in letters else "scratch"
@@ -308,17 +309,17 @@ def _rows(plan: PlanMap) -> int:
 
 
 def _short(name: str) -> str:
-    """Return the end of a long name, the part that distinguishes tensors."""
+    """Return the end of a long name: the ends differ between tensors."""
     return name if len(name) <= _NAME_LENGTH else f"…{name[-_NAME_LENGTH + 1 :]}"
 
 
 def render_svg(plan: PlanResult) -> str:
-    """The picture of a plan, under the name of its file."""
+    """Render the picture of a plan as SVG text."""
     return svg_of(picture_of(plan))
 
 
 def svg_of(picture: PlanPicture) -> str:
-    """A picture as text."""
+    """Return a picture as SVG text."""
     label = escape(f"{picture.title}: memory map, time to the right, address up", quote=True)
     size = f'width="{picture.width}" height="{picture.height}"'
     head = (
@@ -345,12 +346,12 @@ def _svg_shape(shape: Shape) -> str:
 
 
 def render_png(plan: PlanResult) -> bytes:
-    """The picture of a plan, under the name of its file."""
+    """Render the picture of a plan as PNG bytes."""
     return png_of(picture_of(plan))
 
 
 def png_of(picture: PlanPicture) -> bytes:
-    """A picture as a PNG file; UsageError without Pillow."""
+    """Return a picture as PNG bytes; raise UsageError without Pillow."""
     try:
         from PIL import Image, ImageDraw
     except ImportError as exc:
@@ -366,7 +367,7 @@ def png_of(picture: PlanPicture) -> bytes:
             pen.line(ends, fill=_PNG_LINES[shape.kind], width=_SCALE)
         else:
             _png_words(pen, shape)
-    # Few colours: a third of the bytes, and no difference to the eye.
+    # A small palette saves two thirds of the bytes without a visible difference.
     written = BytesIO()
     image.quantize(128).save(written, "PNG", optimize=True)
     return written.getvalue()
@@ -410,7 +411,7 @@ def _png_words(pen: Any, shape: DrawnText) -> None:
 
 @cache
 def _font(size: int) -> Any:
-    """The font that comes with Pillow: the same picture on every machine."""
+    """Return Pillow's built-in font, which is the same on every machine."""
     from PIL import ImageFont
 
     return ImageFont.load_default(size)
@@ -424,7 +425,7 @@ def _at(units: float) -> int:
 
 
 def map_lines(plan: PlanMap) -> Iterator[str]:
-    """Yield the tensors that set the peak, and the map in letters."""
+    """Yield the tensors at the peak, then the map drawn with letters."""
     yield from (*peak_lines(plan), "", *letter_map(plan))
 
 
@@ -448,12 +449,12 @@ def peak_lines(plan: PlanMap) -> Iterator[str]:
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a part in percent of the whole."""
+    """Return a part in percent of the whole, such as `12.5 %`."""
     return f"{100 * part / max(whole, 1):.1f} %"
 
 
 def letter_map(plan: PlanMap) -> Iterator[str]:
-    """Yield the map of scratch in letters; nothing if there are too many buffers."""
+    """Yield the map of scratch drawn with letters; nothing if there are too many buffers."""
     scratch = [one for one in plan.buffers if one.pool == "scratch"]
     if len(scratch) <= _LARGEST_MAP:
         yield from draw_map(scratch, plan.scratch_bytes, _letters(plan))
@@ -466,7 +467,7 @@ def draw_map(
     width: int = 64,
     height: int = 12,
 ) -> list[str]:
-    """Lines of the map; a column shows the fullest step of its stretch of time."""
+    """Return the lines of a letter map; each column shows the fullest step of a time interval."""
     if not buffers or peak_bytes == 0:
         return []
     steps = _fullest_steps(buffers, width)
@@ -494,7 +495,7 @@ def draw_map(
 
 
 def _map_rows(buffer: PlanBuffer, peak_bytes: int, height: int) -> tuple[int, int]:
-    """Rows whose middle lies inside the buffer."""
+    """Return the half-open range of rows whose middle lies inside the buffer."""
 
     def row(address: int) -> int:
         return -(-(2 * address * height - peak_bytes) // (2 * peak_bytes))
@@ -503,7 +504,7 @@ def _map_rows(buffer: PlanBuffer, peak_bytes: int, height: int) -> tuple[int, in
 
 
 def _fullest_steps(buffers: Sequence[PlanBuffer], width: int) -> list[int]:
-    """The fullest step of each of at most `width` equal stretches of time."""
+    """Return the fullest step of each time interval; there are at most `width` equal intervals."""
     change: dict[int, int] = {}
     for buffer in buffers:
         change[buffer.lower] = change.get(buffer.lower, 0) + buffer.size_bytes

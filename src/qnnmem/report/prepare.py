@@ -1,4 +1,4 @@
-"""The result of `prepare` as text: verdict first, then each graph, then next steps."""
+"""Render the result of `prepare`: verdict first, then each graph, then next steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = 400
 def render_text(
     prepared: Prepared, tcm: BinaryTcm, notes: Sequence[str], path: str, size: int
 ) -> str:
-    """The whole text; names from files are made safe to print."""
+    """Render the whole result; names from files are made printable."""
     context = prepared.context
     count = len(context.graphs)
     graphs = f"{count} graph{'' if count == 1 else 's'}"
@@ -58,7 +58,7 @@ def render_text(
 
 
 def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
-    """Return a warning for each graph with unreliable quantized results, with better widths."""
+    """Return a warning for each graph with a large quantization error, with better bit widths."""
     return [
         f"warning: graph {shorten(graph)}, {error.sentence}; {_cures(error)}"
         for graph, error in errors.items()
@@ -79,7 +79,7 @@ def _cures(error: QuantizedGraph) -> str:
 
 
 def _widths(given: QuantizedGraph, tried: TriedWidths) -> str:
-    """Return the options that change the widths to the widths that were tried."""
+    """Return the options that set the bit widths of a successful try."""
     bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
     weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""
     return f"{bits} {weights}".strip()
@@ -107,10 +107,10 @@ def _tcm(answer: TcmAnswer) -> str:
 
 
 def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the next steps for a binary, each with a command to paste."""
+    """Yield the next steps for a binary: a description and a command to paste."""
     file = shlex.quote(path)
     yield "look at it", f"qnnmem inspect {file}"
     if any(graph.program for graph in context.graphs):
-        # A folder of its own: what another binary was run on is not in the way.
+        # A separate folder, so that outputs of another binary do not collide.
         folder = f"{sanitized(Path(path).stem)}_output"
         yield "run it", f"qnnmem net-run {file} --random-inputs 1 --output_dir {folder}"

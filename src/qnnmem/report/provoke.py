@@ -1,4 +1,4 @@
-"""A provoked failure as text: the library's failure and the attempts."""
+"""Render a provoked failure: the library's failure and the attempts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LINES = 12
 
 
 def render_text(record: ProvokedResult) -> str:
-    """The whole report; text of the library is made safe to print."""
+    """Render the whole report; the library's text is made printable."""
     return "\n".join([verdict(record), *_facts(record), *_said(record)]) + "\n"
 
 
 def verdict(record: ProvokedResult) -> str:
-    """The first line."""
+    """Return the first line: whether the library failed, and as expected."""
     kind, soc = record.kind, record.soc
     why = shorten(record.sentence, _WIDE)
     if not record.failed:

@@ -1,4 +1,4 @@
-"""The Qmem table as text: the recommendation, then the four rows, flags and traps."""
+"""Render the Qmem table: the recommendation, then the four rows, flags and traps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS = (
     Column("", "<"),
 )
 
-# The options of this run that another verb takes, too, for a command to paste.
+# options of this run that a given verb also accepts
 Given = Callable[[str], Sequence[str]]
 
 
@@ -35,10 +35,10 @@ def render_text(
     no_run: Words = "",
     verbose: bool = False,
 ) -> str:
-    """Advice, the four rows and how to get there; names from files are made safe to print.
+    """Render the advice, the four rows and the next command; names from files are made printable.
 
-    `no_run` says why the rows cannot be carried out here. `verbose` adds where the numbers come
-    from, and the traps.
+    `no_run` explains why the rows cannot be executed here. `verbose` adds the sources of the
+    numbers, and the traps.
     """
     blocks = [_head(result), _table(result)]
     blocks += [_sizes(result)] if verbose else []
@@ -49,7 +49,7 @@ def render_text(
 
 
 def verdict(result: QmemResult) -> str:
-    """Return the recommended way, and whether the executed rows agree."""
+    """Return the recommended way, and whether the executed rows confirm it."""
     return "\n".join([result.advice, *islice(_run(result.run), 1)])
 
 
@@ -123,7 +123,7 @@ def _run(run: QmemRun | None) -> Iterator[str]:
 
 
 def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
-    """Yield times of QnnGraph_execute after one load, the first apart, and their limits."""
+    """Yield the times of QnnGraph_execute after each load; the first call is listed separately."""
     if not rows:
         return
     firsts, later = [row[0] for row in rows], [min(row[1:]) for row in rows]
@@ -169,7 +169,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
 
 
 def _answer(row: MisuseAnswer) -> str:
-    """Return the library's behaviour in a word or two."""
+    """Return the library's behaviour in a few words; empty if it was not tried."""
     answer = row.library
     if answer is None:
         return ""

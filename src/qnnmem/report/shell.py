@@ -1,4 +1,4 @@
-"""Commands to paste: every word quoted so that a shell reads it back as it was."""
+"""Commands to paste: every word is quoted so that a shell reads back the same word."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from pathlib import Path
 
-# Nobody pastes a longer command.
+# characters; nobody pastes a longer command
 LONGEST = 2000
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """Return the words as one shell line, printable whatever they contain."""
+    """Return the words as one printable shell line."""
     return " ".join(map(shell_word, words))
 
 
 def shell_word(word: str) -> str:
-    """Return one quoted word; unprintable characters use the escapes of bash, zsh and ksh."""
+    """Return one quoted word; unprintable characters use `$'...'` escapes of bash, zsh and ksh."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'" + "".join(map(_escaped, word)) + "'"
 
 
 def file_word(name: str) -> str:
-    """Return a file name that no command mistakes for an option."""
+    """Return a file name that no command takes for an option."""
     return f"./{name}" if name.startswith("-") and name != "-" else name
 
 
 def output_words(name: str) -> tuple[str, str]:
-    """Return the output option of a suggested command, with a name that does not exist yet."""
+    """Return `-o` and a file name that does not exist yet, for a suggested command."""
     given = Path(name)
     numbered = (f"{given.stem}-{number}{given.suffix}" for number in count(2))
     names = chain((given,), map(given.with_name, numbered))
@@ -40,7 +40,7 @@ def output_words(name: str) -> tuple[str, str]:
 def next_line(why: str, words: Sequence[str], *added: str) -> str:
     """Return `next: why: command`; empty if the command is too long to paste.
 
-    What is added replaces what the words say of the same option.
+    An `added` option replaces the same option in `words`.
     """
     new = {word.partition("=")[0] for word in added if word.startswith("-")}
     kept = [word for word in words if word.partition("=")[0] not in new]
@@ -55,7 +55,7 @@ def command_line(words: Iterable[str]) -> str:
 
 
 def _parts(word: str) -> Sequence[str]:
-    """Return an option and its value as two words, unless the value begins with a dash."""
+    """Return an option and its value as two words, unless the value starts with a dash."""
     option, _, value = word.partition("=")
     if not option.startswith("--") or not value or value.startswith("-"):
         return (word,)
@@ -69,6 +69,6 @@ def _escaped(char: str) -> str:
         return char
     try:
         raw = os.fsencode(char)
-    except UnicodeEncodeError:  # half a pair, in a name that no file system has
+    except UnicodeEncodeError:  # a lone surrogate, which no file system accepts in a name
         raw = char.encode("utf-8", "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in raw)

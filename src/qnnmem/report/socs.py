@@ -1,4 +1,4 @@
-"""The table of SoCs as text."""
+"""Render the table of SoCs as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = (
 
 
 def render_text(chosen: Sequence[Soc]) -> str:
-    """A table, or everything about a single SoC."""
+    """Render a table of SoCs, or all facts about a single SoC."""
     lines = _one(chosen[0]) if len(chosen) == 1 else _table(chosen)
     return "\n".join(lines) + "\n"
 

@@ -1,4 +1,4 @@
-"""The table of `qnnmem sweep` as text: the verdict, then one line for each compile."""
+"""Render the result of `qnnmem sweep`: the verdict, then one line for each compile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.text import shorten
 
 _REASONS = 5
 _MEETS = {"fits": "fits", "compiles": "compiles for"}
-_LONGEST = 3000  # characters of a reason: it may end with a command to paste
+_LONGEST = 3000  # characters of a reason, which may end with a command
 _COLUMNS = (
     Column("answer", "<", 14, gap=0),
     *(Column(title, width=16, gap=0) for title in ("compile need", "PD need")),
@@ -35,10 +35,10 @@ def render_text(
     say: Callable[[SweepRow], Words] = lambda row: row.result.reason,
     interrupted: bool = False,
 ) -> str:
-    """Render the verdict, the table and the reasons; names are made safe to print.
+    """Render the verdict, the table and the reasons; names are made printable.
 
-    `verbose` adds what an inference reads and writes, and how long the compile took. `say` words
-    the reason of the first of the rows that share one.
+    `verbose` adds what an inference reads and writes, and the compile time. `say` returns the
+    reason for the first of several rows with the same reason.
     """
     first = verdict(rows, largest, soc)
     first = f"interrupted; of the known rows, {first}" if interrupted else first
@@ -50,7 +50,7 @@ def render_text(
 
 
 def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> str:
-    """Return one line; with a search, one line for each searched setting."""
+    """Return the verdict in one line, or in one line for each searched setting."""
     if largest:
         return "\n".join(_largest(one, soc) for one in largest)
     count = sum(row.result.state == "fits" for row in rows)
@@ -78,7 +78,7 @@ def _largest(one: Largest, soc: str) -> str:
 
 
 def _way(one: Largest) -> str:
-    """Return how a search found its value."""
+    """Return how the search found the largest value."""
     if one.predicted is None:
         return "found by doubling and halving, because the needs of small values are unknown"
     if one.is_open:
@@ -111,7 +111,7 @@ def _number(value: int | None) -> str:
 
 
 def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iterator[str]:
-    """Each reason once, with the points that have it."""
+    """Yield each distinct reason once, with the settings that share it."""
     found: dict[str, list[SweepRow]] = {}
     for row in rows:
         if row.result.state != "fits":

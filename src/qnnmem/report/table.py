@@ -1,4 +1,4 @@
-"""Tables of text, a column or a row for each file, and text from files as Markdown.
+"""Text tables, Markdown tables, and escaping of text from files for Markdown.
 
 columns = (Column("pool", "<", 16), Column("before"), Column("after"))
 text_table(columns, [("scratch", "100", "90")])
@@ -16,14 +16,14 @@ from qnnmem.text import counted, lazy_pattern, printable, shorten
 from qnnmem.units import format_size
 
 _WIDE = 400  # columns of code
-# An underscore inside a word is not markup; a colon and www. only matter where they begin a link.
+# An underscore inside a word is not markup. A colon and www. matter only at the start of a link.
 _MARKS = lazy_pattern(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 _PLAIN_CODE = lazy_pattern(r"[^`|\\<>&]+")
 
 
 def size_words(size: int) -> str:
-    """`1 byte`, `512 bytes`, `2,048 bytes (2.00 KiB)`."""
+    """Return an exact size, from 1 KiB on with the rounded size: `2,048 bytes (2.00 KiB)`."""
     exact = counted(size, "byte")
     return exact if size < 1 << 10 else f"{exact} ({format_size(size)})"
 
@@ -34,19 +34,19 @@ def size_column(size: int, width: int) -> str:
 
 
 _LINE = 80  # columns of a table of files
-_NAME = 30  # columns for a file, where nothing is cut
-_SHORTEST = 12  # columns for a file at least
+_NAME = 30  # columns for a file name if nothing is cut
+_SHORTEST = 12  # minimum columns for a file name
 ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: text to the left (`<`) or numbers to the right (`>`)."""
+    """Table column: text aligned left (`<`) or numbers aligned right (`>`)."""
 
     title: str
     align: Literal["<", ">"] = ">"
-    width: int = 0  # at least; cells that are longer widen the whole column
-    gap: int = 2  # spaces before it
+    width: int = 0  # minimum; longer cells widen the whole column
+    gap: int = 2  # spaces before the column
 
 
 def text_table(
@@ -56,7 +56,7 @@ def text_table(
     indent: str = "",
     has_head: bool = True,
 ) -> Iterator[str]:
-    """The lines of a table, titles first; cells are shown as they are."""
+    """Yield the lines of a text table, titles first; cells are not changed."""
     lines = [*([tuple(column.title for column in columns)] if has_head else []), *rows]
     widths = [
         max([column.width, *(len(line[at]) for line in lines)]) for at, column in enumerate(columns)
@@ -70,7 +70,7 @@ def text_table(
 
 
 def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Return the same table as Markdown; cells are Markdown already."""
+    """Yield a Markdown table; the cells must already be Markdown."""
     marks = ("--:" if column.align == ">" else "---" for column in columns)
     yield markdown_row([column.title for column in columns])
     yield f"|{'|'.join(marks)}|"
@@ -78,12 +78,12 @@ def markdown_table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> 
 
 
 def markdown_row(cells: Iterable[str]) -> str:
-    """A row of a Markdown table."""
+    """Return a row of a Markdown table."""
     return f"| {' | '.join(cells)} |"
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """Return the common folder of all files if their names are too long with it, else ""."""
+    """Return the common folder of all files if some name is too long for its column, else ""."""
     if all(len(file) <= _NAME for file in files):
         return ""
     start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
@@ -91,7 +91,7 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows of name, right-aligned numbers and words; long names are cut in the middle."""
+    """Yield rows of a name, numbers and a text; long names are cut in the middle."""
     folder = common_folder([row[0] for row in rows])
     if folder:
         yield f"in {shorten(folder, 200)}"
@@ -107,7 +107,7 @@ def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterato
 
 
 def escape(text: str) -> str:
-    """Text that shows as it is: without markup, HTML, links or mentions."""
+    """Return text that Markdown shows unchanged: without markup, HTML, links or mentions."""
     marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", shorten(text, 2000)))
     marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
     return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)
@@ -119,7 +119,7 @@ def _not_a_list(match: re.Match[str]) -> str:
 
 
 def advice(text: str) -> str:
-    """A sentence of the knowledge base, in which `code` stays code."""
+    """Return a sentence of the knowledge base as Markdown; text in backticks stays code."""
     parts = shorten(text, 600).split("`")
     if len(parts) % 2 == 0:
         return escape(text)
@@ -130,7 +130,7 @@ def advice(text: str) -> str:
 
 
 def code(text: str, width: int = _WIDE) -> str:
-    """Text as code, also inside a table; what could end the code is written as numbers."""
+    """Return text as Markdown code, safe inside a table; special characters become entities."""
     shown = shorten(text, width)
     if _PLAIN_CODE.fullmatch(shown) and shown.strip():
         return f"`{shown}`"
@@ -139,7 +139,7 @@ def code(text: str, width: int = _WIDE) -> str:
 
 
 def block(lines: Iterable[str]) -> list[str]:
-    """A code block with a fence longer than any run of backticks inside it."""
+    """Return a code block; its fence is longer than any run of backticks inside."""
     inside = list(lines)
     longest = max((len(run) for line in inside for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -147,7 +147,7 @@ def block(lines: Iterable[str]) -> list[str]:
 
 
 def code_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table whose cells are code."""
+    """Return the lines of a Markdown table whose cells are code."""
     columns = tuple(Column(title, "<") for title in head)
     cells = ([code(cell) if cell else " " for cell in row] for row in rows)
     return markdown_table(columns, cells)

@@ -1,4 +1,4 @@
-"""What lies in the TCM pool: a line for a verdict, a table for a shortage."""
+"""Render the content of the TCM pool: a line for a verdict, a table for a shortage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_CHANGES = 6
 
 
 def verdict_words(answer: TcmAnswer) -> str:
-    """Return whether it fits, by how much, and in how many allocations."""
+    """Return whether the model fits TCM, by how many bytes, and in how many allocations."""
     spare = answer.spare
     over = f", {counted(-spare, 'byte')} over the limit" if spare < 0 else ""
     if answer.is_crowded:
@@ -26,7 +26,7 @@ def verdict_words(answer: TcmAnswer) -> str:
 
 
 def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
-    """Yield a line if a run from TCM would crash the system of the device."""
+    """Yield a line if a run from TCM would crash the device."""
     if answer is not None and answer.is_crowded:
         crowd = too_many(answer.buffers, answer.max_buffers)
         yield f"does not fit TCM (aDSP direct mode): {crowd}"
@@ -35,13 +35,13 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """Return a title and the verdict for one run of all graphs, if a binary has several."""
+    """Return a title and the verdict for one run of all graphs; None for a single graph."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
 
 def shortage_lines(account: TcmAccount) -> Iterator[str]:
-    """Yield the shortage, the largest users, and changes that would make it fit."""
+    """Yield the shortage, the largest users, and changes that make the model fit."""
     verdict = account.verdict
     if verdict.missing:
         yield (
@@ -72,9 +72,9 @@ def _changes(account: TcmAccount) -> Iterator[str]:
 
 
 def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield the needs of graphs that share their pools, with these scratch and persistent sizes.
+    """Yield the needs of graphs that share pools; `graphs` holds scratch and persistent sizes.
 
-    Who executes at once is the application's choice.
+    The application decides which graphs execute at the same time.
     """
     sizes = [scratch for scratch, _ in graphs]
     yield (

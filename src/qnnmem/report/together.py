@@ -1,4 +1,4 @@
-"""An arrangement of several models as text and as a C header."""
+"""Render an arrangement of several models as text and as a C header."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ANSWERS = {True: "fits", False: "does not fit", None: "not found to fit"}
 
 
 def render_together(found: TogetherResult) -> str:
-    """The verdict, the assumptions, and a row for each model."""
+    """Render the verdict, the assumptions, and a row for each model."""
     return "\n".join(_lines(found)) + "\n"
 
 
 def verdict_lines(found: TogetherResult) -> Iterator[str]:
-    """Budgets, what was assumed, and allocations that no TCM serves."""
+    """Yield the budgets, the assumptions, and an error if TCM cannot serve all allocations."""
     for budget in found.budgets:
         need, have = counted(budget.need_bytes, "byte"), f"{budget.have_bytes:,}"
         yield f"{_ANSWERS[budget.fits]}: {budget.pool} of all takes {need}, budget {have}"
-    if found.tcm is not None and not found.plans:  # of finished binaries
+    if found.tcm is not None and not found.plans:  # finished binaries have no plans
         need, have = counted(found.tcm.need_bytes, "byte"), f"{found.tcm.limit_bytes:,}"
         yield f"{_ANSWERS[found.fits]}: TCM takes {need} with binaries and IO, limit {have}"
     if found.tcm is not None and found.tcm.is_crowded:
@@ -71,7 +71,7 @@ def _lines(found: TogetherResult) -> Iterator[str]:
 
 
 def render_together_c(found: TogetherResult, planned: Sequence[PlannedFile]) -> str:
-    """One header: the shared pools, where each model lies in them, and every model's offsets."""
+    """Render one C header: the shared pools, each model's start, and each model's offsets."""
     prefixes = c_names((c_prefix(model.name) for model in found.models), 20)
     pools = ("SCRATCH", found.scratch_bytes), ("PERSISTENT", found.persistent_bytes)
     lines = [f"#define TOGETHER_ALIGN_BYTES {found.align_bytes}U"]

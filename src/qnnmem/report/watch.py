@@ -1,4 +1,4 @@
-"""A watched program as text with the verdict first: one run, or one for each failed call."""
+"""Render a watched program, the verdict first: one run, or one run per injected failure."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
 _WIDE = 300
-_FRAMES = 6  # of a stack that the text shows
-_ROWS = 20  # of a list in the text
-_LOG = 8  # lines of a call in the text
-_WARNING = 2  # the level; errors are below
-_STEPS = 24  # of the timeline in the text
+_FRAMES = 6  # stack frames in the text
+_ROWS = 20  # rows of a list in the text
+_LOG = 8  # log lines of a call in the text
+_WARNING = 2  # log level; errors have lower numbers
+_STEPS = 24  # steps of the timeline in the text
 _TIMELINE = (
     Column("ms", ">", 12),
     Column("contexts", ">", 9, gap=1),
@@ -46,8 +46,8 @@ _FUNCTIONS = (
 
 
 def render_text(report: WatchResult) -> str:
-    """Verdict, then leaks, failures, live objects over time, and time in each function."""
-    # Every line is made printable as a whole: no name of a trace can steer the terminal.
+    """Render the verdict, then leaks, failures, live objects over time, and time per function."""
+    # Every line is made printable as a whole: a name in a trace cannot control the terminal.
     return "\n".join(map(printable, (report.verdict, *_lines(report)))) + "\n"
 
 
@@ -95,7 +95,7 @@ def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
 
 
 def by_session(things: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveHandle]]:
-    """Group objects by name and the place that created them."""
+    """Group live objects by name and place of creation."""
     groups: dict[tuple[str, str], list[LiveHandle]] = {}
     for one in things:
         groups.setdefault((one.name, one.place), []).append(one)
@@ -132,7 +132,7 @@ def _lost(lost: tuple[LostSession, ...]) -> Iterator[str]:
 
 
 def lost_call(one: LostSession) -> str:
-    """Return the call whose failure lost a session."""
+    """Return the call whose failure made a session run without QNN."""
     if not one.function:
         return "none failed: ONNX Runtime gave none of its nodes to QNN"
     how = " on purpose" if one.injected else ""
@@ -140,7 +140,7 @@ def lost_call(one: LostSession) -> str:
 
 
 def lost_cost(one: LostSession) -> str:
-    """Return the cost of a session that went on without QNN."""
+    """Return the cost of a session that continued without QNN: lost executions and wasted time."""
     before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
     after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
     in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN for nothing"
@@ -177,7 +177,7 @@ def _failures(report: WatchResult) -> Iterator[str]:
         return
     yield ""
     yield "failed calls:"
-    first = sorted(report.failed_calls, key=lambda one: not one.finding)  # stays in order otherwise
+    first = sorted(report.failed_calls, key=lambda one: not one.finding)  # stable sort
     for one in first[:_ROWS]:
         yield from _failure(one)
     if len(first) > _ROWS:
@@ -204,7 +204,7 @@ def _failure(one: FailedCall) -> Iterator[str]:
 
 def _stack(stack: Stack) -> Iterator[str]:
     own = [frame for frame in own_stack(stack) if frame.line]
-    for frame in own[1:_FRAMES]:  # the first stands in the line above
+    for frame in own[1:_FRAMES]:  # the line above shows the first frame
         source = f"  {frame.source}" if frame.source else ""
         yield f"    from     {printable(shorten(f'{frame.function} {frame.place}{source}', 200))}"
 
@@ -251,7 +251,7 @@ def _functions(report: WatchResult) -> Iterator[str]:
 
 
 def run_headline(run: FailedRun) -> str:
-    """One run in one line."""
+    """Return one line about a run: the failed call, its place, and the end of the run."""
     where = f" at {run.place}" if run.place else ""
     return shorten(f"call {run.call}{where}: {_end(run)}", 400)
 
@@ -269,7 +269,7 @@ def _end(run: FailedRun) -> str:
 
 
 def render_fail_each(report: FailEachResult) -> str:
-    """Verdict, then every run."""
+    """Render the verdict, then every run."""
     return "\n".join([report.verdict, *_fail_each_lines(report)]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""One type for each result: the value that verbs return, its JSON, its schema, what pages read.
+"""Result types: each defines the value that verbs return, its JSON and its schema.
 
 result     the base of all, numbers that JSON carries exactly, numbers with an origin
 schema     JSON text, and the schema that a type makes

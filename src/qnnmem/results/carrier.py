@@ -36,7 +36,7 @@ class CarriedBinary(Struct, frozen=True, kw_only=True):
 
 
 class UnreadPart(Struct, frozen=True):
-    """A part whose memory is not known."""
+    """A part whose memory need is unknown."""
 
     name: str
     why: str
@@ -44,14 +44,14 @@ class UnreadPart(Struct, frozen=True):
 
 
 class HostPart(Struct, frozen=True):
-    """Memory that the application keeps besides the contexts."""
+    """Memory that the application uses in addition to the contexts."""
 
     name: str
     size: Sourced
 
 
 class CheckedClaim(Struct, frozen=True, kw_only=True):
-    """A file's claims about its binaries, beside the facts."""
+    """A claim of the file about its binaries, and the fact found in them."""
 
     what: str
     claimed: str
@@ -60,7 +60,7 @@ class CheckedClaim(Struct, frozen=True, kw_only=True):
 
 
 class CarrierFacts(Struct, frozen=True, kw_only=True):
-    """A file that carries context binaries."""
+    """A deployment file that contains context binaries."""
 
     kind: CarrierKind
     title: Annotated[str, describe("What the file is, in words.")]
@@ -90,7 +90,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
 
 
 class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
-    """What a file carries, and each context binary as the vendor's tool describes it."""
+    """The content of a deployment file, with each context binary as the vendor's tool shows it."""
 
     file: str
     facts: CarrierFacts

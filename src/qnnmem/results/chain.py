@@ -11,7 +11,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class ChainTensor(Struct, frozen=True, kw_only=True):
-    """A tensor outside of parts: an input, an output, or one between parts."""
+    """A tensor passed between parts, an input or an output."""
 
     name: Annotated[str, describe("Name of the tensor.")]
     type: Annotated[str, describe("Element type.")]
@@ -32,7 +32,7 @@ class ChainTensor(Struct, frozen=True, kw_only=True):
 
 
 class ChainPart(Struct, frozen=True, kw_only=True):
-    """One model of a chain."""
+    """One model of a chain of parts."""
 
     file: Annotated[str, describe("Name of the ONNX file beside the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]
@@ -54,7 +54,7 @@ class ChainPart(Struct, frozen=True, kw_only=True):
 
 
 class ChainPeak(Struct, frozen=True, kw_only=True):
-    """Bytes at the fullest moment: weights, scratch and tensors between parts."""
+    """Peak bytes of weights, scratch and tensors between parts."""
 
     whole_bytes: Annotated[Count, describe("The model in one piece.")]
     resident_bytes: Annotated[Count, describe("All parts loaded, each with scratch of its own.")]
@@ -63,7 +63,7 @@ class ChainPeak(Struct, frozen=True, kw_only=True):
 
 
 class ChainBinary(Struct, frozen=True, kw_only=True):
-    """A part as a context binary of HTP."""
+    """A part of the model, compiled to a context binary of HTP."""
 
     file: Annotated[str, describe("Name of the file beside the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]
@@ -73,7 +73,7 @@ class ChainBinary(Struct, frozen=True, kw_only=True):
 
 
 class HtpChain(Struct, frozen=True, kw_only=True):
-    """What the real HTP library made of the parts, and whether they are resident together."""
+    """Measurements of the parts by the real HTP library, and whether all can be resident."""
 
     soc: Annotated[str, describe("Name of the SoC.")]
     library: Annotated[str, describe("Package and version.")]
@@ -117,7 +117,7 @@ class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
-        """Every file and its sha256: models, then context binaries."""
+        """Name and SHA-256 of every file: models, then context binaries."""
         binaries = () if self.htp is None else self.htp.binaries
         models = tuple((part.file, part.sha256) for part in self.parts)
         return models + tuple((binary.file, binary.sha256) for binary in binaries)

@@ -1,4 +1,4 @@
-"""Models of a project against their budgets, and the numbers that were accepted for them."""
+"""Results of checking a project's models against budgets and accepted numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ExitCode = Literal[0, 1, 2, 3]
 
 
 class Allocations(Struct, frozen=True):
-    """Allocations of TCM."""
+    """Number of TCM allocations against the limit."""
 
     needed: Count
     possible: Annotated[Count, describe("How many the pool serves.")]
@@ -52,7 +52,7 @@ class PoolCheck(Struct, frozen=True):
         alike: int = 0,
         allocations: Allocations | None = None,
     ) -> Self:
-        """The check of a pool, with the bytes that are missing."""
+        """Return the check of a pool, with the bytes over its budget."""
         over = 0
         if fits is False and need is not None and have is not None:
             over = max(0, (need if at_least is None else at_least) - have)
@@ -60,7 +60,7 @@ class PoolCheck(Struct, frozen=True):
 
 
 class ModelCheck(Struct, frozen=True, kw_only=True):
-    """A model on one target."""
+    """The check of one model on one target."""
 
     name: Annotated[str, describe("As tables and the baseline call it.")]
     file: Annotated[str, describe("Relative to the folder of the config.")] = ""
@@ -85,17 +85,17 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
 
     @property
     def grown(self) -> tuple[PoolChange, ...]:
-        """Pools that grew by more than is allowed."""
+        """Pools that grew by more than the allowed amount."""
         return tuple(one for one in self.change.pools if one.worse) if self.change else ()
 
     @property
     def broken(self) -> tuple[PoolCheck, ...]:
-        """Budgets and limits that do not hold."""
+        """Checks whose budget or limit is exceeded."""
         return tuple(one for one in self.checks if one.fits is False)
 
 
 class CheckCounts(Struct, frozen=True):
-    """How many models have which answer."""
+    """Number of models by result."""
 
     models: Count
     good: Count
@@ -105,7 +105,7 @@ class CheckCounts(Struct, frozen=True):
 
 
 class BaselineUse(Struct, frozen=True):
-    """The baseline, and its coverage of the models."""
+    """The baseline, and the models that it covers."""
 
     file: str | None
     found: bool
@@ -115,7 +115,7 @@ class BaselineUse(Struct, frozen=True):
 
 
 class AcceptedState(Struct, frozen=True):
-    """What a commit accepted."""
+    """The numbers that a commit accepted."""
 
     commit: Annotated[str, describe("Its name in git.")]
     time: Annotated[str, describe("When it was committed, by ISO 8601.")]
@@ -145,7 +145,7 @@ class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
 
 
 class AcceptedModel(Struct, frozen=True, kw_only=True):
-    """Accepted numbers of a model."""
+    """Accepted numbers of one model."""
 
     at_most: Annotated[
         tuple[str, ...] | UnsetType,
@@ -170,7 +170,7 @@ class AcceptedModel(Struct, frozen=True, kw_only=True):
         settings: Mapping[str, str],
         at_most: Iterable[str],
     ) -> Self:
-        """Sorted, so that git shows a change as what it is."""
+        """Return accepted numbers in sorted order, so that git shows only real changes."""
         return cls(
             at_most=tuple(sorted(at_most)) or UNSET,
             pools=dict(sorted(pools.items())),

@@ -1,6 +1,7 @@
-"""A context binary, nested as by qnn-context-binary-utility, with qnnmem's part inside.
+"""A context binary, nested as by qnn-context-binary-utility, with the fields of qnnmem inside.
 
-Readers of the vendor's JSON find what they know; everything of ours is under the key `qnnmem`.
+Readers of the vendor's JSON find the fields they know. The fields of qnnmem are under the key
+`qnnmem`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Flag = Literal[0, 1]
 
 
 class ContextGraph(Struct, frozen=True, kw_only=True):
-    """qnnmem's part of a graph."""
+    """The fields of qnnmem for a graph."""
 
     name: str
     vtcm_stored_bytes: Annotated[
@@ -40,7 +41,7 @@ class ContextGraph(Struct, frozen=True, kw_only=True):
 
 
 class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-htp/1"):
-    """qnnmem's part of a context binary for HTP."""
+    """The fields of qnnmem for an HTP context binary."""
 
     format_version: Annotated[str, describe("Version of the container.")] = ""
     file_bytes: Annotated[Count, describe("Size of the file in bytes.")]
@@ -52,22 +53,22 @@ class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-ht
         return counted(len(self.graphs), "graph")
 
 
-# --- The vendor's part: names as qnn-context-binary-utility writes them --------------------------
+# --- The vendor's part: names from qnn-context-binary-utility -------------------------------------
 
 
 class VendorEncoding(Struct, frozen=True, rename="camel"):
-    """The encoding of a tensor; QNN adds the offset that ONNX subtracts as zero point."""
+    """The quantization encoding of a tensor; QNN adds the offset, ONNX subtracts the zero point."""
 
     definition: Literal["QNN_DEFINITION_DEFINED", "QNN_DEFINITION_UNDEFINED"]
     quantization_encoding: Literal[
         "QNN_QUANTIZATION_ENCODING_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_UNDEFINED"
     ]
-    # Public readers look into this one without asking whether it is defined.
+    # Public readers access this field without checking that it is defined.
     scale_offset: ScaleOffset
 
     @classmethod
     def of(cls, pair: ScaleOffset | None) -> Self:
-        """The encoding of a whole tensor."""
+        """Return the encoding for one scale and offset; "undefined" for None."""
         if pair is None:
             nothing = ScaleOffset(0.0, 0)
             return cls("QNN_DEFINITION_UNDEFINED", "QNN_QUANTIZATION_ENCODING_UNDEFINED", nothing)
@@ -77,7 +78,7 @@ class VendorEncoding(Struct, frozen=True, rename="camel"):
 class VendorTensorInfo(  # type: ignore[misc]
     TensorDescription[TensorTypeName, DataTypeName], frozen=True, kw_only=True, rename="camel"
 ):
-    """A tensor as the vendor's tool describes it."""
+    """A tensor in the form of the vendor's tool."""
 
     data_type: DataTypeName = field(name="dataType")  # inherited fields keep their names in JSON
     data_format: Literal[0] = 0  # QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER
@@ -94,7 +95,7 @@ class VendorTensor(Struct, frozen=True):
 
     @classmethod
     def of(cls, tensor: TensorInfo, *, with_mem_type: bool) -> Self:
-        """Describe a tensor as the vendor's tool does; binaries for LPAI have no memory types."""
+        """Return a tensor in the form of the vendor's tool; LPAI binaries have no memory types."""
         return cls(
             VendorTensorInfo(
                 id=tensor.id,
@@ -110,7 +111,7 @@ class VendorTensor(Struct, frozen=True):
 
 
 class BlobInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The first record of a graph's blob; null where the file does not say."""
+    """The first record of a graph's blob; null for values that the file does not state."""
 
     spill_fill_buffer_size: Count | None
     vtcm_size: Annotated[Count, describe("In MB, as the vendor's tool prints it.")]
@@ -120,14 +121,14 @@ class BlobInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Blob(Struct, frozen=True):
-    """The first record and its version."""
+    """The first record of a graph's blob, with its version."""
 
     info: BlobInfo
     version: Literal[1] = 1
 
 
 class BlobInfoV2(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The second record, which files of SDK 2.34 and before lack."""
+    """The second record of a graph's blob; files of SDK 2.34 and earlier do not have it."""
 
     native_k_channel_size: Count | None
     native_v_channel_size: Count | None
@@ -140,14 +141,14 @@ class BlobInfoV2(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BlobV2(Struct, frozen=True):
-    """The second record and its version."""
+    """The second record of a graph's blob, with its version."""
 
     info: BlobInfoV2
     version: Literal[2] = 2
 
 
 class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A graph as the vendor's tool describes it."""
+    """A graph in the form of the vendor's tool."""
 
     graph_name: str
     num_graph_inputs: Count = 0
@@ -168,7 +169,7 @@ class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
         *,
         with_mem_type: bool,
     ) -> Self:
-        """Describe a graph as the vendor's tool does."""
+        """Return a graph in the form of the vendor's tool."""
         sides = [
             tuple(VendorTensor.of(tensor, with_mem_type=with_mem_type) for tensor in side)
             for side in (inputs, outputs)
@@ -185,27 +186,27 @@ class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class VendorGraph(Struct, frozen=True):
-    """A graph and the version of its struct: 3 with a record of its blob."""
+    """A graph and the version of its struct, which is 3 if the graph has a blob record."""
 
     info: VendorGraphInfo
     version: Literal[1, 3] = 1
 
 
 class ContextMetadataInfo(Struct, frozen=True, rename="camel"):
-    """What the context was compiled for."""
+    """The DSP architecture that the context was compiled for."""
 
     dsp_arch: Count
 
 
 class ContextMetadata(Struct, frozen=True):
-    """Metadata and their version."""
+    """Metadata of a context, with their version."""
 
     info: ContextMetadataInfo
     version: Literal[1] = 1
 
 
 class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A context binary as the vendor's tool describes it."""
+    """A context binary in the form of the vendor's tool."""
 
     backend_id: Annotated[Literal[6, 12], describe("6 is HTP, 12 is LPAI.")] = 6
     build_id: str = ""
@@ -223,7 +224,7 @@ class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ContextDocument(Struct, frozen=True, kw_only=True):
-    """A context binary for HTP in the vendor's nesting, with qnnmem's part."""
+    """An HTP context binary in the vendor's nesting, with the fields of qnnmem."""
 
     info: VendorBinaryInfo = field(default_factory=VendorBinaryInfo)
     version: Literal[1, 3] = 1

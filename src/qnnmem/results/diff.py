@@ -1,4 +1,4 @@
-"""Two results compared: pools before and after, tensors and verdicts that changed."""
+"""The comparison of two results: pools before and after, tensors and verdicts that changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Side = Literal["before", "after"]
 
 
 class PoolChange(Struct, frozen=True):
-    """A pool before and after."""
+    """The bytes of a pool before and after."""
 
     pool: str
     before_bytes: Annotated[Count | None, describe("Null where the result does not say.")] = None
@@ -38,7 +38,7 @@ class PoolChange(Struct, frozen=True):
 
 
 class VerdictChange(Struct, frozen=True):
-    """A question with another answer than before."""
+    """A question whose answer changed."""
 
     question: str
     before: str
@@ -48,7 +48,7 @@ class VerdictChange(Struct, frozen=True):
 
 
 class TensorChange(Struct, frozen=True):
-    """A tensor that is new, gone, larger, smaller or in another pool."""
+    """A tensor that appeared, vanished, changed its size or moved to another pool."""
 
     name: str
     change: Literal["appeared", "vanished", "grew", "shrank", "moved"]
@@ -59,12 +59,12 @@ class TensorChange(Struct, frozen=True):
 
     @property
     def change_bytes(self) -> int:
-        """Bytes more; negative for less."""
+        """Increase in bytes; negative for a decrease."""
         return (self.after_bytes or 0) - (self.before_bytes or 0)
 
 
 class LimitChange(Struct, frozen=True):
-    """A budget or a limit that differs."""
+    """A budget or a limit that changed."""
 
     name: str
     before_bytes: Annotated[Count | None, describe("Null where there is none.")] = None
@@ -72,7 +72,7 @@ class LimitChange(Struct, frozen=True):
 
 
 class SettingChange(Struct, frozen=True):
-    """A setting or a tool that differs, which may be why numbers differ."""
+    """A setting or tool version that changed, which may explain changed numbers."""
 
     name: str
     before: str
@@ -80,7 +80,7 @@ class SettingChange(Struct, frozen=True):
 
 
 class SubjectChange(Struct, frozen=True):
-    """A file, on one SoC where there are several, before and after."""
+    """The comparison of one file, on one SoC if there are several."""
 
     before: Annotated[str, describe("Its name in the first result.")]
     after: Annotated[str, describe("Its name in the second result.")]
@@ -98,13 +98,13 @@ class SubjectChange(Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
-        """Return whether anything but settings differs."""
+        """Whether anything except settings changed."""
         pools = any(pool.change_bytes or pool.not_comparable for pool in self.pools)
         return pools or bool(self.tensors or self.verdicts or self.limits)
 
 
 class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
-    """Two results against each other: pools before and after, tensors and verdicts that changed."""
+    """The comparison of two results: pools before and after, tensors and verdicts that changed."""
 
     worse: Annotated[bool, describe("Whether the second is worse; the exit code is 1 then.")]
     changed: Annotated[bool, describe("Whether anything but settings differs.")]
@@ -119,7 +119,7 @@ class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
 
     @property
     def exit_code(self) -> int:
-        """1 where the second is worse."""
+        """1 if the second result is worse, else 0."""
         return int(self.worse)
 
     @property

@@ -12,7 +12,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class IncidentGroup(Struct, frozen=True):
-    """Incidents that have in common what --group-by names."""
+    """Incidents grouped by a common property, which --group-by names."""
 
     key: str
     incidents: Count
@@ -24,7 +24,7 @@ class IncidentGroup(Struct, frozen=True):
 
 
 class ReadAmount(Struct, frozen=True):
-    """How much was read."""
+    """The amount of log data that was read."""
 
     lines: Count = 0
     bytes: Count = 0
@@ -32,7 +32,7 @@ class ReadAmount(Struct, frozen=True):
 
 
 class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
-    """What logs say: incidents with stage, cause and missing bytes."""
+    """The diagnosis of logs: incidents with stage, cause and missing bytes."""
 
     incidents: tuple[Incident, ...]
     why: Annotated[

@@ -1,4 +1,4 @@
-"""Results about files: several at once, those without an answer, and those that a verb wrote."""
+"""Results about files: of several files together, of refused files, of written files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class RefusedFile(Struct, frozen=True):
-    """A file without an answer, and why."""
+    """A file without a result, and the reason."""
 
     input: Annotated[str, describe("Path of the file, as it was given.")]
     sentence: Annotated[str, describe("Why there is no answer, in one sentence.")]
@@ -20,12 +20,14 @@ class RefusedFile(Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why, without the name of the file in front."""
+        """The reason, without the file name at the start."""
+        if self.sentence.startswith(f"{self.input} "):
+            return f"the file{self.sentence.removeprefix(self.input)}"
         return self.sentence.removeprefix(f"{self.input}: ")
 
 
 class FileCounts(Struct, frozen=True):
-    """How many files have which answer."""
+    """Number of files by result."""
 
     files: Annotated[Count, describe("All files.")]
     fits: Annotated[Count, describe("Files that fit.")]
@@ -35,7 +37,7 @@ class FileCounts(Struct, frozen=True):
 
     @classmethod
     def of(cls, answers: Sequence[bool | None], refused: int) -> Self:
-        """Count answers and refused files."""
+        """Return the counts of these answers, and of refused files."""
         return cls(
             files=len(answers) + refused,
             fits=answers.count(True),
@@ -46,7 +48,7 @@ class FileCounts(Struct, frozen=True):
 
     @property
     def all_fit(self) -> bool | None:
-        """False if one file does not fit; None if one is undecided or has no answer."""
+        """False if any file does not fit; None if any is undecided or refused; else True."""
         if self.does_not_fit:
             return False
         return None if self.cannot_tell or self.refused else True
@@ -56,7 +58,7 @@ NO_FILES = FileCounts(0, 0, 0, 0, 0)
 
 
 class SeveralFiles(Result, frozen=True, kw_only=True):
-    """Base of the results of several files; a subclass adds the results."""
+    """Base of results for several files; a subclass adds a field with the result of each."""
 
     fits: Annotated[
         bool | None,
@@ -76,7 +78,7 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Self:
-        """Join the results of several files, and files without one, in order."""
+        """Return the joined result of several files, including refused files, in order."""
         given = tuple(rows)
         refused = tuple(row for row in given if isinstance(row, RefusedFile))
         results = tuple(row for row in given if not isinstance(row, RefusedFile))
@@ -91,20 +93,20 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
 
 
 def worst_code(codes: Iterable[int]) -> int:
-    """Of several exit codes the one that counts: unreadable, too small, out of time, unknown."""
+    """Return the most severe exit code: unreadable, does not fit, timeout, unknown, success."""
     known = set(codes)
     return next((code for code in (2, 1, 4, 3) if code in known), 0)
 
 
 class WrittenFile(Struct, frozen=True):
-    """A file and its size."""
+    """A written file and its size."""
 
     file: Annotated[str, describe("Path of the file.")]
     bytes: Annotated[Count, describe("Size in bytes.")]
 
 
 class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
-    """Files that a verb wrote, and the command to go on with."""
+    """Files that a verb wrote, and the next command."""
 
     verb: Annotated[str, describe("The verb.")]
     files: Annotated[tuple[WrittenFile, ...], describe("Files that were written.")]
@@ -112,6 +114,6 @@ class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
 
 
 def written_result(verb: str, files: Iterable[Path], next_step: str = "") -> WrittenResult:
-    """Look up the sizes of files that were just written."""
+    """Return the result for written files, with their sizes from disk."""
     written = tuple(WrittenFile(str(file), file.stat().st_size) for file in files)
     return WrittenResult(verb=verb, files=written, next=next_step)

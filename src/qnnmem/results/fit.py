@@ -1,4 +1,4 @@
-"""Whether a file fits SoCs: each limit in bytes, blockers, changes."""
+"""Results of `fit`: each limit of a SoC in bytes, the largest tensors, suggestions."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _NAMES: Mapping[bool | None, FitAnswer] = {
     None: "cannot-tell",
 }
 _ANSWERS: Mapping[str, bool | None] = {name: answer for answer, name in _NAMES.items()}
-_NAMED = 6  # SoCs in a summary
+_NAMED = 6  # SoCs named in a summary
 
 
 def answer_name(fits: bool | None) -> FitAnswer:
-    """The word for an answer in results."""
+    """Return the word for a verdict in results: fits, does-not-fit or cannot-tell."""
     return _NAMES[fits]
 
 
 def answer_of(name: str) -> bool | None:
-    """Return whether it fits, by the word in results."""
+    """Return the verdict for a word in results; None if undecided."""
     return _ANSWERS.get(name)
 
 
 def worst_answer(answers: Iterable[bool | None]) -> bool | None:
-    """False if one answer is no; None if one is open."""
+    """Return False if any answer is False, else None if any is None, else True."""
     found = set(answers)
     return False if False in found else None if None in found else True
 
 
 class FitCheck(Struct, frozen=True, kw_only=True):
-    """What one pool needs against its limit; null is not known."""
+    """The need of one pool against its limit; null if unknown."""
 
     pool: str
     fits: bool | None
@@ -63,10 +63,10 @@ class FitCheck(Struct, frozen=True, kw_only=True):
         refused: bool = False,
         accepted: bool = False,
     ) -> FitCheck:
-        """Compare a need with a limit.
+        """Return the comparison of a need with a limit.
 
-        A yes or no of the library counts more than our own sum. Bounds on both sides of the limit
-        decide nothing.
+        Acceptance or refusal by the library takes precedence over our own sum. If the limit is
+        between the bounds of the need, the result is undecided.
         """
         fits = None
         if refused or accepted:
@@ -76,7 +76,7 @@ class FitCheck(Struct, frozen=True, kw_only=True):
             fits = True if need.high.value <= limit.value else False if over else None
         spare = None
         if need is not None and limit is not None:
-            # Bytes that are missing for sure are the claim when it does not fit.
+            # If the pool does not fit, state the bytes that are missing for sure.
             bound = need.low if fits is False else need.high
             spare = limit.value - bound.value
         return cls(
@@ -91,24 +91,24 @@ class FitCheck(Struct, frozen=True, kw_only=True):
 
     @property
     def need(self) -> SizeRange | None:
-        """Both bounds of the need."""
+        """The lower and upper bound of the need."""
         if self.need_low is None or self.need_high is None:
             return None
         return SizeRange(self.need_low, self.need_high)
 
     @property
     def is_bound(self) -> bool:
-        """Return whether the need is only known to be at most `need_high`."""
+        """Whether the need is a range and not an exact number."""
         return self.need_low is not None and self.need_low != self.need_high
 
     @property
     def is_between(self) -> bool:
-        """Return whether both numbers are known and do not decide."""
+        """Whether need and limit are known but the limit is between the bounds."""
         return self.fits is None and self.need is not None and self.limit is not None
 
 
 class FitFacts(Struct, frozen=True, kw_only=True):
-    """What an answer for one SoC holds besides its words."""
+    """The details of a verdict for one SoC."""
 
     code: Annotated[Difference | None, describe("Error code of QNN.")] = None
     line: Annotated[str, describe("The line of the library's log that decides.")] = ""
@@ -133,17 +133,17 @@ class FitFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def worst(self) -> FitCheck | None:
-        """The check that decides: one that fails, else the tightest."""
+        """The deciding check: the tightest failed check, else the tightest check."""
         return _tightest([check for check in self.checks if check.fits is False] or self.checks)
 
     @property
     def beside_vtcm(self) -> FitCheck | None:
-        """The tightest but VTCM, of which a graph mostly takes all that it is given."""
+        """The tightest check except VTCM, which a graph mostly uses as a whole."""
         return _tightest(check for check in self.checks if check.pool != "vtcm")
 
     @property
     def tightest(self) -> FitCheck | None:
-        """The check that says most: VTCM that is taken whole tells neither files nor SoCs apart."""
+        """The most informative check: VTCM that is exactly full is passed over."""
         worst = self.worst
         whole = worst is not None and worst.fits and (worst.pool, worst.spare) == ("vtcm", 0)
         return self.beside_vtcm or worst if whole else worst
@@ -161,7 +161,7 @@ def _tightness(check: FitCheck) -> float:
 
 
 class FitSuggestion(Struct, frozen=True):
-    """A nearby setting."""
+    """A setting close to the given one that may fit."""
 
     setting: Annotated[str, describe("An option to paste.")]
     verified: Annotated[bool, describe("Whether it was compiled and fits.")]
@@ -170,7 +170,7 @@ class FitSuggestion(Struct, frozen=True):
 
 
 class SocFit(FitFacts, frozen=True):
-    """The answer for one SoC."""
+    """The verdict for one SoC."""
 
     soc: str
     answer: FitAnswer
@@ -182,7 +182,7 @@ class SocFit(FitFacts, frozen=True):
 
     @property
     def fits(self) -> bool | None:
-        """Return whether it fits; None if undecided."""
+        """Whether the file fits; None if undecided."""
         return answer_of(self.answer)
 
 
@@ -198,12 +198,12 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Return whether it fits all SoCs."""
+        """Whether the file fits all SoCs; None if undecided."""
         return answer_of(self.answer)
 
     @property
     def exit_code(self) -> int:
-        """0 all fit, 1 one does not, 3 undecided, 4 out of time."""
+        """0 if all fit, 1 if any does not fit, 3 if undecided, 4 after a timeout."""
         if self.fits is not None:
             return 0 if self.fits else 1
         late = any(soc.timed_out and soc.answer == "cannot-tell" for soc in self.socs)
@@ -216,7 +216,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
 
 class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
-    """Whether several files fit, each as it would be alone."""
+    """Whether each of several files fits on its own."""
 
     listed = "answers"
     answers: Annotated[

@@ -1,4 +1,4 @@
-"""Fixes: remedies tried to reduce the memory of a model, for one file and for several."""
+"""Results of `fix`: remedies tried to reduce the memory of one or several models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qnnmem.results.files import SeveralFiles
 from qnnmem.results.plan import PlanMap
 from qnnmem.results.result import Count, Positive, Result, describe
 
-# How far results are off; null where a number became NaN or infinite, which JSON cannot say.
+# Deviation of results; null for NaN or infinity, which JSON cannot represent.
 Gap = Annotated[float, Meta(ge=0)] | None
 LargestGap = Annotated[
     Gap, describe("Largest difference; null where a number became NaN or infinite.")
@@ -23,12 +23,12 @@ OverBudget = Annotated[tuple[str, ...], describe("Pools that are over their limi
 
 
 def finite(number: float) -> float | None:
-    """The number; None for infinity and NaN, which JSON does not have."""
+    """Return the number; None for infinity and NaN, which JSON cannot represent."""
     return number if math.isfinite(number) else None
 
 
 class OutputDifference(Struct, frozen=True):
-    """An output that differs from that of the model as it was."""
+    """An output that differs from the output of the original model."""
 
     name: Annotated[str, describe("Name of the output.")]
     largest_difference: LargestGap
@@ -39,7 +39,7 @@ class OutputDifference(Struct, frozen=True):
 
 
 class LevelDifference(Struct, frozen=True):
-    """How both models compare at one optimisation level of onnxruntime."""
+    """The difference between original and result at one onnxruntime optimisation level."""
 
     level: Annotated[
         str, Meta(pattern="^(basic|extended|all)$"), describe("The optimisation level.")
@@ -97,12 +97,12 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
 
     @property
     def extra_work(self) -> str:
-        """Multiply-adds on top, as a part of those of the model as it is."""
+        """Additional multiply-adds relative to the original model, as a percentage."""
         return f"{self.extra_macs / self.macs:+.1%}" if self.macs else "-"
 
 
 class FixDeployment(Struct, frozen=True, kw_only=True):
-    """The deployment of parts, and their memory together."""
+    """How the parts are deployed, and the memory of all parts together."""
 
     arrangement: Annotated[
         Literal["resident", "shared", "in-turn"],
@@ -141,7 +141,7 @@ class FixDeployment(Struct, frozen=True, kw_only=True):
 
 
 class ValidatedOutput(Struct, frozen=True, kw_only=True):
-    """One output over all samples."""
+    """The comparison of one output over all samples."""
 
     output: Annotated[str, describe("Name of the output.")]
     identical: Annotated[bool, describe("Whether it equals that of the model as it was.")]
@@ -158,7 +158,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
 
 
 class Validation(Struct, frozen=True, kw_only=True):
-    """What running a result showed."""
+    """The checks of a result by execution."""
 
     holds: Annotated[bool, describe("Whether the result passed every check.")]
     samples: Annotated[Count, describe("Number of samples.")]
@@ -169,7 +169,7 @@ class Validation(Struct, frozen=True, kw_only=True):
 
 
 class LossyOption(Struct, frozen=True):
-    """A remedy that would fit by its plan if it were allowed; it changes results."""
+    """A remedy that changes results and whose plan would fit if it were allowed."""
 
     allow: Annotated[str, describe("Name of the remedy to allow.")]
     pool: Annotated[str, describe("What the bytes are of.")]
@@ -177,7 +177,7 @@ class LossyOption(Struct, frozen=True):
 
 
 class FixMaps(Struct, frozen=True):
-    """Where every tensor lies before and after."""
+    """The memory maps before and after the fix."""
 
     before: Annotated[PlanMap, describe("The plan of the model as it is.")]
     after: Annotated[PlanMap, describe("The plan of the result.")]
@@ -190,7 +190,7 @@ Shape = tuple[Count, ...]
 
 
 class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
-    """What was done to a model, to be done again."""
+    """The remedies applied to a model, so that they can be applied again."""
 
     backend: Annotated[Literal["lpai", "htp"], describe("The backend that it is for.")]
     model: Annotated[str, describe("Name of the file.")]
@@ -204,7 +204,7 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
     after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
 
     def __post_init__(self) -> None:
-        """Refuse a step without a remedy."""
+        """Raise ValueError for a step without a remedy."""
         if not all(isinstance(step.get("remedy"), str) for step in self.steps):
             raise ValueError("a step names its remedy")
 
@@ -265,28 +265,28 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     ] = UNSET
 
     def __post_init__(self) -> None:
-        """Refuse a number that names nothing."""
+        """Raise ValueError if `best` is not an index of `tried`."""
         if self.best >= len(self.tried):
             raise ValueError("best is not one of those tried")
 
     @property
     def chosen(self) -> RemedyTrial:
-        """The one of those tried that is the result."""
+        """The trial that is the result."""
         return self.tried[self.best]
 
     @property
     def maps(self) -> FixMaps | None:
-        """Where every tensor lies before and after, where that is known."""
+        """The memory maps before and after the fix; None if there are none."""
         return self.plans if isinstance(self.plans, FixMaps) else None
 
     @property
     def soc_name(self) -> str:
-        """The SoC; empty for LPAI."""
+        """Name of the SoC; empty for LPAI."""
         return self.soc if isinstance(self.soc, str) else ""
 
     @property
     def summary(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         fits = {True: "fits", False: "does not fit", None: "cannot tell"}[self.fits]
         if self.before_bytes is None or self.after_bytes is None:
             return fits
@@ -294,7 +294,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
 
 
 class FixedModels(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fixes/1"):
-    """What became of several models that were to need less memory."""
+    """The results of fixing several models."""
 
     listed = "results"
     results: Annotated[tuple[FixedModel, ...], describe("The result of each model, in order.")]

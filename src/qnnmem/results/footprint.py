@@ -12,23 +12,23 @@ from qnnmem.results.carrier import CarrierFacts
 from qnnmem.results.result import Count, Result, describe
 from qnnmem.text import quote
 
-_NAMED = 6  # missing outputs that a sentence names
+_NAMED = 6  # missing outputs named in a sentence
 
 
 class SizeRange(Struct, frozen=True):
-    """A number between two bounds, which are equal where it is known exactly."""
+    """A number between two bounds; the bounds are equal if it is known exactly."""
 
     low: Sourced
     high: Sourced
 
     @property
     def is_exact(self) -> bool:
-        """Return whether both bounds are the same."""
+        """Whether both bounds are equal."""
         return self.low.value == self.high.value
 
 
 class BillItem(Struct, frozen=True):
-    """One tensor and its bytes."""
+    """A tensor and its size."""
 
     graph: str
     name: str
@@ -51,7 +51,7 @@ class MissingOutput(Struct, frozen=True):
 
 
 class GraphBill(Struct, frozen=True, kw_only=True):
-    """The bill of one graph; null is a number that the file does not hold."""
+    """The memory bill of one graph; null for numbers that the file does not store."""
 
     name: str
     weights: Sourced | None = None
@@ -67,7 +67,7 @@ class GraphBill(Struct, frozen=True, kw_only=True):
     process_domain: SizeRange | None = None
 
 
-# The parts that the total is made of, by the names that every report shows.
+# The parts of the total, by the names that every report shows.
 BillParts = TypedDict(
     "BillParts",
     {
@@ -91,7 +91,7 @@ PART_NAMES: tuple[PartName, ...] = (
 
 
 class OnnxNode(Struct, frozen=True):
-    """A node of the model."""
+    """A node of the ONNX model."""
 
     name: Annotated[str, describe("Its name, or the name of its first output.")]
     operator: str
@@ -113,7 +113,7 @@ class PartitionCheck(Struct, frozen=True):
 
 
 class PreparedContext(Struct, frozen=True, kw_only=True):
-    """What `qnnmem prepare` wrote."""
+    """The files written by `qnnmem prepare`."""
 
     path: str
     epcontext: Annotated[
@@ -188,19 +188,19 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     ] = UNSET
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
+        """Return the HTML for a notebook."""
         from qnnmem.notebook import shown
 
         return shown(self)
 
     @property
     def weights(self) -> Sourced | None:
-        """Weights of all graphs, without shared ones."""
+        """Weights of all graphs, without shared weights."""
         return self.parts.get("weights")
 
     @property
     def shared_weights(self) -> Sourced | None:
-        """Weights that graphs share."""
+        """Weights shared by graphs."""
         return self.parts.get("shared weights")
 
     @property
@@ -210,38 +210,38 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def op_data(self) -> Sourced | None:
-        """Data of operators."""
+        """Data of the compiled operators."""
         return self.parts.get("op data")
 
     @property
     def ddr_tensors(self) -> Sourced | None:
-        """Tensors that the compiler keeps in DDR."""
+        """Tensors that the compiler places in DDR."""
         return self.parts.get("DDR tensors")
 
     @property
     def spill_fill(self) -> Sourced | None:
-        """Buffers for tensors that VTCM has no room for."""
+        """Buffers for tensors that do not fit into VTCM."""
         return self.parts.get("spill/fill")
 
     @property
     def vtcm(self) -> Sourced | None:
-        """VTCM of the graph that uses most; graphs use it in turn."""
+        """VTCM of the graph with the largest use; graphs use it in turn."""
         return self.parts.get("VTCM")
 
     @property
     def named_parts(self) -> tuple[tuple[PartName, Sourced | None], ...]:
-        """All parts that the total is made of, by name."""
+        """All parts of the total, by name."""
         return named_parts(self.parts)
 
     @property
     def vtcm_range(self) -> SizeRange | None:
-        """VTCM that is used: a file states 4 MiB also where no size was set."""
+        """Bounds of the VTCM use: a file states 4 MiB even if no size was set."""
         vtcm = self.vtcm
         return None if vtcm is None else SizeRange(least_vtcm(vtcm, self.vtcm_stored), vtcm)
 
     @property
     def total_range(self) -> SizeRange | None:
-        """All memory, with the least and the most VTCM that may be used."""
+        """Bounds of the total, with the minimum and maximum VTCM use."""
         vtcm = self.vtcm_range
         if self.total is None or vtcm is None:
             return None
@@ -250,7 +250,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def all_weights(self) -> Sourced | None:
-        """Weights of every graph, and those that graphs share."""
+        """Weights of every graph plus shared weights, which count once."""
         weights, shared = self.weights, self.shared_weights
         if weights is None or shared is None or not shared.value:
             return weights
@@ -259,7 +259,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def missing_sentence(self) -> str:
-        """Which outputs of the model the binary lacks; empty where it has all."""
+        """The sentence about outputs that the binary lacks; empty if it has all."""
         return missing_words(self.missing_outputs, self.model_outputs)
 
     @property
@@ -270,19 +270,19 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
 
 def named_parts(parts: BillParts) -> tuple[tuple[PartName, Sourced | None], ...]:
-    """All parts, known or not, in the order of the report."""
+    """Return all parts, known or not, in the order of the report."""
     return tuple((name, parts.get(name)) for name in PART_NAMES)
 
 
 def least_vtcm(used: Sourced, stored: Sourced | None) -> Sourced:
-    """The stored size, where a larger one was only assumed to be used."""
+    """Return the smaller of used and stored VTCM, if the used size is only assumed."""
     if stored is None or used.origin is not Origin.COMPUTED:
         return used
     return min(stored, used, key=lambda size: size.value)
 
 
 def missing_words(outputs: tuple[MissingOutput, ...], total: int) -> str:
-    """The sentence about outputs that a context binary lacks; empty where it has all."""
+    """Return the sentence about outputs that a context binary lacks; empty if it has all."""
     if not outputs:
         return ""
     named = [quote(one.name) + f" ({one.reason})" * bool(one.reason) for one in outputs[:_NAMED]]

@@ -1,4 +1,4 @@
-"""Checks of a machine: what can be in the way of a DSP."""
+"""Checks of a machine for problems that keep a DSP from working."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class HostVerdict(Enum):
-    """How one thing stands."""
+    """The verdict of one check."""
 
     GOOD = "good"
     PROBLEM = "problem"
@@ -20,7 +20,7 @@ class HostVerdict(Enum):
 
 
 class Outcome(Struct, frozen=True):
-    """What was found of one thing, how it stands, and what to do about it."""
+    """The finding of one check, its verdict, and the suggested action."""
 
     found: Annotated[str, Meta(min_length=1)]
     verdict: HostVerdict
@@ -31,7 +31,7 @@ class Outcome(Struct, frozen=True):
 
 
 class HostCheck(Outcome, frozen=True, kw_only=True):
-    """One thing that can be in the way."""
+    """A check for one problem that keeps a DSP from working."""
 
     id: Annotated[str, Meta(pattern="^[a-z]+$")]
     name: str
@@ -40,7 +40,7 @@ class HostCheck(Outcome, frozen=True, kw_only=True):
 
 
 class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
-    """Checks of a Linux machine or an Android device: what can be in the way of a DSP."""
+    """Checks of a Linux machine or an Android device for problems that keep a DSP from working."""
 
     place: Annotated[str, Meta(min_length=1), describe("The machine.")]
     system: Annotated[str, describe("Kernel and SoC.")]
@@ -57,12 +57,12 @@ class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
 
     @property
     def problem_checks(self) -> tuple[HostCheck, ...]:
-        """The checks that found a problem."""
+        """The checks with a problem."""
         return tuple(check for check in self.checks if check.verdict is HostVerdict.PROBLEM)
 
     @property
     def exit_code(self) -> int:
-        """1 for a problem, 3 for a machine without anything of QNN or a DSP."""
+        """1 for a problem, 3 for a machine without QNN or a DSP, else 0."""
         if not self.has_dsp:
             return 3
         return 1 if self.problems else 0

@@ -1,9 +1,10 @@
-"""Incidents of the doctor with their evidence, and how much was read for them.
+"""Incidents of the doctor with their evidence, and the amount of data read.
 
-Fields are in the order in which JSON shows them (schema `qnnmem.doctor/1`). `gc=False` is for
-values of which a log may hold a hundred thousand: they cannot be part of a cycle.
+Fields are in the order of the JSON (schema `qnnmem.doctor/1`). A log may contain a hundred thousand
+of the values with `gc=False`; such values are never part of a reference cycle.
 
-A log may print any number, so quantities have no bounds here: check one before computing with it.
+A log may contain any number, so quantities have no bounds here: check a quantity before computing
+with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from qnnmem.wire import ready
 
 _ENCODER = msgspec.json.Encoder()
 _NOT_PLAIN = lazy_pattern(r"[^ -~]+")
-_DELETE = "\x7f"  # the one control character that JSON does not escape
+_DELETE = "\x7f"  # the only control character that JSON does not escape
 _DELETE_BYTE = b"\x7f"
 
 
@@ -49,7 +50,7 @@ class EntryTitle(msgspec.Struct, frozen=True):
 
 
 class EntryFacts(EntryTitle, frozen=True, kw_only=True):
-    """What an entry says besides how it is recognised."""
+    """An entry of the knowledge base without its line templates."""
 
     verdict: Verdict = "cause"
     confidence: Confidence = "high"
@@ -64,7 +65,7 @@ class EntryFacts(EntryTitle, frozen=True, kw_only=True):
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A cause and how likely it is, from 0 to 1."""
+    """A possible cause and its probability, from 0 to 1."""
 
     cause: str
     score: Share
@@ -72,7 +73,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
-    """A line that matters, where it is first seen and how often."""
+    """A relevant log line, its first position and its count."""
 
     file: str
     line: Count
@@ -82,7 +83,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
 
 
 class Resemblance(msgspec.Struct, frozen=True):
-    """An entry whose lines have words in common with one that no entry knows."""
+    """An entry whose line templates share words with a line that no entry matches."""
 
     entry: str
     title: str
@@ -91,7 +92,7 @@ class Resemblance(msgspec.Struct, frozen=True):
 
 
 class ModelPart(msgspec.Struct, frozen=True):
-    """One number of the model or the SoC, and where it comes from."""
+    """One number about the model or the SoC, and its source."""
 
     name: str
     bytes: Count
@@ -100,14 +101,14 @@ class ModelPart(msgspec.Struct, frozen=True):
 
 
 class ModelNumbers(msgspec.Struct, frozen=True):
-    """What the failing model itself needs, beside what the log says."""
+    """The memory needs of the failing model itself, next to the numbers of the log."""
 
     parts: tuple[ModelPart, ...]
     sentences: tuple[str, ...]
 
 
 class Conclusion(msgspec.Struct, frozen=True):
-    """What the lines of an incident mean; the same for all incidents that are judged alike."""
+    """The conclusion from the lines of an incident; incidents judged alike share it."""
 
     stage: Stage
     cause: Annotated[str, describe("The cause, one of a closed set.")]
@@ -127,7 +128,7 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
-    """One failure in a log: meaning, place, evidence."""
+    """One failure in a log: conclusion, position, evidence."""
 
     file: str
     first_line: Count
@@ -174,18 +175,18 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     ] = ()
 
     def origin_of(self, quantity: str) -> str:
-        """Where a quantity comes from."""
+        """Return the origin of a quantity."""
         return self.origins.get(quantity, "reported: by the log")
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it."""
+        """Return the HTML for a notebook."""
         from qnnmem.notebook import shown
 
         return shown(self)
 
 
 class Harmless(msgspec.Struct, frozen=True):
-    """An entry about lines of healthy runs that look like failures, and how often it applied."""
+    """An entry about harmless lines that look like failures, and its number of matches."""
 
     entry: str
     title: str
@@ -193,7 +194,7 @@ class Harmless(msgspec.Struct, frozen=True):
 
 
 class ReadingStats(msgspec.Struct, frozen=True):
-    """The logs read, their amount, and their faults."""
+    """The logs that were read, their size, and problems while reading."""
 
     files: tuple[str, ...]
     lines: int
@@ -202,16 +203,16 @@ class ReadingStats(msgspec.Struct, frozen=True):
     incidents: int
     noise: tuple[Harmless, ...] = ()
     notes: tuple[str, ...] = ()
-    unread: int = 0  # files and folders that may hold a log and could not be read
-    foreign: bool = False  # whether there is nothing of QNN in any of them
-    unclear: bool = False  # whether they are a few lines that do not say how things went
+    unread: int = 0  # files and folders that may hold a log but could not be read
+    foreign: bool = False  # whether no line mentions QNN
+    unclear: bool = False  # whether the lines are too few to show success or failure
 
 
 def to_json(value: object) -> str:
-    """A value of structs as one line of JSON in ASCII, which every terminal and encoding takes."""
+    """Return a value as one line of JSON in ASCII, which every terminal and encoding accepts."""
     try:
         text = _ENCODER.encode(value).decode()
-    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+    except UnicodeEncodeError:  # a file name that is not UTF-8
         import json
 
         return json.dumps(msgspec.to_builtins(value))
@@ -219,7 +220,7 @@ def to_json(value: object) -> str:
 
 
 def to_json_bytes(value: object) -> bytes:
-    """The same as bytes, which most values are at once."""
+    """Return a value as one line of ASCII JSON, encoded; faster than `to_json` for most values."""
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -229,10 +230,10 @@ def to_json_bytes(value: object) -> bytes:
 
 
 def from_json(data: bytes) -> Incident:
-    """The incident that `to_json` wrote."""
+    """Return the incident that `to_json` wrote."""
     try:
         return msgspec.json.decode(data, type=ready(Incident))
-    except msgspec.DecodeError:  # half a surrogate pair, as above
+    except msgspec.DecodeError:  # half a surrogate pair, as in `to_json`
         import json
 
         return msgspec.convert(json.loads(data), ready(Incident))

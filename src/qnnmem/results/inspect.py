@@ -19,7 +19,7 @@ TensorPool = Annotated[str, Meta(pattern="^(scratch|persistent|io|constants)$")]
 class DlcTensor(  # type: ignore[misc]
     TensorDescription[TensorTypeName, DataTypeName], frozen=True, kw_only=True
 ):
-    """A tensor of a graph; its type QNN_TENSOR_TYPE_APP_WRITE is an input."""
+    """A tensor of a graph; the type QNN_TENSOR_TYPE_APP_WRITE marks an input."""
 
     bytes: Annotated[Count, describe("Bytes of its elements.")]
     stored_bytes: Annotated[Count, describe("Bytes of its values in the file.")] = 0
@@ -27,7 +27,7 @@ class DlcTensor(  # type: ignore[misc]
 
 
 class DlcOp(OpDescription[DlcTensor], frozen=True, kw_only=True):
-    """An operator; tensors are named by their ids."""
+    """An operator; its tensors are given by their ids."""
 
     origins: Annotated[
         tuple[str, ...], describe("Nodes of the source that it stands for, where known.")
@@ -35,7 +35,7 @@ class DlcOp(OpDescription[DlcTensor], frozen=True, kw_only=True):
 
 
 class DlcGraph(Struct, frozen=True, kw_only=True):
-    """A graph in the order in which it was composed."""
+    """A graph, with tensors and operators in the order of composition."""
 
     name: str
     tensors: tuple[DlcTensor, ...]
@@ -43,7 +43,7 @@ class DlcGraph(Struct, frozen=True, kw_only=True):
 
 
 class DlcResult(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-dlc/1"):
-    """What a DLC holds."""
+    """The content of a DLC."""
 
     file: str
     graphs: tuple[DlcGraph, ...]
@@ -55,7 +55,7 @@ class DlcResult(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-dlc/1"):
 
 
 class InspectedTensor(Struct, frozen=True, kw_only=True):
-    """An input, an output or one side of a state."""
+    """An input, an output, or the old or new tensor of a state."""
 
     name: Annotated[str, describe("Name of the tensor.")]
     data_type: Annotated[str, describe("QNN's name of the element type.")]
@@ -77,7 +77,7 @@ class InspectedState(Struct, frozen=True):
 
 
 class FrameWindow(Struct, frozen=True):
-    """A Buffer op: a sliding window of frames kept in persistent memory."""
+    """A Buffer op: a sliding window of frames in persistent memory."""
 
     name: Annotated[str, describe("Name of the op.")]
     old: Annotated[str, describe("Tensor that brings the window from the execution before.")]
@@ -90,10 +90,10 @@ class FrameWindow(Struct, frozen=True):
     reset: Annotated[str | None, describe("Input that empties the window when true.")]
 
     def step(self, present: int) -> tuple[int, bool]:
-        """Frames left after one more execute, and whether that execute has a result.
+        """Return the frames in the window after another execution, and whether it has a result.
 
-        `present` is `padding` at the start and after a reset. Without a result, execute
-        returns 6038.
+        `present` is the number of frames before it: `padding` at the start and after a reset.
+        Without a result, execute returns 6038.
         """
         now = min(present + self.frames, self.size)
         full = now == self.size
@@ -101,7 +101,7 @@ class FrameWindow(Struct, frozen=True):
 
 
 class InspectedBuffer(Struct, frozen=True, kw_only=True):
-    """A stretch of a pool that one tensor and its views hold for a while."""
+    """A range of a pool that one tensor and its views occupy for an interval of steps."""
 
     name: Annotated[str, describe("Name of the tensor that is written first.")]
     pool: Annotated[BufferPool, describe("The pool that holds the buffer.")]
@@ -115,7 +115,7 @@ class InspectedBuffer(Struct, frozen=True, kw_only=True):
 
 
 class BinaryGraph(Struct, frozen=True, kw_only=True):
-    """What is said of every graph of a binary."""
+    """The fields that every description of a graph has."""
 
     name: Annotated[str, describe("Name of the graph.")]
     ops: Annotated[Count, describe("Number of ops.")] = 0
@@ -126,7 +126,7 @@ class BinaryGraph(Struct, frozen=True, kw_only=True):
 
 
 class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
-    """A graph of a binary with the place of everything."""
+    """A graph of a binary, with the location of every buffer."""
 
     program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
     in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
@@ -150,7 +150,7 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
 
     @property
     def map(self) -> PlanMap:
-        """The memory map; a binary knows no bound and no proof."""
+        """The memory map; a binary stores no bound and no proof."""
         return PlanMap(
             scratch_bytes=self.pools.get("scratch", 0),
             persistent_bytes=self.pools.get("persistent", 0),
@@ -173,7 +173,7 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
 
 
 class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1"):
-    """What a context binary for LPAI holds, but for programs and constants."""
+    """The content of a context binary for LPAI, without programs and constants."""
 
     producer: Annotated[str, describe("Program that made the binary.")] = ""
     hw_version: Annotated[str, describe("Hardware version of LPAI that it is for.")] = ""
@@ -188,19 +188,20 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
 
     @property
     def is_fatal(self) -> bool:
-        """Whether a graph has more allocations than TCM serves, which ends the whole system."""
+        """Whether a graph has more allocations than TCM serves, which crashes the whole system."""
         return any(graph.tcm is not None and graph.tcm.is_crowded for graph in self.graphs)
 
     @property
     def summary(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         return counted(len(self.graphs), "graph")
 
 
 class InspectDocument(Struct, frozen=True, kw_only=True):
-    """A context binary for LPAI, nested the way qnn-context-binary-utility nests it.
+    """A context binary for LPAI, nested as by qnn-context-binary-utility.
 
-    Readers of the vendor's JSON find what they know; everything of ours is under `qnnmem`.
+    Readers of the vendor's JSON find the fields they know. The fields of qnnmem are under the key
+    `qnnmem`.
     """
 
     info: VendorBinaryInfo

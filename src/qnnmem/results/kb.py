@@ -1,4 +1,4 @@
-"""The doctor's knowledge base: entries, their checks, error codes."""
+"""Results about the doctor's knowledge base: entries, their checks, error codes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class KbEntry(EntryFacts, frozen=True, kw_only=True):
-    """An entry of the knowledge base, as it is listed."""
+    """An entry of the knowledge base, with its line templates."""
 
     lines: Annotated[tuple[str, ...], describe("Line templates by which it is recognised.")]
     score: Annotated[
@@ -39,14 +39,14 @@ class KbResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb/1"):
 
 
 class EntryFinding(Struct, frozen=True):
-    """A sentence about an entry."""
+    """A remark about an entry."""
 
     entry: Annotated[str, describe("Name of the entry.")]
     sentence: Annotated[str, describe("The finding in a sentence.")]
 
 
 class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
-    """Checks of knowledge base entries."""
+    """The result of checking knowledge base entries."""
 
     passes: Annotated[bool, describe("Whether nothing is wrong.")]
     entries: Annotated[Count, describe("Entries that were checked.")]
@@ -59,7 +59,7 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
 
 
 class CodeMeaning(Struct, frozen=True):
-    """One meaning of a code, and its diagnoses."""
+    """One meaning of an error code, and the diagnoses that use it."""
 
     code: Annotated[int, describe("The number.")]
     hex: Annotated[str, Meta(pattern="^-?0x[0-9a-f]+$"), describe("The number in hexadecimal.")]
@@ -86,14 +86,14 @@ class CodeMeaning(Struct, frozen=True):
 
 
 class NearCode(Struct, frozen=True):
-    """A code beside one that no table has."""
+    """A known code next to an unknown one."""
 
     code: Annotated[int, describe("The number.")]
     name: Annotated[str, describe("Name of the constant.")]
 
 
 class Explanation(Struct, frozen=True):
-    """Everything about one question."""
+    """All meanings of one error code or name."""
 
     asked: Annotated[str, describe("The question as it was typed.")]
     code: Annotated[int | None, describe("The number; null for a name.")]
@@ -111,7 +111,7 @@ class Explanation(Struct, frozen=True):
 
 
 class ExplainResult(Result, frozen=True, kw_only=True, tag="qnnmem.explain/1"):
-    """What error codes mean, and which diagnoses they belong to."""
+    """The meanings of error codes, and the diagnoses that use them."""
 
     codes: Annotated[
         tuple[Explanation, ...],

@@ -1,4 +1,4 @@
-"""What is wrong in config files of the QNN tools for LPAI."""
+"""Findings in config files of the QNN tools for LPAI."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from qnnmem.text import counted
 
 
 class Severity(Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     ERROR = "error"  # the run fails or the setting has no effect
-    WARNING = "warning"  # probably not what was meant
+    WARNING = "warning"  # probably not intended
     NOTE = "note"  # cannot be checked here; never changes the exit code
 
 
 class ConfigFinding(Struct, frozen=True):
-    """One thing wrong in one config file."""
+    """One finding in one config file."""
 
     file: Annotated[str, describe("The path of one of the files.")]
     line: Annotated[Positive | None, describe("Line counted from 1; null for the file as a whole.")]
@@ -38,7 +38,7 @@ class ConfigFinding(Struct, frozen=True):
 
 
 class CheckedFile(Struct, frozen=True):
-    """A file that was looked at."""
+    """A file that was checked."""
 
     path: Annotated[str, describe("Path as it was given or found.")]
     kind: Annotated[
@@ -57,7 +57,7 @@ class CheckedFile(Struct, frozen=True):
 
 
 class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
-    """What is wrong in config files of the QNN tools for LPAI."""
+    """Findings in config files of the QNN tools for LPAI."""
 
     passes: Annotated[bool, describe("Whether every file could be read and nothing is wrong.")]
     strict: Annotated[bool, describe("Whether warnings count as errors.")]
@@ -78,23 +78,23 @@ class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
 
     @property
     def unreadable(self) -> tuple[CheckedFile, ...]:
-        """Files that could not be read at all."""
+        """Files that could not be read."""
         return tuple(file for file in self.files if file.unreadable is not None)
 
     @property
     def exit_code(self) -> int:
-        """2 for a file that cannot be read, 1 for errors."""
+        """2 if a file cannot be read, 1 for errors, else 0."""
         if self.unreadable:
             return 2
         return 0 if self.passes else 1
 
     @property
     def summary(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         return f"{counted(self.errors, 'error')}, {counted(self.warnings, 'warning')}"
 
     def renamed(self, names: Mapping[str, str]) -> LintResult:
-        """The same with other names for some files."""
+        """Return the result with other names for some files."""
         files = (
             replace(
                 file,
@@ -113,7 +113,7 @@ class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
 def lint_result(
     files: tuple[CheckedFile, ...], findings: tuple[ConfigFinding, ...], *, strict: bool = False
 ) -> LintResult:
-    """Count findings; with `strict` a warning is wrong, too."""
+    """Return the result with counted findings; with `strict`, a warning also fails the check."""
     count = {one: sum(finding.severity is one for finding in findings) for one in Severity}
     errors, warnings = count[Severity.ERROR], count[Severity.WARNING]
     is_read = all(file.unreadable is None for file in files)

@@ -35,7 +35,7 @@ class LlmModel(Struct, frozen=True, kw_only=True):
 
 
 class LlmRecipe(Struct, frozen=True, kw_only=True):
-    """In how many bits each part of the model is kept."""
+    """The quantization of a model: the number of bits of each part."""
 
     name: str
     bits: Annotated[Positive, describe("Bits of the weights of a layer.")]
@@ -85,7 +85,7 @@ class LlmRow(Struct, frozen=True, kw_only=True):
 
 
 class LlmCheck(Struct, frozen=True, kw_only=True):
-    """A number of compiled layers, beside what fewer layers had led to expect."""
+    """A measured number of compiled layers, next to the number expected from fewer layers."""
 
     what: str
     ar: Positive
@@ -95,7 +95,7 @@ class LlmCheck(Struct, frozen=True, kw_only=True):
 
 
 class LlmActual(Struct, frozen=True, kw_only=True):
-    """A context binary that is there, beside the shard that was to be expected."""
+    """An existing context binary, next to the expected shard."""
 
     file: str
     file_bytes: Count
@@ -106,7 +106,7 @@ class LlmActual(Struct, frozen=True, kw_only=True):
 
 
 class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
-    """Whether a language model fits a SoC, and in which shards."""
+    """Whether a language model fits a SoC, and its shards."""
 
     model: LlmModel
     recipe: LlmRecipe
@@ -141,12 +141,12 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Return whether it fits; None where the bounds let both happen."""
+        """Whether the model fits; None if the limit is between the bounds."""
         return answer_of(self.answer)
 
     @property
     def exit_code(self) -> int:
-        """Exit code of the command: of the rows, one that fits is enough."""
+        """0 if the model fits in any row, else 3 if any is undecided, else 1."""
         found = {row.answer for row in self.rows} or {self.answer}
         return 0 if "fits" in found else 3 if "cannot-tell" in found else 1
 

@@ -17,7 +17,7 @@ class RuleCode(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One rule that a client has to keep, its codes with their names."""
+    """One rule for clients, and the named codes of breaking it."""
 
     id: Annotated[str, describe("Id as messages name it.")]
     title: Annotated[str, describe("The rule itself.")]
@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """The codes without their names."""
+        """The numbers of the codes."""
         return tuple(one.code for one in self.named_codes)
 
 
@@ -51,7 +51,7 @@ class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
 
 
 class Choice(Struct, frozen=True):
-    """One open question and our answer to it."""
+    """One question that public material leaves open, and our decision."""
 
     id: Annotated[str, describe("Name of the choice.")]
     section: Annotated[str, describe("Its subject.")]
@@ -61,20 +61,20 @@ class Choice(Struct, frozen=True):
 
 
 class ChoicesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-choices/1"):
-    """What the LPAI runtime does where public material is silent."""
+    """Decisions of the LPAI runtime where public material is silent."""
 
     choices: Annotated[tuple[Choice, ...], describe("The choices, by section.")]
 
 
 class CaseFailure(Struct, frozen=True):
-    """A case that went otherwise than the contract promises."""
+    """A case with another outcome than the contract specifies."""
 
     title: Annotated[str, describe("What the case does.")]
     reason: Annotated[str, describe("How the case failed.")]
 
 
 class RuleResult(Struct, frozen=True, kw_only=True):
-    """The cases of one rule."""
+    """The outcome of the cases of one rule."""
 
     rule: Annotated[str, describe("Id of the rule.")]
     title: Annotated[str, describe("The rule itself.")]
@@ -85,6 +85,6 @@ class RuleResult(Struct, frozen=True, kw_only=True):
 
 
 class SelftestResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-selftest/1"):
-    """The contract suite: how the cases of each rule went."""
+    """The outcome of the contract test suite for each rule."""
 
     rules: Annotated[tuple[RuleResult, ...], describe("Rules that have cases.")]

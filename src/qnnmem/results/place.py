@@ -1,4 +1,4 @@
-"""Which contexts can be resident together, and in how many process domains."""
+"""Results of `place`: which contexts can be resident together, and in how many domains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlacedDomain(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True):
-    """Where each context goes when they are loaded in this order."""
+    """The process domain of each context, if contexts are loaded in this order."""
 
     order: tuple[Count, ...]
     domains: tuple[PlacedDomain, ...]
@@ -36,12 +36,12 @@ class Placement(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Return whether every context has a place within the domains of a process."""
+        """Whether every context has a place within the domains of one process."""
         return not self.too_large and len(self.domains) <= DOMAINS.value
 
 
 class PlacedContext(Struct, frozen=True, kw_only=True):
-    """A context binary and its need of a process domain."""
+    """A context binary and its need in a process domain."""
 
     file: str
     need_low: SourcedNumber
@@ -50,12 +50,12 @@ class PlacedContext(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes counted: the upper bound."""
+        """The upper bound of the need, which is the number counted."""
         return self.need_high.value
 
 
 class Admission(Struct, frozen=True, kw_only=True):
-    """What the library did with a context, beside what its file alone had led to expect."""
+    """The library's actual decision on a context, next to the prediction from its file."""
 
     predicted: Annotated[bool | None, describe("Null if the range of sizes allows both.")]
     admitted: Annotated[
@@ -70,12 +70,12 @@ class Admission(Struct, frozen=True, kw_only=True):
 
     @property
     def in_range(self) -> bool:
-        """Return whether the library's estimate lies where the file let expect it."""
+        """Whether the library's estimate is within the predicted bounds."""
         return self.estimate is None or self.need_low <= self.estimate <= self.need_high
 
 
 class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
-    """The order as given, the best order, and whether the sizes are sure enough."""
+    """The placement in the given order and in the best order, with a verdict."""
 
     answer: Annotated[FitAnswer, describe("Whether all contexts find a place as given.")]
     budget: Annotated[SourcedNumber, describe("Bytes of one process domain.")]
@@ -100,5 +100,5 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Return whether the order as given works; None where the sizes are not sure enough."""
+        """Whether the given order fits; None if the sizes are not exact enough."""
         return answer_of(self.answer)

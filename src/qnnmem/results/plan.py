@@ -1,4 +1,4 @@
-"""Memory plans: of one file, of several, and the part of one that a memory map shows."""
+"""Memory plans: of one file, of several, and the part that a memory map shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LiveBuffer(Struct, frozen=True):
 
 
 class PlanPeak(Struct, frozen=True):
-    """The first step at which most scratch bytes are alive."""
+    """The first step with the most scratch bytes alive."""
 
     step: Annotated[
         Difference,
@@ -41,12 +41,12 @@ class PlanPeak(Struct, frozen=True):
 
 
 def too_many(buffers: int, most: int) -> str:
-    """Return the clause about more allocations than the pool serves."""
+    """Return the clause about more allocations than TCM serves."""
     return f"{buffers} allocations where TCM serves {most}, fatal on the device"
 
 
 class TcmAnswer(Struct, frozen=True):
-    """Whether constants or a binary fit the TCM of aDSP direct mode together with IO."""
+    """Whether constants or a binary fit, with IO, into the TCM of aDSP direct mode."""
 
     fits: Annotated[
         bool,
@@ -69,17 +69,17 @@ class TcmAnswer(Struct, frozen=True):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more allocations than the pool serves, however small they are."""
+        """Whether there are more allocations than the pool serves, whatever their sizes."""
         return self.buffers > self.max_buffers
 
     @property
     def spare(self) -> int:
-        """Bytes left in the pool, negative where it is too small."""
+        """Bytes left in the pool; negative if it is too small."""
         return self.limit_bytes - self.need_bytes
 
 
 class PlanBudget(Struct, frozen=True):
-    """A pool against its budget."""
+    """The need of a pool against its budget."""
 
     pool: Annotated[BudgetPool, describe("The pool that is judged.")]
     need_bytes: Annotated[Count, describe("Bytes the pool takes in this plan.")]
@@ -103,7 +103,7 @@ class PlanBudget(Struct, frozen=True):
 
 
 class PlanSaving(Struct, frozen=True):
-    """Options and their savings."""
+    """Options, and the bytes that they save."""
 
     options: Annotated[tuple[str, ...], describe("The options, together, ready to paste.")]
     pool: Annotated[BudgetPool, describe("The pool that becomes smaller.")]
@@ -113,7 +113,7 @@ class PlanSaving(Struct, frozen=True):
 
 
 class PlanReorder(Struct, frozen=True):
-    """What another operator order brought."""
+    """The effect of another operator order."""
 
     before_bytes: Annotated[
         Count, describe("Bytes alive at the fullest step in the order of the file.")
@@ -126,7 +126,7 @@ class PlanReorder(Struct, frozen=True):
 
 
 class PlanBuffer(Struct, frozen=True):
-    """A stretch of a pool that one tensor and its views hold for a while."""
+    """A range of a pool that one tensor and its views occupy for an interval of steps."""
 
     name: Annotated[
         str, describe("Name of the tensor that is written first, or of the buffer in the file.")
@@ -157,7 +157,7 @@ def _scope(proof: ProofScope | UnsetType, optimal: bool) -> ProofScope:
 
 
 class PlanMap(Struct, frozen=True, kw_only=True):
-    """What a memory map shows of a plan."""
+    """The part of a plan that a memory map shows."""
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
@@ -180,17 +180,17 @@ class PlanMap(Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> ProofScope:
-        """What is proven; results of 0.1.0 say no more than `optimal`."""
+        """The proven scope; results of version 0.1.0 store only `optimal`."""
         return _scope(self.proof, self.optimal)
 
     @property
     def proof_words(self) -> str:
-        """The proof as a part of a sentence."""
+        """The proof as a phrase for a sentence."""
         return proof_words(self.scope, self.scratch_bytes, self.lower_bound_bytes)
 
 
 class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
-    """A memory plan: pools, the proof of the minimum, the peak and the place of every buffer.
+    """A memory plan: pools, the proof of the minimum, the peak and the location of every buffer.
 
     Sizes are integer bytes, spans of steps are half-open.
     """
@@ -334,7 +334,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def map(self) -> PlanMap:
-        """The part that a memory map shows."""
+        """The part of the plan that a memory map shows."""
         return PlanMap(
             scratch_bytes=self.scratch_bytes,
             persistent_bytes=self.persistent_bytes,
@@ -350,17 +350,17 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def scope(self) -> ProofScope:
-        """What is proven; results of 0.1.0 say no more than `optimal`."""
+        """The proven scope; results of version 0.1.0 store only `optimal`."""
         return _scope(self.proof, self.optimal)
 
     @property
     def proof_words(self) -> str:
-        """The proof as a part of a sentence."""
+        """The proof as a phrase for a sentence."""
         return proof_words(self.scope, self.scratch_bytes, self.lower_bound_bytes)
 
     @property
     def pools(self) -> dict[str, int]:
-        """Pools and their bytes, in the order they are shown."""
+        """Bytes by pool, in the order shown."""
         return {
             "scratch": self.scratch_bytes,
             "persistent": self.persistent_bytes,
@@ -370,12 +370,12 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def has_verdict(self) -> bool:
-        """Return whether there is a budget to hold, or allocations that no TCM serves."""
+        """Whether there is a budget to check, or more allocations than TCM serves."""
         return bool(self.budgets) or (self.tcm is not None and self.tcm.is_crowded)
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """The pools that are over their budgets."""
+        """The pools over their budgets."""
         return tuple(budget.pool for budget in self.budgets if budget.fits is False)
 
     @property
@@ -385,7 +385,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def summary(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         answer = {True: "fits, ", False: "does not fit, ", None: ""}[self.fits]
         kept = f", persistent {self.persistent_bytes:,}" if self.persistent_bytes else ""
         return f"{answer if self.budgets else ''}scratch {self.scratch_bytes:,} bytes{kept}"

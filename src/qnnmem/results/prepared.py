@@ -1,4 +1,4 @@
-"""A context binary for LPAI that was written."""
+"""Results of `prepare` for LPAI: a written context binary."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from qnnmem.results.proof import ProofScope
 from qnnmem.results.result import Count, Result, describe
 
 Width = Annotated[int, Meta(ge=8, le=16, multiple_of=8)]
-# Share of the largest output; null where it is without bound.
+# Share of the output's largest value; null if unbounded.
 OutputError = Annotated[float, Meta(ge=0)] | None
-LARGE_ERROR = 0.2  # of an output's largest value; beyond it results say little
+LARGE_ERROR = 0.2  # of an output's largest value; beyond it results are unreliable
 
 
 def finite(error: float) -> float | None:
-    """An error as results hold it: None where it is without bound, which JSON cannot say."""
+    """Return an error for JSON: None if it is unbounded, which JSON cannot represent."""
     return error if math.isfinite(error) else None
 
 
 def percent(error: float | None) -> str:
-    """An error as a share of the largest output."""
+    """Return an error as a percentage of the largest output, or as a multiple if large."""
     if error is None:
         return "∞ times"
     return f"{error:.3g} times" if error >= 10 else f"{error:.1%}"
 
 
 class TriedWidths(Struct, frozen=True, order=True):
-    """The error of the same model on the same samples with other widths."""
+    """The error of the same model on the same samples with other bit widths."""
 
     bits: Annotated[Width, describe("Bits of activations.")]
     weight_bits: Annotated[Width, describe("Bits of weights.")]
@@ -40,7 +40,7 @@ class TriedWidths(Struct, frozen=True, order=True):
 
 
 class QuantizedGraph(Struct, frozen=True, kw_only=True):
-    """How far a graph is from the float model it was made from."""
+    """The error of a quantized graph against its float model."""
 
     bits: Annotated[Width, describe("Bits of activations.")]
     weight_bits: Annotated[Width, describe("Bits of weights.")]
@@ -53,16 +53,16 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        """How large the error is, on what."""
+        """The sentence about the error, with widths and kind of samples."""
         samples = "random samples" if self.made_up_samples else "the calibration samples"
         widths = f"int{self.bits} with {self.weight_bits}-bit weights"
         return f"{widths}: off by up to {percent(self.error)} of the largest output on {samples}"
 
     @property
     def cures(self) -> tuple[TriedWidths, ...]:
-        """What was seen to help, narrow numbers first: each is at least twice as good as before.
+        """Tried widths that reduce the error, narrowest first, each to less than half of the last.
 
-        What leaves the error large is named only where nothing does better.
+        Widths that leave a large error are only included if no others do better.
         """
         found: list[TriedWidths] = []
         least = _bound(self.error)
@@ -79,7 +79,7 @@ def _bound(error: float | None) -> float:
 
 
 class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
-    """A graph of the binary and the proof of its plan."""
+    """A graph of the binary, and what is proven about its plan."""
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]

@@ -1,4 +1,4 @@
-"""Programs that call QNN: rules they break, handles they keep, how they take a failed call."""
+"""Results about programs that call QNN: broken rules, leaked handles, failed calls."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Frame(Struct, frozen=True):
     line: Annotated[Count, describe("Line in that file; 0 where it is not known.")] = 0
     module: Annotated[str, Meta(max_length=4096), describe("Program or shared object.")] = ""
     offset: Annotated[Count, describe("Address inside of that.")] = 0
-    # It is read while the program is here: whoever gets the frame later, in a file from elsewhere,
-    # must not open what that names.
+    # The line is read while the program is running here. Whoever later receives this frame in a
+    # file must not open paths that the file names.
     source: Annotated[
         str, Meta(max_length=1000), describe("The line itself; empty where it is not known.")
     ] = ""
@@ -72,7 +72,7 @@ def _near(name: str) -> str:
 
 
 class NotChecked(Struct, frozen=True):
-    """Part of a program that the verdict knows nothing of."""
+    """A part of a program that was not checked."""
 
     what: Annotated[str, Meta(max_length=1000), describe("In words.")]
     calls: Annotated[Count, describe("How many calls; 0 where nobody knows.")] = 0
@@ -90,7 +90,7 @@ Missed = Annotated[
 
 
 class OtherPlace(Struct, frozen=True):
-    """Another place that a finding is about: where memory was freed, or a call failed."""
+    """Another place related to a finding: where memory was freed, or where a call failed."""
 
     what: Annotated[str, describe("What happened there.")]
     place: Place = ""
@@ -98,7 +98,7 @@ class OtherPlace(Struct, frozen=True):
 
 
 class ClientFinding(Struct, frozen=True, kw_only=True):
-    """A broken rule, the call that broke it, and where else to look."""
+    """A broken rule, the call that broke it, and related places."""
 
     rule: Annotated[
         str,
@@ -131,7 +131,7 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
 
 
 class HeldMoment(Struct, frozen=True):
-    """What the program holds at QNN after one of its calls."""
+    """The contexts and bytes that the program holds in QNN after one of its calls."""
 
     call: Annotated[Count, describe("Number of the call, from 1.")]
     what: Annotated[str, describe("The function.")] = ""
@@ -142,14 +142,14 @@ class HeldMoment(Struct, frozen=True):
 
 
 class BufferAlignment(Struct, frozen=True):
-    """What buffers must be multiples of."""
+    """Required alignment of buffers."""
 
     start: Annotated[int, describe("Of addresses.")]
     size: Annotated[int, describe("Of sizes.")]
 
 
 class ProgramResult(Result, frozen=True, kw_only=True):
-    """Base of the results about a program; `exit_code` is that of the program, not of the verb."""
+    """Base of results about a program; `exit_code` is that of the program, not of the verb."""
 
     verdict: Sentence
     passes: bool
@@ -175,7 +175,7 @@ class ProgramRun(ProgramResult, frozen=True, kw_only=True):
 
 
 class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
-    """Which rules a program that calls QNN breaks, and where."""
+    """The rules that a program breaks in its QNN calls, with places."""
 
     passes: Annotated[
         bool,
@@ -205,7 +205,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
     @property
     def called(self) -> bool:
-        """Return whether the program called QNN at all."""
+        """Whether the program called QNN."""
         return bool(self.calls)
 
     @property
@@ -215,7 +215,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
 
 class AliveAt(Struct, frozen=True):
-    """What was alive from a time on."""
+    """The number of live objects from a time on."""
 
     time_ns: Annotated[Count, describe("Since the start.")] = 0
     contexts: Annotated[Count, describe("Contexts alive.")] = 0
@@ -225,7 +225,7 @@ class AliveAt(Struct, frozen=True):
 
 
 class LiveHandle(Struct, frozen=True, kw_only=True):
-    """A handle that a program made and has not freed, and where it was made."""
+    """A handle that a program created and did not free, and the place of its creation."""
 
     kind: Annotated[
         str,
@@ -248,7 +248,7 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
 
 
 class MadeHandle(Struct, frozen=True, kw_only=True):
-    """A context, graph or memory handle that a program made; alike ones are counted."""
+    """A context, graph or memory handle that a program created; equal ones are counted."""
 
     kind: Annotated[str, describe("What it is."), one_of("context", "graph", "memory")]
     name: Annotated[
@@ -264,7 +264,7 @@ class MadeHandle(Struct, frozen=True, kw_only=True):
 
 
 class LostSession(Struct, frozen=True, kw_only=True):
-    """A session that the program went on without: nothing of it was executed by QNN any more."""
+    """A session that failed and that the program continued without."""
 
     name: Annotated[str, describe("Its model, where ONNX Runtime made it; else empty.")] = ""
     graphs: Annotated[tuple[str, ...], describe("Names of its graphs.")] = ()
@@ -291,7 +291,7 @@ class LoggedLine(Struct, frozen=True):
 
 
 class FailedCall(Struct, frozen=True, kw_only=True):
-    """A call that answered with another code than 0; alike ones are counted."""
+    """A call that returned an error code; equal calls are counted."""
 
     function: str
     code: Count = 0
@@ -315,7 +315,7 @@ class FailedCall(Struct, frozen=True, kw_only=True):
 
 
 class FunctionTotal(Struct, frozen=True):
-    """All calls of one function, also of those that are only counted."""
+    """All calls of one function, including calls that are only counted."""
 
     count: Annotated[Count, describe("How often.")]
     ns: Annotated[Count, describe("Time in it.")]
@@ -323,7 +323,7 @@ class FunctionTotal(Struct, frozen=True):
 
 
 class WatchedLibrary(Struct, frozen=True, kw_only=True):
-    """A library whose functions the program was given."""
+    """A library whose function table the program requested."""
 
     process: Annotated[Count, describe("Process that asked.")] = 0
     name: Annotated[str, describe("Provider.")]
@@ -336,7 +336,7 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
 
 
 class MixedIo(Struct, frozen=True, kw_only=True):
-    """Inputs and outputs that a graph's first execution handed over otherwise than prepared."""
+    """Inputs and outputs whose first execution used another memory type than prepared."""
 
     graph: Annotated[str, describe("Name of the graph.")] = ""
     tensors: Annotated[tuple[str, ...], describe("Names of the inputs and outputs.")] = ()
@@ -350,7 +350,7 @@ class MixedIo(Struct, frozen=True, kw_only=True):
 
 
 class SerialisedRun(Struct, frozen=True, kw_only=True):
-    """A run whose calls of QNN were let through one at a time, after one as the program is."""
+    """A run with QNN calls serialised, next to an unchanged run before it."""
 
     waited: Annotated[Count, describe("Calls that waited for another one of their process.")] = 0
     waited_ns: Annotated[Count, describe("How long they waited together.")] = 0
@@ -366,7 +366,7 @@ class SerialisedRun(Struct, frozen=True, kw_only=True):
 
 
 class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
-    """What a program did with QNN."""
+    """The QNN activity of a program."""
 
     passes: Annotated[bool, describe("Whether the program used QNN and no problem was found.")]
     injected: Annotated[
@@ -419,7 +419,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     @property
     def called(self) -> bool:
-        """Return whether the program used QNN at all."""
+        """Whether the program used QNN."""
         return bool(self.libraries)
 
     @property
@@ -428,7 +428,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
         return _verb_code(self, self.findings)
 
     def bounded(self) -> WatchResult:
-        """The result as JSON has it: long lists are cut."""
+        """Return the result with long lists cut, for JSON."""
         return replace(
             self,
             libraries=self.libraries[:_LISTED],
@@ -457,7 +457,7 @@ def _verb_code(result: ClientResult | WatchResult, findings: int) -> int:
 
 
 def thinned(rows: tuple[AliveAt, ...], most: int) -> tuple[AliveAt, ...]:
-    """Some rows of many: the peak of each stretch of them, the last one always."""
+    """Return at most `most` rows: the peak of each interval, and always the last row."""
     if len(rows) <= most:
         return rows
     step = -(-len(rows) // (most - 1))
@@ -469,7 +469,7 @@ def thinned(rows: tuple[AliveAt, ...], most: int) -> tuple[AliveAt, ...]:
 
 
 class LeakedHandle(Struct, frozen=True):
-    """A handle that a run left and that a run without a failure does not leave."""
+    """A handle that is leaked only if a call fails."""
 
     kind: Annotated[str, describe("What it is.")]
     made_by: Annotated[str, describe("Function that made it.")] = ""
@@ -477,7 +477,7 @@ class LeakedHandle(Struct, frozen=True):
 
 
 class FailedRun(Struct, frozen=True, kw_only=True):
-    """How a program ended after one of its calls had failed."""
+    """The end of a program in which one call was made to fail."""
 
     call: Annotated[Count, describe("Which call failed, from 1.")]
     place: Place = ""
@@ -496,7 +496,7 @@ class FailedRun(Struct, frozen=True, kw_only=True):
 
 
 class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
-    """How a program takes the failure of each call of a function."""
+    """The behaviour of a program if each call of a function fails in turn."""
 
     passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
     command: Command
@@ -509,7 +509,7 @@ class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-
 
     @property
     def verb_code(self) -> int:
-        """Exit code of the verb: 1 a bad run, 3 a run that was not watched."""
+        """Exit code of the verb: 1 for a bad run, 3 for a run that was not watched, else 0."""
         if any(run.bad for run in self.runs):
             return 1
         return 0 if self.passes else 3

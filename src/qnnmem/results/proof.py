@@ -1,4 +1,4 @@
-"""What is proven about the bytes of a plan: the one place that decides the word."""
+"""The scope of the proof of a plan's size, and the words for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ProofScope(Enum):
-    """What scratch is minimal for, given alignment, views, and where inputs and outputs lie."""
+    """The conditions under which scratch is minimal, given alignment, views and IO location."""
 
     ANY_ORDER = "proven minimal for any order"
     THIS_ORDER = "minimal for this order"
@@ -18,12 +18,12 @@ class ProofScope(Enum):
 
     @property
     def basis(self) -> str:
-        """What a verdict rests on, where that is not the model that will run."""
+        """The clause that names an estimate as the basis of a verdict; else empty."""
         return f" by an {self.value}" if self is ProofScope.ESTIMATE else ""
 
 
 def proof_words(proof: ProofScope, peak: int, bound: int) -> str:
-    """A proof as a part of a sentence, with the bound where the peak is above it."""
+    """Return a proof as a phrase, with the bound if the peak is above it."""
     if proof is not ProofScope.NONE:
         return str(proof.value)
     above = 100 * (peak - bound) / max(bound, 1)

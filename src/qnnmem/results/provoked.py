@@ -1,4 +1,4 @@
-"""A real failure of the real HTP library, provoked by a crafted input."""
+"""Results of `provoke`: a real failure of the HTP library, caused by a crafted input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.results.result import Count, Difference, Result, describe
 
 
 class Attempt(Struct, frozen=True):
-    """One thing that was tried on the way."""
+    """One attempt to provoke the failure."""
 
     what: str
     outcome: Annotated[str, describe("done, refused, crashed, timeout or memory.")]
@@ -18,7 +18,7 @@ class Attempt(Struct, frozen=True):
 
 
 class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1"):
-    """The record of a provoked failure; the whole log lies beside it."""
+    """The record of a provoked failure; the whole log is in a file next to it."""
 
     kind: Literal["graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary"]
     soc: str
@@ -44,5 +44,5 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
 
     @property
     def failed(self) -> bool:
-        """Return whether the library failed at all."""
+        """Whether the library failed."""
         return self.attempts[-1].outcome != "done" or bool(self.code)

@@ -1,4 +1,4 @@
-"""Raw and memhandle inputs and outputs of a model on HTP: four combinations with their costs."""
+"""Raw and memhandle inputs and outputs of a model on HTP: four combinations and their costs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from qnnmem.results.result import Count, Difference, Result, describe
 
 
 class IoMode(Enum):
-    """How a tensor's bytes are handed over, in the words of the SDK's options."""
+    """The type of memory that passes a tensor, in the words of the SDK's options."""
 
     RAW = "raw"
     MEMHANDLE = "memhandle"
 
 
 class CopyTime(Struct, frozen=True):
-    """How long copying takes on this host, and how that is known."""
+    """The time to copy on this host, and its source."""
 
     nanoseconds: Count
     origin: Origin
@@ -27,7 +27,7 @@ class CopyTime(Struct, frozen=True):
 
 
 class QmemRow(Struct, frozen=True, kw_only=True):
-    """One combination; bytes over all graphs, copies for one inference of each graph."""
+    """One combination: bytes over all graphs, copies for one inference of each graph."""
 
     prepared: Annotated[IoMode, describe("The way that was chosen when the graph was prepared.")]
     executed: Annotated[IoMode, describe("The way that is chosen at each execution.")]
@@ -59,7 +59,7 @@ class QmemRow(Struct, frozen=True, kw_only=True):
 
 
 class QmemChoice(Struct, frozen=True):
-    """A combination."""
+    """A combination of preparation and execution mode."""
 
     prepared: IoMode
     executed: IoMode
@@ -74,7 +74,7 @@ class QmemFlag(Struct, frozen=True):
 
 
 class Inference(Struct, frozen=True):
-    """What one execution did to memory."""
+    """The memory effects of one execution."""
 
     reserved: Annotated[Count, describe("Internal IO memory made on the way, in bytes.")]
     copied_in: Count
@@ -83,14 +83,14 @@ class Inference(Struct, frozen=True):
 
 
 class QmemFinding(Struct, frozen=True):
-    """A rule that was broken."""
+    """A broken rule."""
 
     rule: str
     sentence: str
 
 
 class RanRow(Struct, frozen=True, kw_only=True):
-    """One combination as it was carried out."""
+    """One executed combination."""
 
     prepared: IoMode
     executed: IoMode
@@ -105,7 +105,7 @@ class RanRow(Struct, frozen=True, kw_only=True):
 
 
 class QmemRun(Struct, frozen=True, kw_only=True):
-    """The four combinations carried out: results by the real library, IO layer emulated."""
+    """The four combinations executed: results by the real library, IO layer emulated."""
 
     library: str
     graph: str
@@ -119,14 +119,14 @@ class QmemRun(Struct, frozen=True, kw_only=True):
 
 
 class LibraryAnswer(Struct, frozen=True):
-    """What libQnnHtp did: the code of the call in question, or the signal that ended it."""
+    """The result of libQnnHtp: the code of the call, or the signal that ended it."""
 
     code: Difference | None = None
     signal: Difference | None = None
 
 
 class MisuseAnswer(Struct, frozen=True, kw_only=True):
-    """One mistake and both answers."""
+    """One mistake, with the results of the contract and of the library."""
 
     id: str
     what: str
@@ -139,7 +139,7 @@ class MisuseAnswer(Struct, frozen=True, kw_only=True):
 
 
 class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
-    """What each way of handing over inputs and outputs costs a model."""
+    """The cost of each combination of memory types for a model's inputs and outputs."""
 
     file: str
     compiled: Annotated[bool, describe("Whether the file is a model that was compiled first.")] = (
@@ -165,13 +165,13 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
 
     @property
     def prepared(self) -> IoMode | None:
-        """What the binary says of its tensors; None when they differ."""
+        """The mode stated in the binary for all tensors; None if they differ."""
         if self.memhandle_tensors in (0, self.tensors):
             return IoMode.MEMHANDLE if self.memhandle_tensors else IoMode.RAW
         return None
 
     def row(self, prepared: IoMode, executed: IoMode) -> QmemRow:
-        """One of the four."""
+        """Return the row of one combination."""
         return next(r for r in self.rows if (r.prepared, r.executed) == (prepared, executed))
 
     @property

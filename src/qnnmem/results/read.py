@@ -1,4 +1,4 @@
-"""Results from untrusted JSON, checked against their type before use."""
+"""Reads results from untrusted JSON and checks them against their type."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qnnmem.wire import ready
 Kind = TypeVar("Kind", bound=SchemaDocument)
 Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
-# Modules are imported when a result of theirs is read.
+# A module is imported when one of its results is read.
 _TYPES: Mapping[str, str] = {
     "qnnmem.baseline/1": "check.Baseline",
     "qnnmem.carrier/1": "carrier.CarrierResult",
@@ -59,7 +59,7 @@ _TYPES: Mapping[str, str] = {
     "qnnmem.watch/1": "programs.WatchResult",
     "qnnmem.written/1": "files.WrittenResult",
 }
-# Results in a vendor's nesting: what is ours stands under the key `qnnmem`.
+# Results in a vendor's nesting: the fields of qnnmem are under the key `qnnmem`.
 _DOCUMENTS: Mapping[str, str] = {
     "qnnmem.inspect/1": "inspect.InspectDocument",
     "qnnmem.inspect-htp/1": "context.ContextDocument",
@@ -67,18 +67,18 @@ _DOCUMENTS: Mapping[str, str] = {
 
 
 def result_types() -> tuple[type[SchemaDocument], ...]:
-    """Every result type."""
+    """Return every result type."""
     return tuple(result_type(name) for name in _TYPES)
 
 
 def result_type(name: str) -> type[SchemaDocument]:
-    """The type of a schema; KeyError for a name that is none."""
+    """Return the result type of a schema; KeyError for an unknown schema."""
     found: type[SchemaDocument] = _imported(_TYPES[name])
     return found
 
 
 def document_type(name: str) -> type[msgspec.Struct]:
-    """The type of the whole JSON text: the result's own, or a vendor's nesting around it."""
+    """Return the type of the whole JSON text: the result's own type, or the vendor's nesting."""
     found: type[msgspec.Struct] = _imported(_DOCUMENTS.get(name) or _TYPES[name])
     return found
 
@@ -89,7 +89,7 @@ def _imported(place: str) -> Any:
 
 
 def schema_in(values: Any) -> str | None:
-    """The schema that values decoded from JSON name; a vendor's nesting has it under `qnnmem`."""
+    """Return the schema named in decoded JSON, also inside a vendor's nesting; else None."""
     ours = _ours(values)
     name = ours.get("schema") if isinstance(ours, Mapping) else None
     return name if isinstance(name, str) else None
@@ -101,7 +101,7 @@ def _ours(values: Any) -> Any:
 
 
 def read_result(values: Any, where: str) -> SchemaDocument:
-    """The result in values decoded from JSON; UsageError where they do not hold one."""
+    """Return the result in decoded JSON; UsageError if there is none."""
     name = schema_in(values)
     if name is None or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
@@ -109,7 +109,7 @@ def read_result(values: Any, where: str) -> SchemaDocument:
 
 
 def read_document(values: Any, where: str) -> msgspec.Struct:
-    """The result in values decoded from JSON, with the vendor's nesting around it if it has one."""
+    """Return the result in decoded JSON, inside the vendor's nesting if it has one."""
     name = schema_in(values)
     if name is None or name not in _DOCUMENTS:
         return read_result(values, where)
@@ -117,10 +117,10 @@ def read_document(values: Any, where: str) -> msgspec.Struct:
 
 
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
-    """The result of a known type in values decoded from JSON; UsageError where there is none."""
+    """Return the result of a known type in decoded JSON; UsageError if it does not match."""
     name = schema_name(kind)
     if isinstance(values, Mapping) and issubclass(kind, Result):
-        # The default of the type names this version, which did not write the result.
+        # The type's default would name this version, which did not write the result.
         values = {"tool": "", **values}
     return _converted(values, where, kind, name)
 
@@ -128,7 +128,7 @@ def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
 def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decoded:
     try:
         return msgspec.convert(values, ready(kind))
-    except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can write
+    except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can contain
         raise UsageError(f"it is not a {name}: a name in it is not text", where=where) from exc
     except msgspec.ValidationError as exc:
         raise UsageError(f"it is not a {name}: {exc}", where=where) from exc

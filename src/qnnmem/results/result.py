@@ -1,4 +1,4 @@
-"""What every result type is built from.
+"""Base types of all results.
 
     class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
@@ -17,33 +17,33 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.version import __version__
 
 TOOL = f"qnnmem {__version__}"
-# No memory is larger, and every reader of JSON keeps such a number exact.
+# No memory is larger, and every JSON reader represents such a number exactly.
 MAX_COUNT = 1 << 53
-OMITTED = "omitted"  # marks a field in a schema that is being made
+OMITTED = "omitted"  # marks a field while its schema is generated
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Positive = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Difference = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 
 
 def describe(text: str, *, is_omitted: bool = False) -> Meta:
-    """The sentence about a field in the JSON schema.
+    """Return the description of a field for the JSON schema.
 
-    `is_omitted`: the field is left out where it has its default, by `omit_defaults` of its type.
+    `is_omitted` marks a field that is not written if it has its default (`omit_defaults`).
     """
     return Meta(description=text, extra_json_schema={OMITTED: True} if is_omitted else None)
 
 
 def one_of(*values: str | bool) -> Meta:
-    """Values that a field may have, for the schema alone: readers take others, too."""
+    """Return the allowed values of a field for the schema; readers accept other values too."""
     return Meta(extra_json_schema={"enum": list(values)})
 
 
 class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
-    """Base of everything with a schema; the subclass has the schema's name as its tag."""
+    """Base of every type with a schema; the tag of a subclass is the schema's name."""
 
     @property
     def summary(self) -> str:
-        """One line for a history of results; empty where a result has none."""
+        """One line for a history of results; empty if a result has none."""
         return ""
 
 
@@ -54,7 +54,7 @@ class Result(SchemaDocument, frozen=True, kw_only=True):
 
 
 class SourcedNumber(Struct, frozen=True):
-    """A number and where it comes from."""
+    """A number, its origin and its source."""
 
     value: Count
     origin: Origin
@@ -62,17 +62,17 @@ class SourcedNumber(Struct, frozen=True):
 
     @classmethod
     def of(cls, number: Sourced) -> Self:
-        """Take over a number of the domain."""
+        """Return the JSON form of a sourced number."""
         return cls(number.value, number.origin, number.source)
 
     @property
     def sourced(self) -> Sourced:
-        """The number as the domain has it."""
+        """The number as `Sourced`, the type used in computations."""
         return Sourced(self.value, self.origin, self.source)
 
 
 class ErrorResult(Result, frozen=True, kw_only=True, tag="qnnmem.error/1"):
-    """What a verb prints in place of its result when JSON was asked for and there is none."""
+    """The JSON output of a verb that failed."""
 
     error: Annotated[
         str, Meta(min_length=1), describe("The sentence that standard error has, too.")

@@ -1,4 +1,4 @@
-"""JSON of results: one writer, and its schemas."""
+"""JSON text of results, and JSON schemas."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers r
 
 
 def encode(result: Struct) -> str:
-    """A result as JSON text: the schema's name first, then the program, then every field."""
+    """Return a result as JSON text: the schema's name first, then the program, then all fields."""
     return json.dumps(to_builtins(result), indent=1, ensure_ascii=True) + "\n"
 
 
 def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) -> dict[str, Any]:
-    """The JSON schema (2020-12) of a result type, as it is shipped.
+    """Return the JSON schema (2020-12) of a result type, as shipped.
 
-    `document` is the vendor's nesting around the result, where there is one.
+    `document` is the vendor's nesting around the result, if there is one.
     """
     import msgspec
 
@@ -43,10 +43,10 @@ def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) 
 
 
 def _require_defaults(part: dict[str, Any]) -> None:
-    """The program writes fields with a default, too; only results of older versions lack some.
+    """Mark fields with a default as required, because the program writes them.
 
-    A field that is left out on purpose has the default `msgspec.UNSET`, which no schema shows, or
-    is marked as omitted.
+    Only results of older versions lack some of them. A field that may be left out has the default
+    `msgspec.UNSET`, which no schema shows, or is marked as omitted.
     """
     fields = part.get("properties", {})
     required = part.get("required", ())
@@ -63,29 +63,29 @@ def _require_defaults(part: dict[str, Any]) -> None:
 
 
 def _close(part: dict[str, Any]) -> None:
-    """Admit no other field; readers skip unknown ones, the program writes none."""
+    """Forbid additional fields: the program writes none, although readers skip unknown ones."""
     if "properties" in part:
         part["additionalProperties"] = False
 
 
 def schema_name(kind: type[SchemaDocument]) -> str:
-    """The name in the `schema` field: `qnnmem.plan/1`."""
+    """Return the name in the `schema` field, such as `qnnmem.plan/1`."""
     return str(kind.__struct_config__.tag)
 
 
 def schema_file(name: str) -> str:
-    """The file of a schema, by the name that results have for it."""
+    """Return the file name of a schema, such as `plan-1.json` for `qnnmem.plan/1`."""
     return name.removeprefix("qnnmem.").replace("/", "-") + ".json"
 
 
 def schema_names() -> tuple[str, ...]:
-    """Every schema that is shipped, as results name it: `qnnmem.plan/1`."""
+    """Return the names of all shipped schemas, such as `qnnmem.plan/1`."""
     stems = (path.name.removesuffix(".json") for path in _folder().iterdir())
     return tuple(sorted("qnnmem." + "/".join(stem.rsplit("-", 1)) for stem in stems))
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Read the JSON Schema (2020-12) of a result, by the name that its `schema` field has."""
+    """Return the JSON schema (2020-12) with the name in a result's `schema` field."""
     found: dict[str, Any] = json.loads(_folder().joinpath(schema_file(name)).read_text("utf-8"))
     return found
 

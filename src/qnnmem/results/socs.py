@@ -1,4 +1,4 @@
-"""The SoCs of the HTP backend."""
+"""The table of SoCs with their HTP limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 class Soc(Struct, frozen=True, kw_only=True):
-    """One name of a SoC; several names may share an id."""
+    """One name of a SoC and its HTP limits; several names may share an id."""
 
     name: str
     marketing_name: str

@@ -1,4 +1,4 @@
-"""Many compiles of one model: a row for each setting, and the largest value that will do."""
+"""Results of `sweep`: one row per setting, and the largest value that fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SweepState = Literal["fits", "over", "refused", "failed"]
 
 
 class CompileNumbers(Struct, frozen=True, kw_only=True):
-    """What one compile needs in bytes; null is not known."""
+    """The memory needs of one compile in bytes; null if unknown."""
 
     code: Annotated[Difference | None, describe("Error code of QNN.")] = None
     compile_need: Annotated[Count | None, describe("Estimate against the compile limit.")] = None
@@ -35,12 +35,12 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
 
     @property
     def is_compiled(self) -> bool:
-        """Return whether there is a binary, whatever became of it."""
+        """Whether the compile produced a binary."""
         return self.file_bytes is not None
 
 
 class SweptSetting(CompileNumbers, frozen=True):
-    """One row: a setting and what became of its compile."""
+    """One row: a setting and the outcome of its compile."""
 
     setting: Annotated[dict[str, SettingValue], describe("The value of each name that is varied.")]
     state: Annotated[
@@ -52,7 +52,7 @@ class SweptSetting(CompileNumbers, frozen=True):
 
 
 class SearchEnd(Struct, frozen=True, kw_only=True):
-    """How the search for the largest value ended."""
+    """The outcome of the search for the largest value."""
 
     value: Annotated[
         SettingValue | None,
@@ -75,7 +75,7 @@ class SearchEnd(Struct, frozen=True, kw_only=True):
 
 
 class LargestValue(SearchEnd, frozen=True):
-    """The largest value of a name that will do, with the other names set as in `setting`."""
+    """The largest value of a setting that fits, with the other settings in `setting`."""
 
     name: str
     setting: dict[str, SettingValue]
@@ -83,7 +83,7 @@ class LargestValue(SearchEnd, frozen=True):
 
 
 class SweepResult(Result, frozen=True, kw_only=True, tag="qnnmem.sweep/1"):
-    """The table of a sweep; a library measured its numbers."""
+    """The table of a sweep, with numbers measured by the library."""
 
     file: str
     soc: str

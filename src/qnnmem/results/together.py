@@ -1,4 +1,4 @@
-"""Several models that share the pools of LPAI."""
+"""Results of planning several models that share the LPAI pools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.results.result import Count, Positive, Result, describe
 
 
 class ArrangedModel(Struct, frozen=True):
-    """A model and its places in the pools that all share."""
+    """A model and its offsets in the shared pools."""
 
     name: Annotated[str, describe("Name of the model: its file without the suffix.")]
     scratch_bytes: Annotated[Count, describe("Scratch of the model alone, in bytes.")]
@@ -65,7 +65,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
 
     @property
     def assumed(self) -> str:
-        """What was not checked: which models execute at the same time."""
+        """The sentence about the unchecked assumption: which models execute at the same time."""
         if not self.concurrent:
             return "assumed, not checked: no two models execute at the same time"
         sets = "; ".join(" + ".join(names) for names in self.concurrent)
@@ -73,7 +73,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
 
     @property
     def pools(self) -> dict[str, int]:
-        """Pools and their bytes, in the order they are shown."""
+        """Bytes by pool, in the order shown."""
         return {
             "scratch": self.scratch_bytes,
             "persistent": self.persistent_bytes,
@@ -110,7 +110,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
 
     @property
     def summary(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         answer = {True: "fits, ", False: "does not fit, ", None: ""}[self.fits]
         size = f"scratch {self.scratch_bytes:,} bytes, persistent {self.persistent_bytes:,}"
         return f"{answer if self.budgets else ''}{len(self.models)} models together: {size}"

@@ -1,4 +1,4 @@
-"""One model on the CPU and elsewhere: the tensors compared, and what that says about memory."""
+"""Results of `validate`: tensors of two runs compared, and the conclusion about memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ComparedTensor(Struct, frozen=True):
 
 
 class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1"):
-    """Whether the CPU computes the same as HTP, or as saved outputs say."""
+    """Whether the CPU computes the same results as HTP, or as saved outputs."""
 
     model: Annotated[str, describe("Model file.")]
     other: Annotated[str, describe("What the CPU was compared with.")]
@@ -47,7 +47,7 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
 
     @property
     def exit_code(self) -> int:
-        """As the program leaves with it."""
+        """Exit code: 0 for the same results, 3 if unknown, else 1."""
         return {"same": 0, "unknown": 3}.get(self.verdict, 1)
 
     @property

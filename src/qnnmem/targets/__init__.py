@@ -12,7 +12,7 @@ from qnnmem.provenance import Origin, Sourced
 
 @dataclass(frozen=True, slots=True)
 class TcmLimits:
-    """Limits of the pool of tightly coupled memory that aDSP direct mode offers."""
+    """Limits of the tightly coupled memory (TCM) pool in aDSP direct mode."""
 
     size: Sourced
     max_allocations: Sourced

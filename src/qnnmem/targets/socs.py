@@ -1,4 +1,4 @@
-"""The SoCs that QNN names, how people write those names, and the HTP limits of each SoC."""
+"""The SoCs known to QNN, spellings of their names, and their HTP limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ def socs() -> tuple[Soc, ...]:
 
 
 def find_soc(text: str) -> Soc:
-    """Return the HTP target meant by `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case."""
+    """Return the SoC for a text such as `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case.
+
+    It must be a target of the HTP backend: raise UsageError for an unknown SoC, CannotTell for one
+    without HTP.
+    """
     found = _find(text)
     if found is None:
         raise _unknown(text)
@@ -49,13 +53,13 @@ def find_soc(text: str) -> Soc:
 
 
 def soc_by_id(model_id: int) -> Soc | None:
-    """Return the SoC of an id under the name that the library uses; None for an unknown id."""
+    """Return the SoC with an id, under the library's name for it; None if unknown."""
     named = [soc for soc in socs() if soc.model_id == model_id]
     return min(named, key=lambda soc: (soc.library_name != soc.name, soc.name), default=None)
 
 
 def any_soc(text: str) -> Soc:
-    """Return the SoC that a text names, with or without an HTP."""
+    """Return the SoC that a text names, with or without an HTP; UsageError if unknown."""
     found = _find(text)
     if found is None:
         raise _unknown(text)
@@ -69,7 +73,7 @@ def pd_budget() -> Sourced:
 
 
 def most_tensors() -> Sourced:
-    """Return the tensors of the largest graph known to have compiled for HTP."""
+    """Return the number of tensors in the largest graph known to compile for HTP."""
     facts = _facts()["process_domain"]["tensors"]
     return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
 
@@ -85,7 +89,7 @@ def tensor_count_words(count: int) -> str:
 
 
 def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
-    """Return the named limits of every model on a SoC."""
+    """Return the limits of a SoC that apply to every model, by name."""
     named = (
         (f"compile limit of {soc.name}", soc.compile_limit),
         (PD_BUDGET, pd_budget()),
@@ -159,12 +163,12 @@ def _unknown(text: str) -> UsageError:
 
 
 def _fame(soc: Soc) -> tuple[bool, int, str]:
-    """Return the sort key: large SoCs with a marketing name first."""
+    """Return the sort key: Snapdragon SoCs first, then larger VTCM."""
     return not soc.marketing_name.startswith("Snapdragon"), -(soc.vtcm_mb or 0), soc.name
 
 
 def with_hexagon(text: str) -> tuple[Soc, ...]:
-    """Return the SoCs with a Hexagon version such as `v75`; none for other texts."""
+    """Return the SoCs with a Hexagon version such as `v75`; empty for other texts."""
     version = hexagon_version(text)
     return tuple(soc for soc in socs() if version is not None and soc.arch == version)
 
@@ -175,7 +179,7 @@ def _shown(soc: Soc) -> str:
     return f"{soc.name} ({about})" if about else soc.name
 
 
-_LONGEST = 80  # characters of a text that are looked at
+_LONGEST = 80  # characters of a text that are examined
 _BRAND = lazy_pattern(
     r"qualcomm|snapdragon|dragonwing|\b(?:mobile|compute|platform|processor|chipset|automotive|"
     r"soc|for galaxy)\b|[®™]"
@@ -191,8 +195,7 @@ _ARCH = lazy_pattern(
     r"(?:qualcomm|hexagon|htp|npu|nsp|c?dsp|arch|tensor|processor|[\s_=:-])*v?(\d\d)"
     r"(?:[\s_-]*(?:hexagon|htp|npu|nsp|c?dsp))?"
 )
-# Names that are no SoC but point to one: boards, laptop chips, and Android's platform names.
-# what Android calls the platform.
+# Names that are not SoCs but refer to one: boards, laptop chips, and Android's platform names.
 _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "rb3gen2": ("QCS6490",),
     "rb3": ("QCS6490", "SDM845"),
@@ -223,7 +226,7 @@ def plain(text: str) -> str:
 
 
 def spellings(marketing: Mapping[str, str]) -> Mapping[str, str]:
-    """Return SoC names by all their spellings; `marketing` maps names to marketing names."""
+    """Return the SoC name for each spelling; `marketing` maps SoC names to marketing names."""
     found = {plain(name): name for name in marketing}
     for words in (lambda sold: (sold,), _derived):
         for name, sold in marketing.items():
@@ -240,7 +243,7 @@ def _derived(sold: str) -> Iterator[str]:
 
 
 def meant(text: str, known: Mapping[str, str]) -> str | None:
-    """Return the SoC that a text names unambiguously, or None."""
+    """Return the SoC that a text names unambiguously; None if there is none."""
     text = text[:_LONGEST].strip()
     if found := known.get(plain(text)):
         return found
@@ -251,13 +254,13 @@ def meant(text: str, known: Mapping[str, str]) -> str | None:
 
 
 def model_id(text: str) -> int | None:
-    """Return 57 for `57`, `id 57` or `soc_model: 57`."""
+    """Return the SoC id in a text: 57 for `57`, `id 57` or `soc_model: 57`; else None."""
     found = _ID.fullmatch(text[:_LONGEST].strip().casefold())
     return int(found[1]) if found else None
 
 
 def hexagon_version(text: str) -> int | None:
-    """Return 75 for `v75`, `Hexagon v75` or `htp75`; a bare number is no version."""
+    """Return the Hexagon version in a text: 75 for `v75` or `htp75`; None for a bare number."""
     text = text[:_LONGEST].strip().casefold()
     found = _ARCH.fullmatch(text)
     return int(found[1]) if found and not text.isdigit() and text.isascii() else None
@@ -299,7 +302,7 @@ def _alike(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_swapped(one: str, other: str) -> bool:
-    """True if the texts differ by one swap of neighbouring characters."""
+    """Return whether the texts differ by one swap of neighbouring characters."""
     apart = [at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
     if len(one) != len(other) or len(apart) != 2 or apart[1] - apart[0] != 1:
         return False

@@ -1,4 +1,4 @@
-"""The verbs: options in, result out, for the command line and for the workbench."""
+"""The verbs: each takes options and returns a result, for the command line and the workbench."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ if TYPE_CHECKING:
 
 
 class ProgressListener(Protocol):
-    """Receives the progress of a verb: a progress bar on a terminal, a status line on the page."""
+    """Receives the progress of a verb, e.g. a progress bar or a status line."""
 
     def __call__(self, progress: Progress, /) -> None:
-        """Take a progress report of the planner."""
+        """Receive a progress report of the planner."""
         ...
 
     def say(self, doing: str, /) -> None:
-        """Receive the current step."""
+        """Receive a description of the current step."""
         ...
 
     def note(self, line: str, /) -> None:
-        """Take a remark that is not part of the result."""
+        """Receive a remark that is not part of the result."""
         ...
 
 
 class VerbCall(NamedTuple):
-    """The caller of a verb, as far as the verb needs to know it."""
+    """Context of a call to a verb: progress listener, typed words, supported options."""
 
     listener: ProgressListener
-    words: tuple[str, ...] = ()  # the command as it would be typed, without the program's name
-    flags: frozenset[str] | None = None  # options of the verb, for remedies that can be pasted
+    words: tuple[str, ...] = ()  # the typed command without the program's name
+    flags: frozenset[str] | None = None  # options of the verb, for suggested commands

@@ -1,4 +1,4 @@
-"""Run any verb on one file: options in, JSON and exit code out, for workbench and pages."""
+"""Run any verb on one file; return JSON and exit code, for the workbench and pages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from qnnmem.verbs import VerbCall
 
-Answer = tuple[str, int]  # a result in JSON, and the exit code of the verb
+Answer = tuple[str, int]  # JSON result and exit code
 
 
 def answer(verb: str, file: str, options: Any, call: VerbCall) -> Answer:
-    """Run a verb on a file."""
+    """Run a verb on a file; return its JSON result and its exit code."""
     call.listener.say("reading")
     return _VERBS[verb](file, options, call)
 

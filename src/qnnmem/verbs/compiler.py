@@ -1,4 +1,4 @@
-"""The HTP compiler of a verb: one library, that of every worker, or that of a cluster."""
+"""The HTP compiler of a verb: the library of this machine, of each worker, or of a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def need_soc(path: Path, soc: str | None) -> None:
-    """Raise MissingSoc for a model, before anything is imported or read that takes long."""
+    """Raise MissingSoc for a model without a SoC, before slow imports and reads."""
     from qnnmem.errors import MissingSoc
     from qnnmem.loader.file_kind import kind_of_file
 
@@ -26,7 +26,7 @@ def need_soc(path: Path, soc: str | None) -> None:
 
 
 def _may_hold_context(path: Path) -> bool:
-    """Return whether an ONNX file may hold a context binary, which names its SoC."""
+    """Return True if an ONNX file may contain a context binary, which names its SoC."""
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -36,10 +36,10 @@ def _may_hold_context(path: Path) -> bool:
 def need_compiler(
     path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, at: str = ""
 ) -> Library:
-    """Return the library; raise NoCompiler only after everything else was checked.
+    """Return the library; raise NoCompiler only after all other checks.
 
-    What is known without a compile, and where the compiler can be had, are notes of the error.
-    `at` names the settings that the numbers are for, where there are several.
+    The notes of the error list the numbers known without a compile, and where to get a compiler.
+    `at` names the settings of the numbers if there are several.
     """
     from qnnmem.errors import NoCompiler
     from qnnmem.htp.library import find_library
@@ -60,7 +60,7 @@ def need_compiler(
 
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
-    """Print warnings that the file allows before a compile that may take long."""
+    """Print warnings about a file before a compile that may take long."""
     from qnnmem.htp.compile.preflight import preflight_warnings
     from qnnmem.loader.onnx import other_backend_note
 
@@ -75,7 +75,7 @@ def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
     from qnnmem.installation import sources
     from qnnmem.report import bill as report
 
-    # A container sees the folder it is started in, and what is below.
+    # A container sees only the folder it is started in, and folders below.
     is_below = not path.is_absolute() and ".." not in path.parts
     words = list(typed) if is_below else []
     return tuple(report.ways(sources(), words, elsewhere=not compiler_exists()))
@@ -84,7 +84,7 @@ def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
 def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Library]:
     """Return the library of each worker that answers; note the workers that do not.
 
-    Workers with another version of it would make a table of two kinds of rows: they are refused.
+    Workers with another library version are refused, because their rows would not be comparable.
     """
     from qnnmem.errors import QnnMemError, UsageError
     from qnnmem.htp.library import find_libraries
@@ -100,7 +100,7 @@ def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Lib
 
 
 class ClusterLibrary(NamedTuple):
-    """A cluster whose workers all have the library."""
+    """Cluster whose workers all have the library."""
 
     executor: Executor
     library: str  # package and version
@@ -122,7 +122,7 @@ def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
         library = executor.submit(library_there_is).result(60)
     except QnnMemError:
         raise
-    except Exception as exc:  # of whatever kind the cluster has
+    except Exception as exc:  # each cluster has its own exceptions
         raise CannotTell(f"the cluster at {address} does not work: {sentence(exc)}") from exc
     if library.startswith("!"):
         raise CannotTell(f"the workers of the cluster have no library: {library[1:]}")

@@ -1,4 +1,4 @@
-"""`doctor`: find logs, read them, and diagnose."""
+"""Verb `doctor`: find logs, read them, and diagnose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qnnmem.options.doctor import DoctorOptions
     from qnnmem.results.host import HostResult
 
-_MOST_INCIDENTS = 1000  # whose causes are looked at
+_MOST_INCIDENTS = 1000  # incidents whose causes are checked
 _NO_SOC = (
     "--soc SOC adds the limits of this model on HTP: compile limit, VTCM and, where "
     "installed, the compiler's answer"
@@ -25,13 +25,13 @@ _NO_SOC = (
 
 
 class ReadLogs(NamedTuple):
-    """The logs to read, and the knowledge base to read them with."""
+    """Logs to read, and the knowledge base for them."""
 
     found: FoundLogs
     knowledge: Knowledge
 
     def complete(self, diagnosis: Diagnosis) -> None:
-        """Add unreadable logs, and the notes on logs and knowledge base."""
+        """Add unreadable logs, and the notes about logs and knowledge base, to the diagnosis."""
         for error in self.found.unread:
             diagnosis.miss(error)
         diagnosis.notes += (*self.found.notes, *self.knowledge.notes)
@@ -70,14 +70,14 @@ def diagnose_streams(
 
 
 class FoundFacts(NamedTuple):
-    """The facts about the failing model, and a sentence for each fact that is missing."""
+    """Facts about the failing model, and a sentence for each missing fact."""
 
     facts: FactsOfBackends
     missing: tuple[str, ...]
 
 
 def check_facts(options: DoctorOptions) -> None:
-    """Refuse a SoC that does not exist, before any log is read."""
+    """Raise UsageError for an unknown SoC, before any log is read."""
     if options.soc is not None:
         from qnnmem.targets.socs import find_soc
 
@@ -85,7 +85,7 @@ def check_facts(options: DoctorOptions) -> None:
 
 
 def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts | None:
-    """Return the facts about the model on these backends; None where no model is named."""
+    """Return the facts about the model on these backends; None if no model is named."""
     if options.binary is None and options.model is None and options.soc is None:
         return None
     from qnnmem.doctor.backend import HTP
@@ -118,12 +118,12 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
     from qnnmem.doctor.backend import LPAI, backend_of
 
     short = (incident for incident in diagnosis.incidents() if incident.is_memory is not False)
-    # Even if memory is not short, a wrong name is reported; but nothing is compiled.
+    # A wrong name is reported even if memory is not short; but nothing is compiled.
     return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
 
 
 def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """Check the machine, causes of the diagnosis first; None, with a note, if that fails."""
+    """Check the machine, causes of the diagnosis first; None with a note if the check fails."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag
@@ -137,7 +137,7 @@ def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
 
 
 def _causes(diagnosis: Diagnosis) -> list[str]:
-    """Return diagnosed causes, and the candidate causes of undecided incidents."""
+    """Return the diagnosed causes, and the candidate causes of undecided incidents."""
     causes: list[str] = []
     for incident in islice(diagnosis.incidents(), _MOST_INCIDENTS):
         ranked = [one.cause for one in incident.candidates]

@@ -1,4 +1,4 @@
-"""`fit`: check whether a model or binary fits SoCs, compiling on one worker or several."""
+"""Verb `fit`: check whether a model or binary fits SoCs, with one or more workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class FitJudge(Protocol):
-    """Judges a model for one SoC after another."""
+    """Interface that judges whether a model fits a SoC."""
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         """Return the verdict for a SoC."""
@@ -45,7 +45,7 @@ def judges_of_workers(
     *,
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
-    """Return a judge for each worker that answers; one SoC needs only the first."""
+    """Return a function for each answering worker that makes its judge; only one for one SoC."""
     from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
@@ -61,7 +61,7 @@ def judges_of_workers(
 def judges_of_cluster(
     path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
 ) -> tuple[str, list[Callable[[], FitJudge]]]:
-    """Return the library of a cluster, and a judge for each of its workers."""
+    """Return the library of a cluster, and a function that makes a judge for each worker."""
     from qnnmem.htp.fit import FitCluster
     from qnnmem.verbs.compiler import cluster_library
 
@@ -71,9 +71,9 @@ def judges_of_cluster(
 
 
 class WorkerJudge:
-    """Judges a model for one SoC after another, or for many by all workers at once.
+    """Judges whether a model fits SoCs, one at a time or in parallel on all workers.
 
-    Finished answers are kept, so an interrupted run continues.
+    Finished answers are cached, so an interrupted run continues.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class WorkerJudge:
             raise WorkerError(f"{exc}; {kept}, and the same command continues") from exc
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
-        """Return verdicts in the order of SoCs; all workers compile in parallel."""
+        """Return the verdicts in the order of the SoCs; workers compile in parallel."""
         if self._slots.count == 1:
             return map(judge, socs)
         with ThreadPoolExecutor(self._slots.count) as pool:
@@ -133,12 +133,12 @@ class WorkerJudge:
                 return [job.result() for job in jobs]
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                self._slots.close()  # ends compiles whose answers are not wanted any more
+                self._slots.close()  # ends compiles whose answers are no longer needed
                 raise
 
 
 def check_fit(options: FitOptions) -> None:
-    """Refuse unknown pools and SoCs before any file is read."""
+    """Raise UsageError for unknown pools and SoCs before any file is read."""
     _targets(options)
     _budgets(options)
 
@@ -148,7 +148,7 @@ def fit_file(
 ) -> FitResult:
     """Return the answer for each SoC; a binary is read, a model is compiled.
 
-    For one of many, dimensions may be for other files, and nothing nearby is tried.
+    With `one_of_many`, dimensions may belong to other files, and no nearby setting is tried.
     """
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.verbs.compiler import need_soc
@@ -215,7 +215,7 @@ def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ..
             name, judges = judges_of_cluster(path, wanted.cluster, budgets, stack)
             call.listener.say(f"compiling {path.name} on {wanted.cluster}")
         judge = stack.enter_context(WorkerJudge(path, name, judges, budgets, many=many))
-        ends = Deadline.after(options.time_limit_s)  # for one SoC and what is tried nearby
+        ends = Deadline.after(options.time_limit_s)  # one deadline for all compiles
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (
             with_suggestions(

@@ -1,4 +1,4 @@
-"""`fix`: change one model until it fits, and write the result."""
+"""Verb `fix`: change one model until it fits, and write the result."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import ProgressListener, VerbCall
 
-_NAMED = 40  # characters of a name that its temporary one begins with
-INTERRUPTED = 130  # 128 and the number of SIGINT, as shells have it
+_NAMED = 40  # characters of a name in its temporary name
+INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
 Budgets = tuple[tuple[str, Bytes], ...]
 
 
 class FixTask(NamedTuple):
-    """One model, its goal, and the output folder; it can be sent to a worker."""
+    """Task to fix one model: goal and output folder; can be sent to a worker."""
 
     model: str
     options: FixOptions
-    given: tuple[str, ...] = ()  # options that `prepare` takes, too
+    given: tuple[str, ...] = ()  # options that `prepare` also accepts
     typed: tuple[str, ...] = ()
-    chain: tuple[str, ...] = ()  # from a log to what is wanted
-    first: tuple[str, ...] = ()  # remedies to begin with
-    limit_request: Words = ()  # if a log shows that it failed, but no limit
-    place: str = ""  # of the model, where its name is not enough to find it
-    stem: str = ""  # of the files, where that of the model is not enough
-    always: bool = False  # write a model that did not have to be changed, too
+    chain: tuple[str, ...] = ()  # steps from a log line to the budgets
+    first: tuple[str, ...] = ()  # remedies to try first
+    limit_request: Words = ()  # advice if a log shows a failure but no limit
+    place: str = ""  # path of the model, if its name is not enough
+    stem: str = ""  # stem of the output files, if not the model's
+    always: bool = False  # also write a model that needed no change
 
 
 class FixOutcome(NamedTuple):
-    """A result, and its written files."""
+    """Result of a fix, and the written files."""
 
     result: FixResult
     files: list[str]
@@ -66,7 +66,7 @@ class FixOutcome(NamedTuple):
         return self.result.exit_code or int(is_wrong)
 
     def as_result(self, *, chain: Sequence[str] = (), with_maps: bool = True) -> FixedModel:
-        """The result for programs and pages."""
+        """Return the JSON result."""
         from qnnmem.fix.fixed_model import fixed_model
         from qnnmem.report.fix import one_line
 
@@ -82,15 +82,15 @@ class FixOutcome(NamedTuple):
 
 
 def check_fix(options: FixOptions) -> None:
-    """Refuse options of the other backend, and SoCs that do not exist."""
+    """Raise an error for options of the other backend, and for unknown SoCs."""
     refuse_foreign(options, options.backend)
     if options.is_htp:
-        for soc in options.socs or (None,):  # before anything is read
+        for soc in options.socs or (None,):  # before any file is read
             find_target(soc)
 
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
-    """Fix one model, and write the result."""
+    """Fix one model and write the result."""
     from dataclasses import replace
 
     from qnnmem.fix.fixed_model import outputs_of, tensor_notes
@@ -123,13 +123,13 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
 
 
 def _keep_source(model: Path, targets: Sequence[Path]) -> None:
-    """Refuse an output folder in which the changed model would overwrite the model itself."""
+    """Raise UsageError if the changed model would overwrite the model itself."""
     if any(target.exists() and target.samefile(model) for target in targets if model.exists()):
         raise UsageError(f"{model} itself would be replaced; name another folder with -o")
 
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
-    """Return the same command that also allows the least lossy change that would fit."""
+    """Return this command with the least lossy change that would fit also allowed."""
     from qnnmem.report.fix import allow_command
 
     where = ["-o", task.options.output, *["--force"] * bool(contents or task.options.force)]
@@ -137,7 +137,7 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
 
 
 def _validated(result: FixResult, listener: ProgressListener) -> Validation:
-    """Run the changed model once more and compare every output."""
+    """Run the changed model again and compare every output."""
     from qnnmem.fix.proof.prove import validate
 
     listener.say("validating")
@@ -145,7 +145,7 @@ def _validated(result: FixResult, listener: ProgressListener) -> Validation:
 
 
 def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResult:
-    """Return the result of a search, or of applying a recipe."""
+    """Return the result of a search, or of a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
@@ -171,7 +171,7 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
-    """Return the cache of results; None without a home folder."""
+    """Return the result cache; None without a home folder."""
     from qnnmem.cache import NOWHERE, ResultCache, cache_folder
 
     folder = cache_folder() if cache is None else Path(cache)
@@ -181,7 +181,7 @@ def memory_of(cache: str | None) -> ResultCache | None:
 def _repeated(
     case: FixCase, budget: dict[str, Bytes] | None, recipe: FixRecipe, path: Path
 ) -> FixResult:
-    """Apply a recipe to this model and judge the result."""
+    """Repeat a recipe on this model and judge the result."""
     from qnnmem.fix.bench import CaseBench
     from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps
     from qnnmem.fix.lpai import REMEDIES, REQUIRED, PlanJudge
@@ -199,7 +199,7 @@ def _repeated(
 
 
 def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -> None:
-    """Refuse a recipe that changes results without --allow."""
+    """Raise UsageError for a recipe that changes results without `--allow`."""
     from qnnmem.fix.lossy.remedies import lossy_words, needed_words
 
     known = set(lossy_words(backend)) - case.allow
@@ -253,7 +253,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
 
 
 def _states_found(result: FixResult, options: FixOptions) -> tuple[str, ...]:
-    """Return the states that the model itself declares, as options for the next commands."""
+    """Return `--state` options for states that the model declares, for the next commands."""
     planned = getattr(result.case.options, "states", ())
     return tuple(
         word
@@ -277,7 +277,7 @@ def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
 
 
 def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
-    """Return the allowed lossy remedies; refuse an unknown word."""
+    """Return the allowed lossy remedies; raise UsageError for an unknown word."""
     from qnnmem.fix.lossy.remedies import lossy_words
 
     known = lossy_words(backend)
@@ -290,7 +290,7 @@ def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
 
 
 def _limits(given: Budgets) -> dict[str, Bytes] | None:
-    """Return budgets by pool; refuse unknown pools."""
+    """Return budgets by pool; raise UsageError for unknown pools."""
     from qnnmem.planner.pools import as_limits
 
     found: dict[str, Bytes] = {}
@@ -303,7 +303,7 @@ def _limits(given: Budgets) -> dict[str, Bytes] | None:
 
 
 class _Watcher:
-    """Prints each tried remedy at once, on a terminal."""
+    """Prints each tried remedy immediately if standard error is a terminal."""
 
     def __init__(self, listener: ProgressListener) -> None:
         self._listener, self._begun = listener, False
@@ -328,7 +328,7 @@ def _written(
     contents: Mapping[str, bytes],
     commands: Sequence[Command],
 ) -> list[str]:
-    """Write the files of a change, all or none."""
+    """Write the files of a change, all or none; return their names."""
     from qnnmem.fix.bench import runtime_words
     from qnnmem.fix.recipe import recipe_of
     from qnnmem.report.fix import RunFacts, render_report
@@ -353,7 +353,7 @@ def sha256_of(path: Path) -> str:
 
 
 def find_target(soc: str | None) -> Soc:
-    """Return the chosen SoC; raise MissingSoc without a choice."""
+    """Return the SoC with this name; raise MissingSoc for None."""
     from qnnmem.targets.socs import find_soc
 
     if soc is None:
@@ -376,13 +376,13 @@ def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions
 
 
 class HtpWork(NamedTuple):
-    """The working folder of a fix for HTP, its cache, and its listener."""
+    """Working folder of a fix for HTP, its cache, and its listeners."""
 
     folder: Path
     memory: ResultCache | None
     watch: Watcher
     call: VerbCall
-    first: tuple[str, ...] = ()  # remedies to begin with
+    first: tuple[str, ...] = ()  # remedies to try first
 
 
 def fixed_for_htp(
@@ -392,7 +392,7 @@ def fixed_for_htp(
     *,
     recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
-    """Return the result of a search, or of applying a recipe."""
+    """Return the result of a search, or of a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
     from qnnmem.fix.library.trials import LibraryTrials
@@ -425,10 +425,10 @@ def fixed_for_htp(
 
 @dataclass(frozen=True, slots=True)
 class FixFolder:
-    """The output folder of one model: all its files belong to one run that was not killed.
+    """Output folder of one model: all its files come from one complete run.
 
-    The recipe is written last: if it is there, all are. The temporary name of a recipe marks a run
-    that was killed; the next run keeps what is there if it is the same.
+    The recipe is written last: if it exists, all files exist. A temporary recipe name marks a
+    killed run; the next run keeps identical files.
     """
 
     folder: Path
@@ -447,7 +447,7 @@ class FixFolder:
 
     @property
     def is_unfinished(self) -> bool:
-        """Return whether a run was killed while it wrote here."""
+        """True if a run was killed while it wrote here."""
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:
@@ -469,7 +469,7 @@ class FixFolder:
         return [str(path) for path in named]
 
     def _left(self, name: str) -> list[Path]:
-        """Return hidden temporary files of a name, left by a killed run."""
+        """Return hidden temporary files of a name, left over from a killed run."""
         shape = re.compile(re.escape(f".{name[:_NAMED]}.") + "[0-9a-f]{16}")
         try:
             return [path for path in self.folder.iterdir() if shape.fullmatch(path.name)]
@@ -488,7 +488,7 @@ def _is_same(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
-    """Make the folder for the block; refuse names that could not be written after it."""
+    """Make the folder for the block; raise an error for names that could not be written."""
     from qnnmem.atomic_file import check_replaceable, folder_for_output
 
     with folder_for_output(place.folder):

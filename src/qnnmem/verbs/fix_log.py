@@ -1,4 +1,4 @@
-"""`fix --log`: derive the goal for a model from a failing log."""
+"""Verb `fix --log`: derive the goal for a model from a failing log."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from qnnmem.results.incident import Incident
     from qnnmem.verbs.fix import FixTask
 
-_MOST = 10_000  # incidents that are looked at
+_MOST = 10_000  # incidents considered
 _NO_CHANGE_HELPS = "no change of the model helps here"
 
 
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
-    """Return the goal in the logs; refuse several models, or a recipe beside a log."""
+    """Return the goal from the logs; raise UsageError for several models, or with a recipe."""
     if len(models) > 1:
         raise UsageError("--log is about one model; name one")
     if recipe is not None:
@@ -31,7 +31,7 @@ def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> 
 
 
 def _wished(logs: Sequence[str]) -> LogWish:
-    """Return the goal from the first failure that a change of the model may help."""
+    """Return the goal from the first failure that changing the model may help."""
     from qnnmem.fix.from_log import wish_of
     from qnnmem.report.doctor_words import verdict
 
@@ -70,7 +70,7 @@ def _incidents(logs: Sequence[str]) -> list[Incident]:
 
 
 def backend_for(wish: LogWish, given: str | None) -> str:
-    """Return the backend chosen by the user, else the backend that the log names."""
+    """Return the backend chosen by the user, else the backend named in the log."""
     if given is not None:
         return given
     if not wish.backend:
@@ -79,7 +79,7 @@ def backend_for(wish: LogWish, given: str | None) -> str:
 
 
 def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
-    """Return the task completed with the facts in the log; the user's options take precedence."""
+    """Return the task completed with facts from the log; the user's options take precedence."""
     known = wish.with_given(task.options.backend, list(task.options.budgets))
     request = _limit_request(known.backend) if not known.budget else ()
     asked = (f"the log gives no limit; {with_flags(request)}",) if request else ()
@@ -88,19 +88,19 @@ def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
         options=replace(task.options, budgets=tuple(known.budget)),
         chain=(*known.sentences(), *asked),
         first=wish.first,
-        # For LPAI the result is a size, not whether it fits.
+        # For LPAI the result is a size, not a verdict.
         limit_request=request if known.backend == "htp" else (),
     )
 
 
 def _limit_request(backend: str) -> Words:
-    """Return the request for a limit that no line of a log states."""
+    """Return the request for a limit that no log line states."""
     pool = "scratch" if backend == "lpai" else "pd"
     return ("say what the device had with ", Setting("budget", f"{pool}=SIZE"))
 
 
 def _found(wish: LogWish) -> str:
-    """Return the path of the model that a line names; raise UsageError if it is not here."""
+    """Return the path of the model named in the log; raise UsageError if it does not exist here."""
     if wish.model is None:
         raise UsageError("the log does not name the model that failed; name it: MODEL")
     beside = Path(wish.file).parent / Path(wish.model).name

@@ -1,4 +1,4 @@
-"""`fix` of several models: one after the other, in processes, or on a cluster."""
+"""Verb `fix` for several models: one at a time, in processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Listening = Callable[[str], AbstractContextManager[ProgressListener]]
 
 
 def fix_models(files: Sequence[str], task: FixTask, listen: Listening) -> tuple[list[FixRow], bool]:
-    """Fix each model in a folder of its own; return the rows, and whether Ctrl-C ended it.
+    """Fix each model; return the rows, and True if Ctrl-C ended the run.
 
-    `listen` makes the listener of each, here or in the process that does the work.
+    `listen` makes the listener of each model, in the process that does the work.
     """
     jobs, cluster = task.options.jobs, task.options.cluster
     if cluster is not None and jobs != 1:
@@ -45,7 +45,7 @@ def fix_models(files: Sequence[str], task: FixTask, listen: Listening) -> tuple[
 
 
 def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[FixTask]:
-    """Yield a task for each file and SoC; workers elsewhere have another working directory."""
+    """Yield a task for each file and SoC; remote tasks get absolute paths."""
     taken: set[str] = set()
     for file in files:
         stem, number = Path(file).stem, 2
@@ -72,7 +72,7 @@ def _folder(task: FixTask, name: str, *, is_far: bool) -> str:
 def _rows(
     tasks: Sequence[FixTask], jobs: int, cluster: str | None, listen: Listening
 ) -> Iterator[tuple[int, FixRow]]:
-    """Yield each row as soon as it is known, with its place."""
+    """Yield each row with its position, as soon as it is known."""
     if cluster is None and (jobs == 1 or len(tasks) == 1):
         yield from enumerate(fix_one(task, listen) for task in tasks)
         return
@@ -88,7 +88,7 @@ def rows_with(
 ) -> Iterator[tuple[int, FixRow]]:
     """Yield the rows of an executor; a model whose worker died is tried once more, alone.
 
-    A worker may die of a model: then that model is the one that has no answer.
+    A model may kill its worker: then only that model has no answer.
     """
     from concurrent.futures import as_completed
 
@@ -107,7 +107,7 @@ def rows_with(
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:
-    """Return the row, or None where the worker is gone."""
+    """Return the row of a job; None if its worker died."""
     try:
         return job.result()
     except (BrokenExecutor, CancelledError):
@@ -119,7 +119,7 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 
 def fix_one(task: FixTask, listen: Listening) -> FixRow:
-    """Fix one of several models; its row holds the error."""
+    """Fix one of several models; an error becomes its row."""
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
     from qnnmem.verbs.fix import fix_file

@@ -1,4 +1,4 @@
-"""`footprint` and `qmem`: the memory of a context binary, or of a model compiled first."""
+"""Verbs `footprint` and `qmem`: the memory of a context binary, or of a compiled model."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class FileBill(NamedTuple):
-    """The bill of a file, and whether it was compiled for it."""
+    """Bill of a file; `is_compiled`: the file was a model that had to be compiled."""
 
     bill: Bill
     is_compiled: bool
 
 
 def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill | CompileFailure:
-    """Return the bill of a file, or the reason why the library made none."""
+    """Return the bill of a file, or the reason why the library refused the model."""
     from qnnmem.verbs.compiler import need_soc
 
     path = Path(file)
@@ -47,12 +47,12 @@ def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill 
 
 
 def bill_exit_code(bill: Bill) -> int:
-    """Return 3 where a size or an output is missing."""
+    """Return the exit code: 3 if a size or an output is missing, else 0."""
     return 0 if bill.total is not None and not bill.missing_outputs else 3
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
-    """Return the bill of a context binary; None for a model that must be compiled first."""
+    """Return the bill of a context binary; None for a model that must be compiled."""
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.measure import stored_bill
 
@@ -70,7 +70,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
 def compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
-    """Return the bill of a model or its compile failure, and whether it came from the cache."""
+    """Return a model's bill or compile failure, and True if it came from the cache."""
     from qnnmem.htp.kept import KeptAnswers
     from qnnmem.htp.measure import MeasuredModel, compile_target, measure
     from qnnmem.results.footprint import Bill
@@ -89,7 +89,7 @@ def compiled_bill(
     )
     if not isinstance(made, MeasuredModel):
         return made, False
-    if not made.no_estimate:  # another run may load it
+    if not made.no_estimate:  # another run may get an estimate
         answers.put(key, made.bill)
     return made.bill, False
 
@@ -122,6 +122,6 @@ def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | C
 
 
 def qmem_exit_code(table: QmemTable) -> int:
-    """Return 1 if the executed rows differ."""
+    """Return the exit code: 1 if the executed rows differ, else 0."""
     run = table.result.run
     return 0 if run is None or run.agrees else 1

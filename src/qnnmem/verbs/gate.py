@@ -1,4 +1,4 @@
-"""`check` and `diff`: budgets of a project, and the comparison of two results."""
+"""Verbs `check` and `diff`: a project's budgets, and the comparison of two results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext", *IN_FOLDERS)
 _MOST = 50  # commits
 _LARGEST = 8 << 20  # bytes of a baseline
-_SECONDS = 20.0  # for a call of git
+_SECONDS = 20.0  # seconds for a call of git
 _SETTINGS = (
     *("core.fsmonitor=false", "core.hooksPath=/dev/null", "core.pager=cat", "core.editor=true"),
     *("log.showSignature=false", "gpg.program=false", "core.alternateRefsCommand=true"),
@@ -43,7 +43,7 @@ _ENVIRONMENT = {
 
 
 def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRun:
-    """Check every model of a project; names of files are relative to `base`."""
+    """Check every model of a project; file names in the result are relative to `base`."""
     from qnnmem.gate.budget_check import check_all
     from qnnmem.gate.checked import BudgetRun, against, read_baseline, write_baseline
 
@@ -76,7 +76,7 @@ def _history(kept: Path | None) -> tuple[AcceptedState, ...]:
 
 
 def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:
-    """Return the budgets, and the file of the baseline."""
+    """Return the budgets, and the path of the baseline."""
     from qnnmem.atomic_file import check_replaceable
     from qnnmem.gate.config import find_config, read_config
 
@@ -92,9 +92,9 @@ def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:
 
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
-    """Return every file once for each table that names it; files with a table of their own first.
+    """Return a task for each table that names a file; files with their own table come first.
 
-    A file that a table names is left out of the patterns of the whole project.
+    The patterns of the whole project skip files that a table names.
     """
     from qnnmem.gate.budget_check import BudgetTask
 
@@ -116,7 +116,7 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
 
 
 def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that names, patterns and folders match, relative to the config."""
+    """Yield the files matched by names, patterns and folders relative to the config."""
     from glob import escape
 
     from qnnmem.gate.config import check_inside
@@ -124,7 +124,7 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
     from qnnmem.verbs.named_files import named_files
 
     for name in names:
-        absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern is no path
+        absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern, not a path
         word = name if absolute else f"{escape(str(config.folder))}/{name}"
         try:
             found = named_files([word], lambda path: is_kind(path, _KINDS), "model")
@@ -132,7 +132,7 @@ def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
             raise UsageError(f"no file matches {quote(name)}", where=config.path) from exc
         for file in found.files:
             path = Path(file)
-            # A pattern may have led through a link to a place outside the project.
+            # A pattern may follow a link out of the project.
             check_inside(config.path, path.absolute(), _shown(path, config.folder))
             yield path
 
@@ -146,7 +146,7 @@ def _shown(path: Path, base: Path) -> str:
 
 
 def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall) -> DiffResult:
-    """Compare two results, or the results that verbs make of two files."""
+    """Compare two results, or the results that verbs make from two files."""
     from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
     from qnnmem.options.option import typed
     from qnnmem.options.plan import PlanFileOptions
@@ -173,7 +173,7 @@ def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall)
 
 
 def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
-    """Return a side without the sizes that only the other model has as open dimensions."""
+    """Return a side without the sizes for open dimensions that only the other model has."""
     from msgspec.structs import replace
 
     sizes = {"dims": side.options.dims, "shapes": side.options.shapes}
@@ -189,7 +189,7 @@ def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
 
 
 def _open_names(path: Path) -> set[str]:
-    """Return the dimensions and tensors of an ONNX model; none for any other file."""
+    """Return the names of dimensions and tensors of an ONNX model; empty for another file."""
     from qnnmem.loader.file_kind import kind_of_file
 
     if kind_of_file(path).name != "onnx":
@@ -204,13 +204,13 @@ def _open_names(path: Path) -> set[str]:
 
 
 def accepted_history(baseline: Path) -> tuple[AcceptedState, ...]:
-    """Return the accepted numbers by commit, oldest first; unreadable versions are left out."""
+    """Return the accepted sizes by commit, oldest first; unreadable versions are skipped."""
     folder, name = baseline.absolute().parent, baseline.name
     listed = _git(folder, "rev-list", f"--max-count={_MOST}", "--format=%cI", "HEAD", "--", name)
     if listed.code:
         reason = listed.errors.strip().partition("\n")[0] or "git did not answer in time"
         raise CannotTell(f"the history of {name} cannot be read: {reason}")
-    words = listed.text.split()  # "commit", its name, its time
+    words = listed.text.split()  # "commit", its hash, its time
     found = (_state(folder, name, *pair) for pair in zip(words[1::3], words[2::3], strict=False))
     return tuple(state for state in found if state is not None)[::-1]
 

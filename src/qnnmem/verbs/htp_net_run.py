@@ -1,4 +1,4 @@
-"""`net-run --backend libQnnHtp.so`: run a context binary of HTP with the real library."""
+"""Verb `net-run --backend libQnnHtp.so`: run an HTP context binary with the real library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qnnmem.qnn.tensor import TensorInfo
     from qnnmem.verbs import ProgressListener
 
-# Options about LPAI, each with its default value.
+# LPAI options with their default values.
 _LPAI_ONLY = {
     "direct_mode": None,
     "hw_ver": None,
@@ -36,14 +36,14 @@ _LPAI_ONLY = {
 }
 _NO_EFFECT = ("config_file", "asynchronous", "profiling_level", "use_mmap")
 _SKIP = "__"
-# Inferences of one load: the inputs and outputs of all are in memory at once.
+# Inferences per load: the inputs and outputs of all are in memory together.
 _MOST_PER_LOAD = 1000
-_MOST_TIMED = 16  # with --duration, whose end is noticed between loads
+_MOST_TIMED = 16  # with --duration, which is checked only between loads
 _MOST_BYTES = 64 << 20
 _MOST_PLACES = 19_000  # tensors of one request
 
 Arrays = Mapping[str, "NDArray[Any]"]
-Feed = Callable[[], Arrays]  # reads the inputs of one inference
+Feed = Callable[[], Arrays]  # returns the inputs of one inference
 
 
 def run_on_htp(
@@ -88,7 +88,7 @@ def run_on_htp(
 
 
 def _check(binary: Path, options: NetRunOptions) -> None:
-    """Refuse contradictory options before the library is loaded."""
+    """Raise UsageError for contradictory options, before the library is loaded."""
     from qnnmem.loader.file_kind import kind_of_file
 
     if kind_of_file(binary).name == "lpai":
@@ -122,14 +122,14 @@ class _Batch:
             self.turns.append((places, places))
 
     def outputs(self, graph: HtpGraph, number: int) -> Arrays:
-        """Return copies of the outputs of an inference."""
+        """Return copies of an inference's outputs."""
         places = self.turns[number][1]
         return _arrays(
             graph.outputs, {one.name: bytes(places[one.name].view) for one in graph.outputs}
         )
 
     def close(self) -> None:
-        """Free the buffer."""
+        """Free the shared buffer."""
         for places, _ in self.turns:
             for place in places.values():
                 place.view.release()
@@ -145,7 +145,7 @@ def _executed(
     tree: OutputTree,
     console: Console,
 ) -> Iterator[int]:
-    """Execute a graph as often as the options say; yield the number of each inference."""
+    """Execute a graph as often as the options require; yield the number of each inference."""
     from qnnmem.htp.qmem.layer import LibraryGraph, check_names
     from qnnmem.htp.worker import Worker
     from qnnmem.lpai.net_run import schedule
@@ -199,7 +199,7 @@ def _is_native_output(options: NetRunOptions) -> bool:
 def _feeds(
     graphs: Sequence[HtpGraph], options: NetRunOptions, console: Console
 ) -> dict[str, Sequence[Feed]]:
-    """Return readers of the inputs of each inference, by the name of the graph."""
+    """Return functions that read the inputs of each inference, by graph name."""
     from qnnmem.htp.qmem.table import made_up_inputs
 
     if options.random_inputs is not None:
@@ -226,7 +226,7 @@ def _feeds(
 
 
 def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console) -> Sequence[Feed]:
-    """Return a reader for each line of a list."""
+    """Return a function that reads the inputs for each line of a list."""
     from qnnmem.lpai.net_run.files import InputList, read_input
 
     native = options.use_native_input_files or options.input_data_type == "native"
@@ -269,7 +269,7 @@ def _arrays(tensors: Sequence[TensorInfo], blobs: Mapping[str, bytes]) -> dict[s
 
 
 def _write(folder: Path, form: OutputForm, graph: HtpGraph, number: int, found: Arrays) -> None:
-    """Write an inference's outputs as the real tool does."""
+    """Write an inference's outputs in the format of the real tool."""
     from qnnmem.atomic_file import write_whole
     from qnnmem.lpai.net_run.files import file_stems
     from qnnmem.lpai.runtime.graph_io import to_float

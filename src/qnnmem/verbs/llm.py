@@ -1,4 +1,4 @@
-"""`llm`: check whether a language model fits, over SoCs and settings, and suggest changes."""
+"""Verb `llm`: check whether a language model fits, and suggest changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
 
 
 def _exported(model: str) -> str | None:
-    """Return the model itself if it is a file or folder with context binaries."""
+    """Return the model itself if it is a file or folder with context binaries, else None."""
     from qnnmem.errors import QnnMemError
     from qnnmem.htp.carriers import is_carrier
 
@@ -77,7 +77,7 @@ def _exported(model: str) -> str | None:
 
 
 def _model(model: str, *, is_exported: bool) -> LlmModel:
-    """Return the sizes from config.json, a header or the name, else from the exported tensors."""
+    """Return the model's sizes from config.json, a header, its name, or the exported tensors."""
     from qnnmem.htp.llm.compare import exported_model
     from qnnmem.htp.llm.config import read_model
 
@@ -96,7 +96,7 @@ def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile layers of each graph where a library is; return the case with their sizes."""
+    """Compile a few layers of each graph if there is a library; return the case with sizes."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
     from queue import SimpleQueue
@@ -110,7 +110,7 @@ def _compiled(
         more.append(CHECKED_AT)
     if options.exact:
         more.append(max(one.layers for one in plan_llm(case).shards))
-    # The longest compiles go first, so that no worker is left alone with a long compile.
+    # The longest compiles go first, so that no worker ends with a long compile alone.
     wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
     wanted.sort(key=lambda one: -one[0] * one[1])
     with ExitStack() as stack:
@@ -182,7 +182,7 @@ def _layers_bill(
     options: LlmOptions,
     call: VerbCall,
 ) -> Bill:
-    """Return the cached or new bill of a model of a few layers; raise CannotTell if refused."""
+    """Return the cached or new bill of a model with a few layers; raise CannotTell if refused."""
     from qnnmem.errors import CannotTell
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.kept import KeptAnswers
@@ -250,7 +250,7 @@ def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
     """Yield computed changes that may help a model that does not fit; those that fit first."""
     recipe, layers = case.recipe, sum(one.layers > 0 for one in result.shards)
     settings: list[dict[str, str | int]] = []
-    if case.shards:  # without a wish for some, all numbers were tried
+    if case.shards:  # without a requested number of shards, all numbers were tried
         more = dict.fromkeys((layers + 1, 2 * layers))
         settings += [{"shards": count} for count in more if count <= case.model.layers]
     settings += [{"kv": 8}] if recipe.kv > 8 else []

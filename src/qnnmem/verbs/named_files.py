@@ -1,4 +1,4 @@
-"""The files and logs that arguments name: paths, patterns, folders, `-` for standard input.
+"""Files and logs named by arguments: paths, patterns, folders, `-` for standard input.
 
 A shell expands patterns itself, but not in quotes, and not on Windows.
 """
@@ -25,17 +25,17 @@ _T = TypeVar("_T")
 
 STDIN = "-"
 _STDIN_WORDS = "standard input"
-_NAMED = 5  # things left out that are named
-_MOST = 50_000  # files that are looked at in a folder and below
+_NAMED = 5  # skipped files named in a note
+_MOST = 50_000  # files visited in a folder and below
 _STEP = 1 << 20
-_TEXT = 1 << 20  # of lines that are read at once
+_TEXT = 1 << 20  # bytes of lines on standard input
 _ENDING = lazy_pattern(r"\.[A-Za-z]\w{0,7}$")
-_FEW = 3  # words that the name of a file may have
+_FEW = 3  # words that a file name may have
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
-    """The files that arguments name, in order, and notes on files that were left out."""
+    """Files named by arguments, in order, and notes about skipped files."""
 
     files: tuple[str, ...]
     left_out: tuple[str, ...] = ()  # sentences
@@ -44,11 +44,11 @@ class NamedFiles:
 def named_files(
     words: Sequence[str], is_wanted: Callable[[Path], bool], kind: str, *, each_once: bool = True
 ) -> NamedFiles:
-    """Return files by name, by pattern and by folder; `is_wanted` filters those of folders."""
+    """Return files by name, by pattern and by folder; `is_wanted` filters files in folders."""
     found: list[str] = []
     left_out: list[str] = []
     for word in words:
-        if word != STDIN and os.path.isdir(word) and not bundle_config(Path(word)):  # noqa: PTH112 - names are all there is here
+        if word != STDIN and os.path.isdir(word) and not bundle_config(Path(word)):  # noqa: PTH112
             inside = _in_folder(word, is_wanted, kind)
             left_out += inside.left_out
             found += inside.files
@@ -58,10 +58,10 @@ def named_files(
 
 
 def read_by(verb: str) -> Callable[[Path], bool]:
-    """Return a filter for the files in a folder that a verb reads."""
+    """Return a filter for files that a verb reads from a folder."""
     from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, is_kind, kinds_for
 
-    # An archive counts only if it is named itself; a config makes its whole folder count.
+    # An archive counts only if it is named; a config file selects its whole folder.
     left_out = set(CARRIERS) - set(IN_FOLDERS)
     kinds = tuple(kind for kind in kinds_for(verb) if kind not in left_out)
     return lambda path: is_kind(path, kinds)
@@ -81,7 +81,7 @@ def _matches(word: str) -> Sequence[str]:
 
 
 def _check_walk(pattern: str) -> None:
-    """Refuse a pattern that would walk most of the file system."""
+    """Raise LoadError for a pattern that would walk most of the file system."""
     from glob import has_magic
 
     from qnnmem.doctor.folder import files_in
@@ -132,9 +132,9 @@ def _are_no(number: int, kind: str) -> str:
 
 @contextmanager
 def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
-    """Yield the path of a file; for `-` the path of a temporary copy of standard input.
+    """Yield the path of a file; for `-`, the path of a temporary copy of standard input.
 
-    What is wrong with the copy is said of standard input.
+    Errors about the copy name standard input.
     """
     if word != STDIN:
         yield Path(word)
@@ -151,7 +151,7 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 
 
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
-    """Return the row of a file that failed: the error in one sentence."""
+    """Return the table row of a failed file: the error in one sentence."""
     from qnnmem.flags import flag
     from qnnmem.results.files import RefusedFile
 
@@ -161,7 +161,7 @@ def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
 
 
 def input_lines() -> list[str]:
-    """Return the lines of standard input that are not empty."""
+    """Return the non-empty lines of standard input."""
     with opened(STDIN, _TEXT) as path:
         text = path.read_bytes().decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -186,7 +186,7 @@ def _copy(stdin: IO[str] | None, path: Path, limit: int) -> None:
 
 
 def _about_input(exc: QnnMemError, path: Path) -> QnnMemError:
-    """Return the same error with standard input in place of the temporary copy."""
+    """Return the error with standard input named in place of the temporary copy."""
 
     def renamed(text: str) -> str:
         return text.replace(str(path), _STDIN_WORDS)
@@ -202,7 +202,7 @@ def _about_input(exc: QnnMemError, path: Path) -> QnnMemError:
 
 
 def log_names(words: Sequence[str]) -> tuple[str, ...]:
-    """Return files, folders and URLs; refuse a pasted log line with the command that reads it."""
+    """Return files, folders and URLs; raise UsageError for a pasted log line."""
     names = tuple(dict.fromkeys(name for word in words for name in _matching_logs(word)))
     if names and all(map(_is_missing, names)):
         _check_text(names[0], " ".join(names))
@@ -216,8 +216,8 @@ def _matching_logs(word: str) -> Iterator[str]:
     if not has_magic(word) or not _is_missing(word):
         yield word
         return
-    found = sorted(glob(word, recursive=True))  # noqa: PTH207 - names stay as they were typed
-    if "**" in word:  # whose folders hold what it matches anyway
+    found = sorted(glob(word, recursive=True))  # noqa: PTH207 - unchanged names
+    if "**" in word:  # their files match anyway
         found = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112
     if not found and not _pasted(word):
         raise UsageError(f"no file matches {quote(word)}")
@@ -233,7 +233,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _pasted(text: str) -> str:
-    """Return the code in a text that is a log line rather than a file name."""
+    """Return the error code in a text that is a log line rather than a file name; else ""."""
     from qnnmem.qnn.pasted import read_pasted
 
     found = read_pasted(text) if _is_text(text) else None
@@ -243,7 +243,7 @@ def _pasted(text: str) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Return whether a text cannot be the name of a file."""
+    """Return True if a text cannot be a file name."""
     words = text.split()
     if _ENDING.search(text):
         return len(words) > _FEW

@@ -1,4 +1,4 @@
-"""`report`: any file as a result, and several results on one page."""
+"""Verb `report`: any file as a result, and several results on one page."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from qnnmem.verbs import VerbCall
 
 _LARGEST = 64 << 20  # bytes of a result
-_MOST = 50  # files
+_MOST = 50  # files on a page
 _LIBRARIES = ("onnx", "onnxruntime", "onnxruntime-qnn")
-# The verb that makes a result of each kind of file.
+# By kind of file: the verb that makes a result from it.
 _VERB_OF = {
     **dict.fromkeys(("onnx", "tflite", "dlc", "eaix", "csv"), "plan"),
     **dict.fromkeys(("htp", "epcontext", *CARRIERS), "footprint"),
@@ -28,14 +28,14 @@ _VERB_OF = {
 
 
 class SizedFile(NamedTuple):
-    """A file, and the planning options if it is a model."""
+    """File, and the planning options if it is a model."""
 
     path: Path
     options: PlanFileOptions
 
 
 def verb_of(path: Path) -> str | None:
-    """Return the verb that makes a result of a file; None for a result or an unsupported file."""
+    """Return the verb that makes a result from a file; None for a result or an unknown file."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return _VERB_OF.get(kind_of_file(path).name)
@@ -44,7 +44,7 @@ def verb_of(path: Path) -> str | None:
 def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
     """Return the JSON of a result file, or of a verb's result for the file.
 
-    `action` ends the sentence about a file of another kind.
+    `action` ends the error message about an unsupported file.
     """
     import json
 
@@ -74,7 +74,7 @@ def _made(verb: str, file: SizedFile, call: VerbCall) -> str:
     options: Options = file.options
     if verb != "plan":
         options = FootprintOptions() if verb == "footprint" else Options()
-    elif kind_of_file(file.path).name != "onnx":  # whose sizes are all fixed
+    elif kind_of_file(file.path).name != "onnx":  # all sizes are fixed
         options = replace(file.options, dims=(), shapes=(), values=())
     name = str(file.path)
     text, _code = answer(verb, name, options, call._replace(words=(verb, *typed(options), name)))
@@ -104,7 +104,7 @@ def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -
 
 
 def _origin(file: str) -> tuple[str, int, str]:
-    """Return name, size and hash of a source file; for a folder those of its config."""
+    """Return name, size and hash of a source file; for a folder, of its config file."""
     from hashlib import file_digest
 
     from qnnmem.loader.file_kind import bundle_config

@@ -1,4 +1,4 @@
-"""`place`: check which context binaries can be resident together."""
+"""Verb `place`: check which context binaries can be resident together."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def place_files(
 
 
 def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherResult:
-    """Arrange every graph of LPAI binaries in one scratch, one persistent and one TCM pool."""
+    """Arrange the graphs of LPAI binaries in one scratch, one persistent and one TCM pool."""
     from msgspec.structs import replace
 
     from qnnmem.lpai.binary import read_binary
@@ -76,7 +76,7 @@ def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherRe
 
 
 def place_exit_code(answer: PlaceResult) -> int:
-    """Return 0 if all fit, 1 if they do not, 3 where that is open or the library disagrees."""
+    """Return 0 if all fit, 1 if not, 3 if unknown or if the library disagrees."""
     wrong = answer.verified is not None and not all(one.agrees for one in answer.verified)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
 
@@ -84,9 +84,9 @@ def place_exit_code(answer: PlaceResult) -> int:
 def _residents(
     paths: Sequence[Path], soc: Soc | None
 ) -> tuple[tuple[Resident, ...], int | None, tuple[str, ...]]:
-    """Return the sizes of each file, the common SoC, and unjudged files.
+    """Return the contexts in the files, their common SoC, and sentences about unjudged files.
 
-    A binary that several models name is one context.
+    A binary named by several models is one context.
     """
     from msgspec import UNSET
 
@@ -102,7 +102,7 @@ def _residents(
     unjudged: list[str] = []
     named: dict[object, Path] = {}
     for path in paths:
-        # A context may come after other nodes of a model: only reading finds it.
+        # The node with a context may come after other nodes: only reading finds it.
         check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
         try:
             place = path if is_carrier(path) else binary_at(path)

@@ -1,4 +1,4 @@
-"""`plan`: from a model file to certified memory plans, one for each graph."""
+"""Verb `plan`: from a model file to certified memory plans, one for each graph."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from qnnmem.planner.pools import Limits
     from qnnmem.verbs import ProgressListener
 
-_SM8650 = "SM8650"  # what QNN is given depends little on the SoC: ranks and types that it takes
+_SM8650 = "SM8650"  # QNN's graph depends little on the SoC: only on supported ranks and types
 
 
 class PlanRequest(NamedTuple):
-    """One file to plan."""
+    """Request to plan one file."""
 
     path: Path
-    file: str  # as the user names it
+    file: str  # name as typed by the user
     options: PlanFileOptions
-    given: tuple[str, ...] = ()  # options as typed, for the commands that a result recommends
-    one_of_many: bool = False  # options may be for other files, and remedies are not looked for
+    given: tuple[str, ...] = ()  # typed options, for the commands in the result
+    one_of_many: bool = False  # options may belong to other files; no remedies
 
 
 class _FileGraphs(NamedTuple):
-    """The graphs of a file that are planned."""
+    """Graphs of a file to plan."""
 
     graphs: tuple[Model, ...]
-    source: Model | None = None  # the ONNX graph, where the others are what QNN is given of it
+    source: Model | None = None  # the ONNX graph, if `graphs` are made by QNN from it
     composed: ComposedModel | None = None
 
     def note_rest(self, listener: ProgressListener) -> None:
@@ -51,7 +51,7 @@ class _FileGraphs(NamedTuple):
             listener.note(line)
 
     def explained(self, source: MemoryPlan, plan: MemoryPlan) -> MemoryPlan:
-        """Return the plan of a QNN graph with notes on why it differs from the ONNX graph's."""
+        """Return the plan of a QNN graph with notes on differences from the ONNX graph's plan."""
         if self.composed is None:
             return plan
         import dataclasses
@@ -95,7 +95,7 @@ def plan_file(request: PlanRequest, listener: ProgressListener) -> list[PlannedF
 
 
 def _own_dims(request: PlanRequest) -> PlanRequest:
-    """Return the request without the dimensions that belong to other files."""
+    """Return the request without dimensions that belong to other files."""
     from qnnmem.loader import dims_in
 
     dims = dims_in(request.path, request.options.dims)
@@ -110,7 +110,7 @@ def _own_dims(request: PlanRequest) -> PlanRequest:
 
 
 def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> None:
-    """Refuse a budget that a file of this format cannot have."""
+    """Raise UsageError for a budget that this file format does not support."""
     if options.capacity is not None and model.format != "csv":
         cure = "for a model use --budget scratch=SIZE"
         raise UsageError(f"--capacity is for a buffer CSV; {cure}")
@@ -119,7 +119,7 @@ def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> Non
 
 
 def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
-    """Read every graph of a file, or the one with a name."""
+    """Read all graphs of a file, or only the named graph."""
     from qnnmem.loader import cached, kind_of, load_cached
     from qnnmem.loader.file_kind import is_library
 

@@ -1,4 +1,4 @@
-"""`prepare`: make one context binary from model files, planned for LPAI or compiled for HTP."""
+"""Verb `prepare`: make one context binary from models, planned for LPAI or compiled for HTP."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ QUANTIZED: dict[str | None, Literal[8, 16] | None] = {None: None, "int8": 8, "in
 
 
 class LpaiBinary(NamedTuple):
-    """A context binary written by qnnmem, with all facts about it."""
+    """Context binary written by qnnmem for LPAI, with all facts about it."""
 
     prepared: Prepared
     tcm: BinaryTcm
-    notes: tuple[str, ...]  # on the config file
+    notes: tuple[str, ...]  # about the config file
     path: Path
     size: int
 
     def as_result(self) -> PreparedBinary:
-        """Return the result for programs."""
+        """Return the JSON result."""
         from qnnmem.lpai.preparation import prepared_binary
         from qnnmem.report.prepare import next_commands
 
@@ -55,7 +55,7 @@ def prepare_lpai(
     from qnnmem.lpai.tcm import judge_binary
 
     path = Path(options.output)
-    check_replaceable(path, force=options.force)  # before the work, not after
+    check_replaceable(path, force=options.force)  # before the work starts
     wanted = PrepareOptions(
         states=options.states,
         rnn_state=options.rnn_state,
@@ -82,7 +82,7 @@ def prepare_lpai(
 
 
 def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
-    """Return the files by the names of their graphs."""
+    """Return the files by graph name."""
     if names and len(names) != len(files):
         raise UsageError(f"{len(files)} files need {len(files)} --graph-name, {len(names)} given")
     chosen = names or tuple(Path(file).stem for file in files)
@@ -94,7 +94,7 @@ def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
 def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
-    """Return the options, completed from the config file where the command line is silent."""
+    """Return the options and notes; the config file fills in options that were not typed."""
     from dataclasses import fields, replace
 
     from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
@@ -113,7 +113,7 @@ def with_config(
 
 
 class HtpBinary(NamedTuple):
-    """A real context binary with its bill, and the files deployed beside it."""
+    """Real context binary with its bill, and the other files for deployment."""
 
     made: MeasuredModel
     file: str
@@ -122,28 +122,28 @@ class HtpBinary(NamedTuple):
     pte: Path | None
 
     def as_result(self) -> Bill:
-        """Return the JSON: the bill, and the written files."""
+        """Return the JSON result: the bill, and the written files."""
         from msgspec.structs import replace
 
         return replace(self.made.bill, file=self.file, prepared=self.written)
 
     @property
     def written(self) -> PreparedContext:
-        """The written files."""
+        """Written files."""
         from qnnmem.htp.measure import prepared_context
 
         return prepared_context(self.made.compiled, self.path, self.epcontext, self.pte)
 
     @property
     def io_mem_types(self) -> list[str]:
-        """The Qmem hints that tensors in the binary carry."""
+        """Memory types of the tensors in the binary, sorted."""
         graphs = self.made.compiled.context.graphs
         return sorted({one.mem_type.name.lower() for graph in graphs for one in graph.tensors})
 
     @property
     def exit_code(self) -> int:
-        """3 when outputs of the model are not in the binary."""
-        # With --partition the user asked for a part only.
+        """Exit code: 3 if the binary lacks outputs of the model, else 0."""
+        # With --partition, the user asked for a part only.
         is_part = self.made.compiled.options.partition
         return 3 if self.made.bill.missing_outputs and not is_part else 0
 
@@ -154,7 +154,7 @@ def prepare_htp(
     call: VerbCall,
     worker: Worker | None = None,
 ) -> HtpBinary | CompileFailure:
-    """Compile one model for one SoC with the real library, and bill it as `footprint` does."""
+    """Compile one model for one SoC with the real library, and make the bill of `footprint`."""
     if len(files) != 1:
         raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
     model, path = Path(files[0]), Path(options.output)
@@ -165,7 +165,7 @@ def prepare_htp(
     if pte == path:
         raise UsageError("-o names the context binary; the .pte is written beside it")
     if options.soc is None:
-        if model.exists():  # another error for a file that no SoC would help
+        if model.exists():  # a missing file has its own error
             _is_library(model, options)
         raise MissingSoc(model)
     from tempfile import TemporaryDirectory
@@ -223,7 +223,7 @@ def _compile_options(
 
 
 def _is_library(path: Path, options: PreparationOptions) -> bool:
-    """Return whether native code composes the graphs; UsageError for a file that is not a model."""
+    """Return True if native code composes the graphs; raise UsageError for other files."""
     from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
 
     for_onnx = options.for_onnx_runtime
@@ -240,7 +240,7 @@ def _is_library(path: Path, options: PreparationOptions) -> bool:
 
 
 def epcontext_path(binary: Path) -> Path:
-    """Return where the EPContext model goes: `out.bin` has `out_ctx.onnx` beside it."""
+    """Return the path of the EPContext model: `out_ctx.onnx` next to `out.bin`."""
     return binary.with_name(f"{binary.stem}_ctx.onnx")
 
 
@@ -251,7 +251,7 @@ def _place(
     deployed: tuple[Path | None, Path | None],
     force: bool,
 ) -> None:
-    """Move the binary and the files deployed beside it into place, all or none."""
+    """Move the binary and the files to deploy with it into place, all or none."""
     from qnnmem.atomic_file import put_together, write_whole
     from qnnmem.htp.carriers.pte_file import write_pte
     from qnnmem.htp.compile.compiled import rename_binary

@@ -1,4 +1,4 @@
-"""`check-client` and `watch`: run programs under the contract, and read recorded traces."""
+"""Verbs `check-client` and `watch`: run programs under the contract, and read traces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_program(
     *,
     to_stderr: bool,
 ) -> ClientResult:
-    """Run a program under the contract; pass every finding to `say` at once."""
+    """Run a program under the contract; pass each new finding to `say` immediately."""
     from qnnmem.programs.check.client_run import ClientOptions, check_client
     from qnnmem.programs.check.client_session import ExecutionLimits
     from qnnmem.programs.check.findings import read_suppressions
@@ -43,7 +43,7 @@ def check_program(
 
 
 def _platform(options: CheckClientOptions) -> Profile:
-    """Return the platform that the options name, or else the config file."""
+    """Return the platform from the options, else from the config file."""
     from qnnmem.lpai.config.settings import read_run_config
     from qnnmem.lpai.profiles import profile
 
@@ -67,20 +67,20 @@ def read_watched(trace: Path) -> WatchResult:
 
 
 def binary_tensors(data: bytes) -> Mapping[str, Iterable[TensorInfo]]:
-    """Return inputs and outputs of each graph of a context binary of HTP."""
+    """Return the inputs and outputs of each graph in an HTP context binary."""
     from qnnmem.htp.binary.read import context_from_bytes
 
     return {graph.name: graph.tensors for graph in context_from_bytes(data, "binary").graphs}
 
 
 def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
-    """Return 2 without a call, 1 for findings, 3 for unwatched calls, else the program's own."""
-    # The exit code in a trace is that of a program that ran once, somewhere.
+    """Return 2 without a call, 1 for findings, 3 for unwatched calls, else the program's code."""
+    # The exit code in a trace belongs to an earlier run.
     return 0 if report.passes and not is_run else report.verb_code
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """Yield the doctor's diagnosis of the log lines of each failed call; empty without one."""
+    """Yield the doctor's diagnosis of each failed call's log lines; empty without one."""
     from qnnmem.verbs.refusal import reading_of
 
     known: dict[tuple[str, ...], str] = {}

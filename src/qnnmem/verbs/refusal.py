@@ -1,4 +1,4 @@
-"""A refused compile in a verb's own terms: its options, and the doctor's diagnosis."""
+"""Describe a refused compile in a verb's own terms: its options, the doctor's diagnosis."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.inputs import InputValue
     from qnnmem.targets.socs import Soc
 
-Flags = frozenset[str] | None  # options of the verb; None: settings stay data
+Flags = frozenset[str] | None  # options of the verb; None keeps settings as data
 TIMED_OUT = 4  # exit code
 _REFUSED = 1
-_WITHOUT_VALUE = ("--partition",)  # options of `prepare` that are whole by themselves
+_WITHOUT_VALUE = ("--partition",)  # options of `prepare` without a value
 
 
 def say_failure(
     failure: CompileFailure, missing: str, flags: Flags, *, as_json: bool = False
 ) -> str:
-    """Return why there is no bill, binary or table; `missing` names which."""
+    """Return the reason why there is no bill, binary or table; `missing` names the result."""
     from dataclasses import replace
 
     from qnnmem.report.bill import render_failure
@@ -71,7 +71,7 @@ def explained_row(
 def explained_largest(
     one: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> Largest:
-    """Return the end of a search with remedies as options of the verb."""
+    """Return the result of a search with remedies as options of the verb."""
     from msgspec.structs import replace
 
     from qnnmem.htp.sweep import options_of
@@ -83,12 +83,12 @@ def explained_largest(
 
 
 def failure_code(failure: CompileFailure) -> int:
-    """Return the exit code: a refusal by the library differs from a timeout."""
+    """Return the exit code of a failed compile; a timeout has its own code."""
     return TIMED_OUT if failure.outcome.kind == "timeout" else _REFUSED
 
 
 class Asked(NamedTuple):
-    """A compile, for commands that repeat it in another way."""
+    """Compile request, for commands that repeat it with other settings."""
 
     model: Path
     soc: Soc
@@ -96,7 +96,7 @@ class Asked(NamedTuple):
 
 
 def own_words(words: Words, flags: Flags, asked: Asked | None = None) -> Words:
-    """Return the text; settings that the verb lacks become a command that has them."""
+    """Return the text; settings that the verb lacks become a command of another verb."""
     from qnnmem.errors import Setting
 
     if flags is None or isinstance(words, str):
@@ -120,7 +120,7 @@ def _elsewhere(setting: Setting, mine: frozenset[str], asked: Asked | None) -> S
 
 
 def prepare_line(asked: Asked, *added: str) -> str:
-    """Return the command that compiles the same to a file; empty if it is too long to paste."""
+    """Return the `prepare` command for the same compile; empty if it is too long to paste."""
     from qnnmem.report.shell import command_line, file_word, output_words
 
     model = file_word(str(asked.model))
@@ -129,7 +129,7 @@ def prepare_line(asked: Asked, *added: str) -> str:
 
 
 def _option_words(options: CompileOptions) -> Iterator[str]:
-    """Yield the options of `qnnmem prepare` that differ from the default."""
+    """Yield the options of `qnnmem prepare` that differ from the defaults."""
     from qnnmem.htp.compile import HtpPrecision
 
     if options.precision is not HtpPrecision.FP16:
@@ -144,7 +144,7 @@ def _option_words(options: CompileOptions) -> Iterator[str]:
 
 
 def _value(value: InputValue) -> str:
-    """Return a value of an input in the syntax of an option."""
+    """Return an input value in the syntax of an option."""
     from pathlib import Path
 
     import numpy
@@ -155,7 +155,7 @@ def _value(value: InputValue) -> str:
 
 
 def reading_of(lines: Iterable[str]) -> str:
-    """Return the doctor's diagnosis of log lines in a sentence; empty without one."""
+    """Return the doctor's diagnosis of log lines as a sentence; empty without one."""
     from itertools import islice
     from pathlib import Path
     from tempfile import TemporaryDirectory

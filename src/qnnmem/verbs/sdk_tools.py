@@ -1,4 +1,4 @@
-"""`net-run` and `context-binary-generator`: the SDK's tools with their flags and output."""
+"""Verbs `net-run` and `context-binary-generator`: the SDK's tools with their flags and output."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HTP = re.compile(r"(?i)(lib)?QnnHtp\.(so|dll)\Z")
 _LPAI = re.compile(r"(?i)(lib)?QnnLpai\.(so|dll)\Z")
 _DLC_MODEL = re.compile(r"(?i)(?:^|[/\\])(lib)?QnnModelDlc\.(so|dll)\Z")
 _LIBRARY = re.compile(r"(?i)\.(so|dll|cpp)\Z")
-Foreign = Mapping[str, str | None]  # flags that are only answered, and their values
+Foreign = Mapping[str, str | None]  # values of flags that are refused or ignored
 
 
 def build_version(tool: str) -> str:
@@ -55,7 +55,7 @@ def run_binary(
     console: Console,
     listener: ProgressListener,
 ) -> int:
-    """Run a context binary as qnn-net-run does; return the exit code."""
+    """Run a context binary like qnn-net-run; return the exit code."""
     from qnnmem.lpai.net_run import net_run
     from qnnmem.lpai.net_run.device_child import RunLimits
 
@@ -79,7 +79,7 @@ def run_binary(
 
 
 def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
-    """Write the first lines of the tool."""
+    """Write the first lines of the tool's output."""
     from qnnmem.lpai.net_run.log import LEVELS
 
     console.say(f"{tool} pid:{os.getpid()}")
@@ -88,7 +88,7 @@ def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
 
 
 def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
-    """Write the last line, which names the output folder."""
+    """Write the last line of the output, which names the output folder."""
     from qnnmem.atomic_file import shown
 
     if not files.total:
@@ -101,7 +101,7 @@ def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
 
 
 def _explain(report: RunReport, console: Console) -> None:
-    """Explain the failure, and lines that only look like an error."""
+    """Explain the failure, and lines that only look like errors."""
     from qnnmem.errors import TcmFatal
     from qnnmem.flags import with_flags
     from qnnmem.report.tcm import shortage_lines
@@ -198,7 +198,7 @@ def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | Sample
         w for w in ("--input_list", "--random-inputs", "--inputs") if getattr(options, _name(w))
     ]
     if not ways:
-        check_kind(context, "net-run")  # inputs would not help what cannot be run
+        check_kind(context, "net-run")  # inputs do not matter if the file cannot run
         raise UsageError(
             "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
             "--inputs PATH takes .npy and .npz files"
@@ -216,7 +216,7 @@ def _name(option: str) -> str:
 
 
 def _answer_foreign(options: NetRunOptions, foreign: Foreign, console: Console) -> None:
-    """Refuse flags that would change results; warn about those that are ignored."""
+    """Raise UsageError for flags that would change results; warn about ignored flags."""
     for name, reason in NET_RUN_REFUSED.items():
         if foreign[name] is not None:
             raise UsageError(f"--{name} {reason}")
@@ -263,7 +263,7 @@ def _shared(options: NetRunOptions) -> MemRegisterType | None:
 def generate_binary(
     options: GeneratorOptions, foreign: Foreign, console: Console, call: VerbCall
 ) -> int:
-    """Make a context binary as qnn-context-binary-generator does; return the exit code."""
+    """Make a context binary like qnn-context-binary-generator; return the exit code."""
     from qnnmem.lpai.net_run.log import LEVELS
 
     tool = "qnn-context-binary-generator"
@@ -309,7 +309,7 @@ def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Pa
 
 
 def _model_option(options: GeneratorOptions) -> tuple[str, str]:
-    """Return the option that names the models, and their kind."""
+    """Return the name of the option that gives the models, and their kind."""
     if not options.dlc_path:
         if not options.model:
             raise UsageError("--model is missing")
@@ -320,16 +320,16 @@ def _model_option(options: GeneratorOptions) -> tuple[str, str]:
 
 
 def _is_native(options: GeneratorOptions) -> bool:
-    """Return whether the models are libraries; naming a library is consent to run its code.
+    """Return True if the models are libraries; naming a library is consent to run its code.
 
-    The library named beside a DLC is the vendor's reader of DLC files, not a model.
+    A library named with a DLC is the vendor's reader of DLC files, not a model.
     """
     named = [] if options.dlc_path else (options.model or "").split(",")
     return options.trust or any(_LIBRARY.search(name) for name in named)
 
 
 def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
-    """Refuse flags of the other backend."""
+    """Raise UsageError for flags of the other backend."""
     foreign = {
         True: {"quantize": "--quantize", "allow_float": "--float"},
         False: {
@@ -392,7 +392,7 @@ def _make_htp(
 
 
 def _graph_name(model: Path, options: GeneratorOptions) -> str:
-    """Return the graph's name in config files: a library and a DLC define it themselves."""
+    """Return the graph's name for config files: a library and a DLC define it themselves."""
     from qnnmem.loader.dlc import compose, compose_trusted
 
     if options.dlc_path:
@@ -418,7 +418,7 @@ def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOpt
 
 
 def _show_log(outcome: RequestOutcome, console: Console) -> None:
-    """Write the log of the library, as far as the level allows."""
+    """Write the log lines of the library that the log level allows."""
     from qnnmem.htp.requests import OWN_MARK
     from qnnmem.qnn.enums import LogLevel
 
@@ -429,7 +429,7 @@ def _show_log(outcome: RequestOutcome, console: Console) -> None:
 
 
 def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged: bool) -> int:
-    """Write the real tool's lines about a failure, then our explanation."""
+    """Write the real tool's lines about a failure, then an explanation; return the exit code."""
     from qnnmem.qnn.enums import LogLevel
     from qnnmem.verbs.refusal import failure_code, say_failure
 
@@ -448,9 +448,12 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
 
     for note in made.notes:
         console.note(f"note: {note}")
-    if model.suffix == ".onnx":  # others keep the name that they give their graph
+    if model.suffix == ".onnx":  # other formats keep the name of their graph
         name = made.context.graphs[0].name
         console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
+    hints = {one.mem_type.name for graph in made.context.graphs for one in graph.tensors}
+    if "MEMHANDLE" in hints and not made.options.memhandle:
+        console.note("note: the model itself asks for memhandle inputs and outputs, which stays")
     console.note(f"Wrote {shown(target)}")
 
 

@@ -1,4 +1,4 @@
-"""`sweep`: many real compiles of one model, spread over workers and cached between runs."""
+"""Verb `sweep`: many real compiles of one model, spread over workers and cached."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def sweep_task(model: str, options: SweepOptions) -> SweepTask:
-    """Return the task for these options; raise UsageError if they contradict each other."""
+    """Return the task for these options; raise UsageError for contradictory options."""
     from qnnmem.errors import MissingSoc
     from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.sweep import Question
@@ -45,7 +45,7 @@ def sweep_task(model: str, options: SweepOptions) -> SweepTask:
 
 
 def _axes(varied: Sequence[str]) -> list[Axis]:
-    """Return the varied settings; refuse to vary the SoC."""
+    """Return the varied settings; raise UsageError if the SoC is among them."""
     from qnnmem.errors import UsageError
     from qnnmem.htp.sweep import parse_axis
 
@@ -58,7 +58,7 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 
 
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
-    """Refuse files that are not models, and dimensions of a DLC, which are fixed."""
+    """Raise UsageError for files that are not models, and for dimensions of a DLC."""
     from qnnmem.htp.compile import is_composed
     from qnnmem.htp.sweep import check_settings
     from qnnmem.loader.file_kind import check_kind
@@ -69,7 +69,7 @@ def _check_file(path: Path, axes: Sequence[Axis]) -> None:
 
 
 class _Places(NamedTuple):
-    """The places of compiles: local workers or a cluster, how many at a time, and the cache."""
+    """Settings of where compiles run: local workers or a cluster, parallelism, and the cache."""
 
     jobs: int
     cluster: str | None
@@ -77,13 +77,13 @@ class _Places(NamedTuple):
 
 
 class SweepTask(NamedTuple):
-    """The model, the search and the workers of a sweep."""
+    """Task of a sweep: the model, the search and the workers."""
 
     model: str
     soc: Soc
     axes: Sequence[Axis]
     searched: Axis | None
-    points: Sequence[SweepPoint]  # of the other axes
+    points: Sequence[SweepPoint]  # combinations of the axes that are not searched
     question: Question
     base: CompileOptions
     places: _Places
@@ -95,7 +95,7 @@ class SweepTask(NamedTuple):
 
 
 class SweepRun(NamedTuple):
-    """The result of a sweep, and the signal that interrupted it."""
+    """Result of a sweep, and the signal that interrupted it."""
 
     task: SweepTask
     rows: tuple[SweepRow, ...]
@@ -111,7 +111,7 @@ class SweepRun(NamedTuple):
         return explained_row(row, task.path, task.soc, task.base, flags)
 
     def as_result(self, flags: Flags) -> SweepResult:
-        """Return the result for programs and pages."""
+        """Return the JSON result."""
         from qnnmem.htp.sweep import sweep_result
 
         return sweep_result(
@@ -125,7 +125,7 @@ class SweepRun(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """0 if a setting meets the question, else 1."""
+        """Exit code: 0 if a setting meets the question, 4 for timeouts only, else 1 or 3."""
         from qnnmem.verbs.refusal import TIMED_OUT
 
         if any(self.task.question.is_met(row.result) for row in self.rows):
@@ -136,7 +136,7 @@ class SweepRun(NamedTuple):
 
 
 def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
-    """Compile every point; Ctrl-C keeps the rows so far."""
+    """Compile every point; after Ctrl-C the result has the rows so far."""
     from contextlib import ExitStack
 
     from qnnmem.cache import ResultCache
@@ -165,7 +165,7 @@ def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
 
 
 def _limits(soc: Soc, question: Question) -> dict[str, int]:
-    """Return the limits from which the largest value is predicted."""
+    """Return the limits used to predict the largest value."""
     from qnnmem.htp.sweep import Question
     from qnnmem.targets.socs import pd_budget
 
@@ -203,7 +203,7 @@ def _compilers(
 def _split(
     axes: Sequence[Axis], searched: str | None, until: str | None
 ) -> tuple[Axis | None, list[SweepPoint]]:
-    """Return the axis whose largest value is searched, and all combinations of the others."""
+    """Return the axis whose largest value is searched, and all combinations of the other axes."""
     from qnnmem.errors import UsageError
     from qnnmem.htp.sweep import points_of
 

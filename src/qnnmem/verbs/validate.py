@@ -1,4 +1,4 @@
-"""`validate`: compare a model on the CPU with HTP, or with saved outputs."""
+"""Verb `validate`: compare a model on the CPU with HTP, or with saved outputs."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def validate_model(file: str, options: ValidateOptions, call: VerbCall) -> Valid
     check_kind(path, "validate", takes=("onnx",))
     if (options.data is None) != (options.results is None):
         raise UsageError("--data and --results go together: outputs, and the inputs they belong to")
+    if options.results is None and options.against == "gpu":
+        cure = "run the model on the GPU, and pass its inputs and outputs with --data and --results"
+        raise UsageError("qnnmem has no GPU to run the model on", where=path, cure=cure)
     if options.results is None and options.soc is None:
         raise MissingSoc(path)
     soc = None if options.soc is None else find_soc(options.soc)

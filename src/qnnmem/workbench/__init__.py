@@ -1,20 +1,20 @@
-"""The local workbench: files dropped on a page, results beside it, nothing leaves the machine.
+"""The local workbench: drop files on a page, see results next to them; nothing leaves the machine.
 
-server          the socket, the connections and their limits, a clean end
-guard           who may ask: the right host, the same origin, the token; failed logins, limited
-app             addresses and what each answers
+server          the socket, the connections and their limits, a clean shutdown
+guard           access control: host, origin, token; limits failed logins
+app             the routes and their handlers
 answers         responses: JSON, files of the page, errors
-limits          how much is taken: bytes, files, jobs, seconds
-private_folder  where everything is kept, closed to others
-intake          bodies of requests, bounded in time and size
-uploads         files that came in, in the private folder, under numbers of ours
-tasks           what can be asked of a file: verbs with their options
-controls        options as the page shows them, and the check of a request
+limits          limits: bytes, files, jobs, seconds
+private_folder  the folder of all files, closed to other users
+intake          request bodies, bounded in time and size
+uploads         uploaded files in the private folder, under random names
+tasks           the verbs and options for each kind of file
+controls        options as controls of the page, and validation of requests
 jobs            a queue and two workers
-job_run         one job in a bounded child process, whose program is job_child
-job_folder      the folder of a job, and the files that it made
-history         finished results in SQLite: each once, none half; mended when damaged
-show            a result as part of the page, by the drawing code of the report
-bench           all of it together
+job_run         one job in a bounded child process; job_child is its program
+job_folder      the folder of a job, and its output files
+history         finished results in SQLite: unique, never partial; repaired when damaged
+show            a result as part of the page, drawn like a report
+bench           files, jobs and history together
 static/         the page itself
 """

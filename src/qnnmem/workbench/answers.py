@@ -20,7 +20,7 @@ from qnnmem.workbench.jobs import Busy
 from qnnmem.workbench.uploads import TooLarge
 
 _LONGEST = 2000
-# The page's own scripts and styles, and nothing else: no inline code, no frame, no other address.
+# The page's own scripts and styles only: no inline code, no frame, no other host.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -36,9 +36,9 @@ HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
 }
 
-_REPORT = "qnnmem.report.page"  # drawing code and colours are those of the report
+_REPORT = "qnnmem.report.page"  # drawing code and colours come from the report
 _OWN = "qnnmem.workbench"
-# The files of the page: these and no others.
+# The complete list of files that the page may load.
 _FILES = {
     "index.html": (_OWN, "static/index.html", "text/html"),
     "login.html": (_OWN, "static/login.html", "text/html"),
@@ -53,7 +53,7 @@ _FILES = {
 
 
 class RequestRefused(QnnMemError):
-    """A refused request, with its HTTP status."""
+    """Raised to refuse a request, with its HTTP status."""
 
     def __init__(self, status: int, what: str) -> None:
         self.status = status
@@ -76,7 +76,7 @@ def download(content: bytes | str, name: str, media_type: str) -> Response:
 def refusal(request: Request, status: int, sentence: str) -> Response:
     """Return one sentence, as HTML if the client asked for a page."""
     said = shorten(sentence, _LONGEST)
-    # The rest of a body is not read: the connection ends here.
+    # The rest of the body is not read, so the connection must close.
     headers = {"connection": "close"} if status >= 400 and request.method != "GET" else {}
     if "text/html" in request.headers.get("accept", "") and request.method == "GET":
         body = (

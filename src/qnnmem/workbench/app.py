@@ -36,14 +36,14 @@ from qnnmem.workbench.tasks import Task, all_tasks, tasks_for
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-_LISTED = 300  # results in the list of the page
-_QUIET_S = 15.0  # after which a listener is sent a sign of life
-_OFTEN_S = 0.1  # a listener is not told more often than that
+_LISTED = 300  # results in the list on the page
+_QUIET_S = 15.0  # seconds after which a listener gets a keep-alive
+_OFTEN_S = 0.1  # minimum seconds between two events for a listener
 Answering = Callable[[Request], Awaitable[Response]]
 
 
 class _NumberConvertor(IntegerConvertor):
-    """Path parameter for numbers that SQLite can hold; longer ones are not found."""
+    """Path parameter for numbers that SQLite can store; longer numbers give 404."""
 
     regex = "[0-9]{1,18}"
 
@@ -52,7 +52,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class Workbench:
-    """The request handlers. Only a few threads render, so that no request starves the others."""
+    """The request handlers; only a few threads render, so that no request starves the others."""
 
     def __init__(self, bench: Bench, access: Access) -> None:
         self.bench, self.access = bench, access
@@ -162,7 +162,7 @@ class Workbench:
                         yield ": still here\n\n"
         finally:
             self._listeners -= 1
-            waiting.cancel()  # a listener that goes away in the middle leaves no task behind
+            waiting.cancel()  # a disconnected listener leaves no task behind
             closing.cancel()
             stop()
 
@@ -174,7 +174,7 @@ class Workbench:
             return json_answer({"result": kept.id}, 201)
         first = next(iter(tasks_for(file.kind, file.name)))
         known = await asyncio.to_thread(self.bench.history.latest, file.id, first)
-        if known is not None:  # it was here before
+        if known is not None:  # the same file was uploaded before
             return json_answer({"result": known.id}, 201)
         try:
             job = await asyncio.to_thread(self.bench.jobs.submit, file.id, first, {}, is_first=True)
@@ -192,7 +192,7 @@ class Workbench:
         return json_answer({})
 
     async def ask(self, request: Request) -> Response:
-        """Queue a job."""
+        """Queue a job and send its state."""
         wish = await receive_json(request)
         instead_of = wish.get("instead_of")
         job = await asyncio.to_thread(
@@ -255,7 +255,7 @@ class Workbench:
         return download(text, f"{entry.name}.{entry.task}.html", "text/html")
 
     async def made(self, request: Request) -> Response:
-        """Send a file that a job made as a download."""
+        """Send an output file of a job as a download."""
         number, at = request.path_params["number"], request.path_params["at"]
         entry = self.bench.history.entry(number)
         if entry is None or at >= len(entry.outputs):
@@ -308,7 +308,7 @@ def _answering(answer: Answering) -> Answering:
         except QnnMemError as exc:
             await drain(request)
             return error_answer(request, exc)
-        except Exception as exc:  # the page is told, the server goes on
+        except Exception as exc:  # the page gets the error, the server continues
             return error_answer(request, exc)
 
     return answered

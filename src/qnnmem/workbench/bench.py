@@ -27,12 +27,13 @@ from qnnmem.workbench.private_folder import (
 from qnnmem.workbench.show import exit_code_of, summary_of
 from qnnmem.workbench.uploads import Uploads
 
-# Of a result from elsewhere: read in this process, where a deep one must not take gigabytes.
+# Bytes of an uploaded result: it is parsed in this process, where deep JSON must not take
+# gigabytes.
 MAX_RESULT = 8 << 20
 
 
 class Bench:
-    """Files, jobs and results in one folder, which one program uses at a time."""
+    """Files, jobs and results in one folder, which only one process uses at a time."""
 
     def __init__(self, folder: Path, *, keeps_spare: bool = True) -> None:
         private_folder(folder)
@@ -40,7 +41,7 @@ class Bench:
         if self._lock is None and os.name == "posix":
             raise UsageError("another workbench uses the same folder; give this one its own")
         work = private_part(folder / WORK)
-        for left in work.iterdir():  # of jobs that were killed
+        for left in work.iterdir():  # folders of killed jobs
             if is_temporary_name(left.name):
                 shutil.rmtree(left, ignore_errors=True)
         self.history = History(folder / HISTORY)
@@ -62,7 +63,7 @@ class Bench:
         self.made.tidy(self.history.keys())
 
     def take_result(self, file: KeptFile) -> KeptResult:
-        """Add an uploaded result to the history without keeping its file."""
+        """Add an uploaded result to the history and remove the uploaded file."""
         try:
             found = read_result(self.uploads.path(file.id), file.name)
             new = KeptResult(
@@ -75,7 +76,7 @@ class Bench:
 
 
 def read_result(path: Path, name: str) -> dict[str, Any]:
-    """Read a JSON result; LoadError or UsageError if it cannot be shown."""
+    """Read a JSON result; raise LoadError or UsageError if it cannot be shown."""
     if path.stat().st_size > MAX_RESULT:
         raise LoadError(name, f"a result may have {MAX_RESULT:,} bytes at most")
     try:

@@ -1,7 +1,7 @@
 """Options as controls of the page, and the validation of requests.
 
-Label, kind, choices and bounds come from the option's own field, and its parser reads the value.
-A value that names a file of this machine is refused.
+Label, kind, choices and bounds come from the option's own field, and its parser reads the value. A
+value that names a file on this machine is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qnnmem.errors import UsageError
 from qnnmem.options.option import OptionField, Options, option_fields
 from qnnmem.text import quote
 
-_MAX_ITEMS = 64  # of a list
+_MAX_ITEMS = 64  # items of a list
 _MAX_TEXT = 300  # characters of an item
 
 Kind = Literal["choice", "number", "list", "switch", "soc", "text"]
@@ -24,12 +24,12 @@ Kind = Literal["choice", "number", "list", "switch", "soc", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """One option on the page."""
+    """Control for one option on the page."""
 
     field: OptionField
     is_needed: bool = False
     choices: tuple[tuple[str, str], ...] = ()  # value and label; "" is the default
-    only_with: tuple[str, str] | None = None  # another control and the value it has then
+    only_with: tuple[str, str] | None = None  # name and required value of another control
 
     @property
     def name(self) -> str:
@@ -44,12 +44,12 @@ class Control:
 
     @property
     def is_many(self) -> bool:
-        """True for check boxes, of which several may be on."""
+        """True for check boxes, several of which may be on."""
         return bool(self.choices) and self.field.is_many
 
     @property
     def kind(self) -> Kind:
-        """HTML element for this option."""
+        """Kind of HTML control for this option."""
         opt = self.field.opt
         if opt.is_soc:
             return "soc"
@@ -89,11 +89,11 @@ class Control:
         }
 
     def counts(self, options: Mapping[str, Any]) -> bool:
-        """Return whether this option applies beside the other settings."""
+        """Return True if this option applies with the other settings."""
         return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
     def read(self, value: Any) -> Any:
-        """Return the field's value from the value in a request."""
+        """Return the field's value from the value in a request; raise UsageError if invalid."""
         if self.kind == "switch":
             self._check(value is True, value)
             return True
@@ -115,7 +115,7 @@ class Control:
 
     def _items(self, item: Any) -> tuple[Any, ...]:
         is_text = isinstance(item, str) and 0 < len(item) <= _MAX_TEXT
-        self._check(is_text and min(item) >= " ", item)  # no control characters
+        self._check(is_text and min(item) >= " ", item)  # control characters are refused
         if self.kind == "soc":
             self._check(item in soc_names(), item)
         elif self.choices:
@@ -125,7 +125,7 @@ class Control:
         except UsageError:
             self._check(False, item)
             raise
-        # A file would be read from this machine, with the rights of the server.
+        # The server would read the file on this machine, with its own rights.
         self._check(not any(map(_names_file, found)), item)
         return found
 
@@ -142,7 +142,7 @@ def _names_file(value: Any) -> bool:
 
 @cache
 def soc_names() -> Mapping[str, str]:
-    """Return the SoCs with an HTP: name, and the name on the box."""
+    """Return the SoCs with an HTP: name, and marketing name."""
     from qnnmem.targets.socs import socs
 
     return {soc.name: soc.marketing_name for soc in socs() if soc.has_htp}
@@ -154,7 +154,7 @@ def controls_of(
     without: Collection[str] = (),
     needed: Collection[str] = (),
 ) -> tuple[Control, ...]:
-    """Return a control for each option of a type that may come from the network."""
+    """Return a control for each option of a type that requests from the network may set."""
     return tuple(
         Control(field, field.name in needed, _choices(field), _only_with(field))
         for field in option_fields(group)
@@ -170,7 +170,7 @@ def _choices(field: OptionField) -> tuple[tuple[str, str], ...]:
     known = dict(zip(map(str, opt.choices), labels, strict=True))
     unset = known.pop(str(field.default), "") if field.default is not None else opt.default
     if field.default is None:
-        known.pop(opt.default, None)  # the word for it is the default's
+        known.pop(opt.default, None)  # the default's own label replaces it
     return (("", unset or "as it is"), *known.items())
 
 

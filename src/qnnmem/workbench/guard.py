@@ -1,7 +1,8 @@
 """Access control: requests to this host, from this page, with the token; failed logins.
 
-A page elsewhere can make a browser send requests here. Those name another origin; and a name that
-somebody lets point to this machine (DNS rebinding) is in the Host header, and is not ours.
+A page elsewhere can make a browser send requests here. Such requests name another origin. If a
+foreign host name points to this machine (DNS rebinding), the Host header has that name, and the
+request is refused.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BURST = 10  # failed logins of one network
-REFILL_S = 6.0  # after which one more is allowed
-LOOPBACK = "loopback"  # any address of this machine
-_MAX_NETWORKS = 4096  # that are remembered
-_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux; elsewhere there are none
+REFILL_S = 6.0  # seconds until another attempt is allowed
+LOOPBACK = "loopback"  # network of all addresses of this machine
+_MAX_NETWORKS = 4096  # networks remembered
+_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux only
 _ESTABLISHED = "01"
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -41,21 +42,21 @@ _OPEN = ("/login", "/static/login.js", "/static/app.css", "/static/icon.svg")
 class LoginThrottle:
     """Token bucket per client network: 10 failed logins, then one every 6 s.
 
-    Used by one thread.
+    For use by a single thread.
     """
 
     def __init__(self) -> None:
-        self._spent: dict[str, tuple[float, float]] = {}  # failures, and when that was so
+        self._spent: dict[str, tuple[float, float]] = {}  # by network: failures, and their time
 
     def allows(self, address: str) -> bool:
-        """Return whether a login from this address is checked at all."""
+        """Return True if a login from this address is checked at all."""
         return self._count(network_of(address)) <= BURST - 1
 
     def record_failure(self, address: str) -> None:
         """Count a failed login."""
         network = network_of(address)
         count = self._count(network) + 1
-        self._spent.pop(network, None)  # the network that was quiet longest stands first
+        self._spent.pop(network, None)  # the network that was idle longest is first
         self._spent[network] = (count, time.monotonic())
         while len(self._spent) > _MAX_NETWORKS:
             del self._spent[next(iter(self._spent))]
@@ -66,7 +67,7 @@ class LoginThrottle:
 
 
 def network_of(address: str) -> str:
-    """Return the network of one client: an IPv4 address, or the /64 of an IPv6 address.
+    """Return the network of a client: an IPv4 address, or the /64 of an IPv6 address.
 
     All loopback addresses are one network.
     """
@@ -82,9 +83,9 @@ def network_of(address: str) -> str:
 
 
 def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
-    """Return the user at the other end of a connection on this machine; None if it is unknown.
+    """Return the user id at the other end of a local connection; None if unknown.
 
-    Every user has all of 127.0.0.0/8, so an address there does not tell users apart.
+    Every local user has all of 127.0.0.0/8, so the address does not identify the user.
     """
     wanted = {f"{one}:{peer[1]:04X}" for one in _written(peer[0])}
     for table in _TABLES:
@@ -94,7 +95,7 @@ def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
             continue
         for line in lines:
             _, local, remote, state, _, _, _, user, _, inode, *_ = line.split()
-            # A socket that was closed meanwhile belongs to nobody: the table has inode 0.
+            # A socket that was closed meanwhile has no owner: the table shows inode 0.
             is_it = local in wanted and remote.endswith(f":{own_port:04X}")
             if is_it and state == _ESTABLISHED and inode != "0":
                 return int(user)
@@ -102,7 +103,7 @@ def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
 
 
 def _written(address: str) -> tuple[str, ...]:
-    """Return an address as the tables have it: words in the byte order of this machine."""
+    """Return an address in the format of `/proc/net/tcp`: words in the machine's byte order."""
     try:
         if ":" in address:
             return (_words(socket.inet_pton(socket.AF_INET6, address)),)
@@ -121,18 +122,18 @@ class Access:
     """Address, allowed hosts and token of the workbench."""
 
     port: int
-    is_local: bool = True  # nobody but this machine can connect
+    is_local: bool = True  # only this machine can connect
     token: str = ""
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie; browsers do not keep ports apart."""
+        """Name of the cookie, with the port: browsers share cookies between ports."""
         return f"qnnmem-{self.port}"
 
     def takes_host(self, text: str) -> bool:
-        """Return whether a Host header names this machine."""
+        """Return True if a Host header names this machine."""
         found = _HOST.fullmatch(text)
         if found is None:
             return False
@@ -142,11 +143,11 @@ class Access:
         return name in (*_LOOPBACK, *_own_names()) or _is_address(name)
 
     def takes_token(self, text: str) -> bool:
-        """Compare a token in constant time."""
+        """Return True for the right token; compares in constant time."""
         return hmac.compare_digest(text.encode(), self.token.encode())
 
     def refused_token(self, text: str, address: str) -> tuple[int, str] | None:
-        """Check a login; return status and sentence of a refusal, None for the right token."""
+        """Check a login; return status and sentence of a refusal, or None for the right token."""
         if not self.throttle.allows(address):
             return 429, "too many wrong tokens came from this address; wait a minute"
         if self.token and self.takes_token(text):
@@ -175,9 +176,9 @@ class Access:
 
 
 def address_of(request: Request) -> str:
-    """Return the address of a client; for a client on this machine, its user.
+    """Return the address of a client; for a local client, its user.
 
-    So another user's wrong tokens do not keep out the owner, who is on the same machine.
+    Wrong tokens of another local user therefore do not lock out the owner.
     """
     if request.client is None:
         return ""
@@ -229,7 +230,7 @@ class Guard:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
-            return  # no web sockets here
+            return  # web sockets are not supported
         request = Request(scope, receive)
 
         async def send_guarded(message: Message) -> None:

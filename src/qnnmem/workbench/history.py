@@ -1,7 +1,7 @@
-"""Finished results in SQLite, each whole and once, even after a crash.
+"""Finished results in SQLite, complete and unique even after a crash.
 
-A result is written in one transaction before it is announced. A repeated question is answered by
-its key.
+A result is written in one transaction before it is announced. A repeated request is answered from
+the history by its key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qnnmem.workbench.limits import MAX_HISTORY, MAX_RESULTS
 from qnnmem.workbench.private_folder import BESIDE, DAMAGED, private_file, private_part
 
 _VERSION = 1
-# A damaged file, one that is no base, one with other tables or columns.
+# A damaged file, a file that is no database, or other tables or columns.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _TABLES = f"""
 PRAGMA user_version={_VERSION};
@@ -43,16 +43,16 @@ _LISTED = (
     "id, file, name, task, options, command, schema, summary, exit_code, seconds, made, outputs"
 )
 REASON = "reason.txt"
-# Row ids tried one by one between the last row readable from each end.
+# Row ids tried one by one between the last rows readable from each end.
 _MAX_TRIED = 10_000
 
 Row = Sequence[Any]
-RowCheck = Callable[[Row], object]  # raises ValueError or TypeError for a row that makes no sense
+RowCheck = Callable[[Row], object]  # raises ValueError or TypeError for an inconsistent row
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """An uploaded file."""
+    """Record of an uploaded file."""
 
     id: str
     name: str
@@ -64,7 +64,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class MadeFile:
-    """A file that a job wrote."""
+    """Name and size of an output file of a job."""
 
     name: str
     size: int
@@ -89,12 +89,12 @@ class KeptResult:
 
 
 class History:
-    """The database. Each call is one transaction and may come from any thread."""
+    """The database of results; each call is one transaction, from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
-        self.changes = 0  # grows whenever something is written
-        self.repaired = ""  # what was saved of a damaged history, as a sentence
+        self.changes = 0  # increases with every write
+        self.repaired = ""  # sentence about the rows saved from a damaged history
         private_file(path)
         try:
             self._base = _opened(path)
@@ -104,7 +104,7 @@ class History:
             self._base = _opened(path)
 
     def close(self) -> None:
-        """Close the database for good."""
+        """Close the database permanently."""
         with self._lock:
             self._base.close()
 
@@ -119,7 +119,7 @@ class History:
                 self.changes += 1
             except BaseException as exc:
                 if self._base.in_transaction:
-                    with suppress(sqlite3.Error):  # what failed first is told
+                    with suppress(sqlite3.Error):  # report the first error
                         self._base.execute("ROLLBACK")
                 if isinstance(exc, sqlite3.Error):
                     raise OutputError(f"the history cannot be written ({exc})") from exc
@@ -152,11 +152,11 @@ class History:
         return [_file(row) for row in rows]
 
     def file(self, file: str) -> KeptFile | None:
-        """Return the record of one file."""
+        """Return the record of one file, or None."""
         return next((one for one in self.files() if one.id == file), None)
 
     def add(self, key: str, new: KeptResult, result: Mapping[str, Any]) -> KeptResult:
-        """Store a result, replacing one with the same key."""
+        """Store a result; it replaces a result with the same key."""
         text = json.dumps(result, separators=(",", ":"))
         packed = zlib.compress(text.encode(), 3)
         outputs = json.dumps([[one.name, one.size] for one in new.outputs])
@@ -193,12 +193,12 @@ class History:
         return entry if entry is not None and self.result(entry.id) is not None else None
 
     def entry(self, number: int) -> KeptResult | None:
-        """Return the summary of one result."""
+        """Return the summary of one result, or None."""
         rows = self._rows(f"SELECT {_LISTED} FROM results WHERE id = ?", number)  # noqa: S608
         return _entry(rows[0]) if rows else None
 
     def latest(self, file: str, task: str) -> KeptResult | None:
-        """Return the newest result of a task on a file."""
+        """Return the newest result of a task on a file, or None."""
         rows = self._rows(
             f"SELECT {_LISTED} FROM results WHERE file = ? AND task = ? ORDER BY id DESC LIMIT 1",  # noqa: S608
             file,
@@ -240,14 +240,14 @@ class History:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open the database and check every row; Damaged if one is inconsistent."""
+    """Open the database and check every row; raise Damaged for an inconsistent row."""
     try:
         base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    except sqlite3.Error as exc:  # which reads the file already
+    except sqlite3.Error as exc:  # the connection already reads the file
         raise OutputError(f"the history cannot be opened ({exc})") from exc
     try:
         base.execute("PRAGMA journal_mode=WAL")
-        base.execute("PRAGMA synchronous=FULL")  # a power cut takes nothing that was told
+        base.execute("PRAGMA synchronous=FULL")  # a power cut loses no announced result
         version = base.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _VERSION):
             raise LoadError(path.name, "is a history of another version of qnnmem")
@@ -256,11 +256,11 @@ def _opened(path: Path) -> sqlite3.Connection:
         _check(base)
     except BaseException as exc:
         base.close()
-        if isinstance(exc, UnicodeDecodeError):  # of a name in the schema
+        if isinstance(exc, UnicodeDecodeError):  # in a name of the schema
             raise Damaged("a name is not UTF-8") from exc
         if not isinstance(exc, sqlite3.Error):
             raise
-        # A text that is not UTF-8 has no code; beyond the first byte there are finer ones.
+        # A text that is not UTF-8 has no code; extended codes add bits above the first byte.
         if getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
             raise Damaged(str(exc)) from exc
         raise OutputError(f"the history cannot be opened ({exc})") from exc
@@ -283,7 +283,7 @@ def _check(base: sqlite3.Connection) -> None:
 
 
 def _typed(row: Sequence[Any], kinds: Sequence[type]) -> list[Any]:
-    """Return a row with checked types; SQLite stores any type in any column."""
+    """Return a row with checked types, because SQLite stores any type in any column."""
     if not all(map(isinstance, row, kinds)):
         raise TypeError("a value of another kind")
     return list(row)
@@ -310,7 +310,7 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _check_row(row: Sequence[Any]) -> None:
-    """Refuse a row whose values contradict each other."""
+    """Raise ValueError or TypeError for a row whose values contradict each other."""
     number, key, *listed, digest, packed = row
     _typed((key,), (str,))
     _entry((number, *listed))
@@ -319,7 +319,7 @@ def _check_row(row: Sequence[Any]) -> None:
 
 
 def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
-    """Unpack the values of a result; None if they are damaged."""
+    """Return the unpacked values of a result; None if they are damaged."""
     if not isinstance(packed, bytes) or hashlib.sha256(packed).hexdigest() != digest:
         return None
     try:
@@ -332,10 +332,10 @@ def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
 def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck]) -> str:
     """Move a history aside and copy its readable rows; return a sentence with their number.
 
-    `tables` is the schema of the new one.
+    `tables` is the schema of the new history.
     """
     aside = _new_folder(path.parent)
-    fresh = aside / f"new-{path.name}"  # renamed last, so that no half history is ever found
+    fresh = aside / f"new-{path.name}"  # renamed last, so that a partial history is never found
     private_file(fresh)
     try:
         with closing(sqlite3.connect(fresh, isolation_level=None)) as new:
@@ -366,7 +366,7 @@ def _new_folder(folder: Path) -> Path:
 def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> int:
     """Copy the readable, consistent rows of a table and return their number."""
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        # One text that is not UTF-8 would end the whole walk over the table.
+        # Otherwise one text that is not UTF-8 would end the walk over the table.
         old.text_factory = _Text
         new.execute("BEGIN")
         for row in _rows(old, table):
@@ -382,11 +382,11 @@ def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> i
 
 
 class _Text(bytes):
-    """Stored text; a BLOB is plain `bytes`."""
+    """Stored text as raw bytes; distinguishes text from a BLOB."""
 
 
 def _rows(old: sqlite3.Connection, table: str) -> Iterator[Row]:
-    """Yield rows forwards, then backwards, then one by one, to get around damaged pages."""
+    """Yield rows forwards, then backwards, then one by one, to skip damaged pages."""
     query = f"SELECT rowid, * FROM {table} NOT INDEXED"  # noqa: S608
     low, high = 0, None
     for row in _until_damage(old, f"{query} ORDER BY rowid"):
@@ -403,5 +403,5 @@ def _rows(old: sqlite3.Connection, table: str) -> Iterator[Row]:
 def _until_damage(old: sqlite3.Connection, query: str) -> Iterator[Row]:
     try:
         yield from old.execute(query)
-    except (sqlite3.Error, UnicodeDecodeError):  # the second of an error's own text
+    except (sqlite3.Error, UnicodeDecodeError):  # UnicodeDecodeError: in the text of an error
         return

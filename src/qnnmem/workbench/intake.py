@@ -1,4 +1,4 @@
-"""Uploads from the network: piece by piece into the private folder, bounded in time and size."""
+"""Receive uploads from the network in pieces, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from qnnmem.workbench.bench import Bench
 from qnnmem.workbench.history import KeptFile
 from qnnmem.workbench.limits import IDLE_S, MAX_REQUEST, UPLOAD_S
 
-_PIECE = 1 << 20  # bytes that are written at once
-_DRAINED = 1 << 20  # bytes of a refused body that are read, so that its sender hears the answer
+_PIECE = 1 << 20  # bytes written in one step
+_DRAINED = 1 << 20  # bytes of a refused body to read, so that its sender receives the answer
 _DRAIN_S = 1.0
-_SMALL_S = 10.0  # for the whole of a small request, however steadily it comes
+_SMALL_S = 10.0  # seconds for the whole of a small request
 _KIND = "application/octet-stream"
 
 
 def declared_size(request: Request) -> int | None:
-    """Return the declared size of a request body."""
+    """Return the declared size of a request body; None without a declaration."""
     text = request.headers.get("content-length")
     if text is None:
         return None
@@ -54,11 +54,11 @@ async def receive_file(request: Request, bench: Bench) -> KeptFile:
     except ClientDisconnect as exc:
         raise RequestRefused(400, "the upload is incomplete") from exc
     finally:
-        bench.uploads.abandon(coming)  # which does nothing to a file that is whole
+        bench.uploads.abandon(coming)  # no effect on a finished file
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    """Yield the body piece by piece; raise TimeoutError if no piece arrives for too long."""
+    """Yield the body piece by piece; raise TimeoutError if the next piece is late."""
     stream = request.stream()
     while True:
         try:
@@ -104,7 +104,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
 
 
 async def drain(request: Request) -> None:
-    """Read a little of the rest of a refused body."""
+    """Read a limited rest of a refused body."""
 
     async def read() -> None:
         left = _DRAINED
@@ -113,7 +113,7 @@ async def drain(request: Request) -> None:
             if left < 0:
                 return
 
-    with suppress(Exception):  # the answer is what counts
+    with suppress(Exception):  # only the answer matters
         await _within(read())
 
 

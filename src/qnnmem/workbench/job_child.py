@@ -1,7 +1,7 @@
-"""A child process that runs jobs: a task and its settings in, the result out.
+"""Child process that runs jobs: a task and its settings in, the result out.
 
-It imports what most jobs need before it is asked, so that one that waits answers at once, and
-remembers the models that it has read, so that one with another setting does too.
+It imports the modules of most jobs in advance, so that a waiting child answers quickly. It also
+caches the models that it has read, for jobs with other settings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _AHEAD = (
 
 
 class JobRequest(WireMessage, frozen=True):
-    """A task for a file in a folder, and the equivalent command."""
+    """Request to run a task on a file in a folder, with the equivalent command."""
 
     task: str
     options: dict[str, Any]
@@ -42,19 +42,19 @@ class JobRequest(WireMessage, frozen=True):
 
 
 class JobProgress(WireMessage, frozen=True):
-    """Progress of the job."""
+    """Progress of a job, as a line of text."""
 
     text: str
 
 
 class JobReply(WireMessage, frozen=True):
-    """How a job ended; the payload is its result."""
+    """Answer about the end of a job; the payload is its result."""
 
     exit_code: int
     error: str = ""
-    settings: list[tuple[str, str]] = field(default_factory=list)  # that help
-    is_guess: bool = False  # the settings were not seen to run
-    is_unreadable: bool = False  # and nothing helps
+    settings: list[tuple[str, str]] = field(default_factory=list)  # settings that would help
+    is_guess: bool = False  # True: the settings were not tried
+    is_unreadable: bool = False  # True: no setting would help
 
 
 class _Listener:
@@ -89,7 +89,7 @@ def main() -> int:
     replies = open_replies()
     MODEL_CACHE.set({})
     for module in _AHEAD:
-        if _is_asked():  # then only what it needs
+        if _is_asked():  # import only what this job needs
             break
         with suppress(ImportError):
             import_module(module)
@@ -102,7 +102,7 @@ def main() -> int:
             reply, payload = _done(request, replies)
         except MemoryError:
             reply, payload = JobReply(2, f"{describe_limit(limit)} are used up"), b""
-        os.chdir(os.sep)  # the folder of the job is about to go
+        os.chdir(os.sep)  # the job's folder will be removed
         write_frame(replies, reply, payload)
     return 0
 
@@ -111,13 +111,13 @@ def _is_asked() -> bool:
     """Return whether a request is waiting."""
     import select
 
-    if os.name != "posix":  # where only sockets can be asked
+    if os.name != "posix":  # select works only on sockets there
         return False
     return bool(select.select([0], [], [], 0)[0])
 
 
 def _refused(exc: QnnMemError, said: str) -> JobReply:
-    """Return the error, with the settings that would help unless the file itself is bad."""
+    """Return the error, with settings that would help unless the file itself is bad."""
     settings = [(one.name, str(one.value)) for one in getattr(exc, "settings", ())]
     is_open = bool(settings) or isinstance(exc, FreeDimensions)
     stage = exc.stage if isinstance(exc, LoadError) else "none"

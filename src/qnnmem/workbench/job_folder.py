@@ -1,7 +1,7 @@
-"""The folder that a job works in, and the store of files that jobs made.
+"""Working folder of a job, and the store of output files.
 
-A job's file gets a random name there. The result shows the original name and no folder, so no path
-of this machine reaches the page.
+A job's file gets a random name in the folder. The result shows the original name without a folder,
+so that no path of this machine reaches the page.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from qnnmem.workbench.history import KeptFile, MadeFile
 from qnnmem.workbench.limits import MAX_MADE
 from qnnmem.workbench.private_folder import is_result_name
 
-MADE = "made"  # the folder in which verbs write
-_MOST = 64  # files of one job
-_TEXTS = 1 << 20  # bytes of a text in which names are replaced
-# Suffixes by which some readers choose the format of a file.
+MADE = "made"  # subfolder for output files of verbs
+_MOST = 64  # output files of one job
+_TEXTS = 1 << 20  # bytes of a text file in which names are replaced
+# Suffixes that some readers use to choose the file format.
 _SUFFIXES = {
     **{"onnx": ".onnx", "epcontext": ".onnx", "tflite": ".tflite", "dlc": ".dlc"},
     **{"eaix": ".eaix", "csv": ".csv", "pte": ".pte", "litert": ".tflite", "zip": ".zip"},
@@ -61,14 +61,14 @@ class JobFolder:
         return text.replace(self.name, name).replace(self._token, stem)
 
     def made(self) -> list[tuple[Path, str]]:
-        """Return the files that the job wrote, with the names to show."""
+        """Return the job's output files, with the names to show."""
         root = self.path / MADE
         found = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
         names = [self.shown(path.relative_to(root).as_posix()) for path in found]
         return list(zip(found, names, strict=True))[:_MOST]
 
     def finish_text(self, path: Path) -> None:
-        """Replace our names in a short text file that the job wrote."""
+        """Replace random names in a short text file that the job wrote."""
         if path.suffix in (".md", ".json", ".txt") and path.stat().st_size <= _TEXTS:
             turn = self.shown_json if path.suffix == ".json" else self.shown
             path.write_text(turn(path.read_text("utf-8", "replace")), "utf-8")
@@ -79,13 +79,13 @@ def _stem(name: str) -> str:
 
 
 class MadeFiles:
-    """Files that jobs wrote, by the key of their result."""
+    """Output files of jobs, by the key of their result."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def keep(self, key: str, job: JobFolder) -> tuple[MadeFile, ...]:
-        """Move the files of a job into the store."""
+        """Move the output files of a job into the store; return their names and sizes."""
         place, kept, total = self._folder / key, list[MadeFile](), 0
         shutil.rmtree(place, ignore_errors=True)
         for path, name in job.made():
@@ -104,7 +104,7 @@ class MadeFiles:
         return self._folder / key / str(number)
 
     def tidy(self, keys: Iterable[str]) -> None:
-        """Remove files without a result."""
+        """Remove files whose result no longer exists."""
         known = set(keys)
         with suppress(OSError):
             for place in self._folder.iterdir():

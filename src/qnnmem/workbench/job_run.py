@@ -1,4 +1,4 @@
-"""One job in a child process, from the request to the result."""
+"""Run one job in a child process, from the request to the result."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from qnnmem.workbench.job_folder import JobFolder
 
 CHILD = "qnnmem.workbench.job_child"
 _LARGEST = 32 << 20  # bytes of a result
-_BY_CONTENT = re.compile(r"\b[0-9a-f]{64}\.onnx\b")  # how a fix calls what it cut out
+_BY_CONTENT = re.compile(r"\b[0-9a-f]{64}\.onnx\b")  # file names that `fix` derives from content
 _CURE = "drop the other file, too: it is checked by itself"
 _MISSING = "missing-file"
-_FOREVER_S = 1e8  # a child that waits has no limit of time; the job has
+_FOREVER_S = 1e8  # an idle child has no time limit; the job has one
 
 
 class JobAnswer(NamedTuple):
-    """Reply of a child: how the job ended, and its result if any."""
+    """Answer of a child: how the job ended, and its result if any."""
 
     reply: JobReply
     result: dict[str, Any] | None = None
-    is_whole: bool = True  # the child lives
+    is_whole: bool = True  # True: the child is still alive
 
 
 class WaitingChildren:
     """Idle children: one with all imports done, and one that has read a file.
 
-    The first starts the next job at once; the second plans the file again without reading it.
+    The first starts the next job quickly; the second plans its file again without reading it.
     """
 
     def __init__(self, *, keeps_spare: bool) -> None:
@@ -49,13 +49,13 @@ class WaitingChildren:
         self._is_closed = False
 
     def prepare(self) -> None:
-        """Start a child that imports everything ahead of its first job."""
+        """Start a child that does its imports before its first job."""
         with self._lock:
             if self._keeps_spare and self._spare is None and not self._is_closed:
                 self._spare = ChildProcess(CHILD, _FOREVER_S)
 
     def take(self, file: str) -> ChildProcess:
-        """Return the child that has read the file, else an idle one, else a new one."""
+        """Return the child that has read the file, else an idle child, else a new child."""
         with self._lock:
             if self._knows is not None and self._knows[0] == file:
                 _, child = self._knows
@@ -65,7 +65,7 @@ class WaitingChildren:
         return child_or_none or ChildProcess(CHILD, _FOREVER_S)
 
     def give_back(self, file: str, child: ChildProcess) -> None:
-        """Keep a child that has read a file and end the one kept before."""
+        """Keep a child that has read a file, and end the previous such child."""
         with self._lock:
             if self._is_closed:
                 ended: ChildProcess | None = child
@@ -76,7 +76,7 @@ class WaitingChildren:
             end(ended)
 
     def close(self) -> None:
-        """End all waiting children."""
+        """End all idle children."""
         with self._lock:
             self._is_closed = True
             waiting = [self._spare, self._knows[1] if self._knows else None]
@@ -98,7 +98,7 @@ def ask(
     time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Let the child run a job; `tell` gets its current step. Another thread may end the child."""
+    """Run a job in the child; `tell` receives its steps. Another thread may end the child."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -143,8 +143,8 @@ def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
 def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[str, Any], int]:
     """Downgrade errors about companion files that were not uploaded.
 
-    The workbench stores every file by itself. A config file that names another is not wrong for
-    that: the other one is to be uploaded as well.
+    The workbench stores every file separately. A config file that names another file is not wrong
+    because of that: the user must upload the other file, too.
     """
     if result.get("schema") != schema_name(LintResult):
         return result, exit_code

@@ -1,6 +1,6 @@
-"""Jobs: a bounded queue, two workers, and for each job a child with limits of time and memory.
+"""Jobs: a bounded queue, two workers, and a child with time and memory limits for each job.
 
-A job is `done` only after its result is in the history, so announced results are never lost.
+A job is `done` only after its result is in the history, so an announced result is never lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from qnnmem.workbench.show import exit_code_of, is_of_program, summary_of
 from qnnmem.workbench.tasks import Task, checked_task
 from qnnmem.workbench.uploads import Uploads
 
-_REMEMBERED = 20  # jobs that have ended
+_REMEMBERED = 20  # finished jobs
 _COUNTED = re.compile(r"\b([0-9]{1,6}) of ([0-9]{1,6})\b")
 _NO_REPLY = JobReply(0)
 JobState = Literal["queued", "running", "done", "failed", "cancelled"]
@@ -40,7 +40,7 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 @dataclass(slots=True)
 class BenchJob:
-    """A task for a file and its state, changed only under the lock of its queue."""
+    """Task for a file and its state, changed only under the lock of its queue."""
 
     id: str
     file: KeptFile
@@ -53,8 +53,8 @@ class BenchJob:
     started: float = 0.0
     seconds: float = 0.0
     reply: JobReply = _NO_REPLY
-    is_first: bool = False  # its file just came
-    is_gone: bool = False  # its file is not kept: nothing can be said about it
+    is_first: bool = False  # first task after the upload
+    is_gone: bool = False  # its file was removed because it could not be used
     result: int | None = None
     child: ChildProcess | None = None
 
@@ -73,7 +73,7 @@ class BenchJob:
 
     @property
     def words(self) -> list[str]:
-        """Return the equivalent command without its file."""
+        """The equivalent command without its file."""
         return self.task.typed(self.options)
 
     @property
@@ -83,13 +83,13 @@ class BenchJob:
 
 
 def key_of(file: KeptFile, task: str, options: Mapping[str, Any]) -> str:
-    """Return the cache key of a request: content, name, task, options, program."""
+    """Return the cache key of a request: content, name, task, options, version."""
     parts = [file.digest, file.name, task, dict(options), __version__]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Busy(QnnMemError):
-    """Too many jobs are waiting."""
+    """Raised if too many jobs are waiting."""
 
 
 class JobQueue:
@@ -119,7 +119,7 @@ class JobQueue:
             thread.start()
 
     def prepare(self) -> None:
-        """Start a child ahead of the first job, when somebody opens the page."""
+        """Start a child before the first job, when a user opens the page."""
         self._children.prepare()
 
     def submit(
@@ -132,13 +132,13 @@ class JobQueue:
         is_first: bool = False,
         instead_of: str | None = None,
     ) -> BenchJob:
-        """Queue a job, or answer it from the history. Cancels `instead_of`."""
+        """Queue a job, or answer it from the history; cancel `instead_of`."""
         if instead_of is not None:
             self.cancel(instead_of)
         held = self._uploads.hold(file)
         try:
             task = checked_task(held.kind, held.name, wanted)
-            task.read(options)  # refuses a wrong setting before the job waits for its turn
+            task.read(options)  # refuses a wrong setting before the job waits
             key = key_of(held, task.id, options)
             job = BenchJob(secrets.token_hex(8), held, task, dict(options), key)
             job.is_first = is_first
@@ -173,7 +173,7 @@ class JobQueue:
             del self._jobs[old]
 
     def job(self, number: str) -> BenchJob | None:
-        """Return one job."""
+        """Return one job, or None."""
         with self._changed:
             return self._jobs.get(number)
 
@@ -183,7 +183,7 @@ class JobQueue:
             return [job.values() for job in self._jobs.values()]
 
     def cancel(self, number: str) -> bool:
-        """Cancel a job and return whether it was still running or waiting."""
+        """Cancel a job; return True if it was running or waiting."""
         with self._changed:
             job = self._jobs.get(number)
             if job is None or job.has_ended:
@@ -201,7 +201,7 @@ class JobQueue:
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` when a job changes, from any thread; return the function to stop it."""
+        """Call `listener` from any thread when a job changes; return a function that stops this."""
         with self._changed:
             self._listeners.add(listener)
 
@@ -230,7 +230,7 @@ class JobQueue:
         self._children.close()
 
     def _serve(self) -> None:
-        """Loop of a worker thread."""
+        """Run jobs in a loop; the target of a worker thread."""
         while True:
             with self._changed:
                 while not self._waiting and not self._is_closed:
@@ -245,7 +245,7 @@ class JobQueue:
             except QnnMemError as exc:
                 said = str(exc).replace(str(self._work), "the folder of the workbench")
                 self._end(job, "failed", JobReply(exc.exit_code, said))
-            except Exception as exc:  # a worker must not end with its job
+            except Exception as exc:  # a worker thread must survive its job
                 self._end(job, "failed", JobReply(70, f"internal error: {sentence(exc)}"))
             finally:
                 self._uploads.let_go(job.file.id)
@@ -267,7 +267,7 @@ class JobQueue:
         self._end(job, "done", answer.reply)
 
     def _ask(self, job: BenchJob, folder: JobFolder) -> JobAnswer:
-        """Run a job in a child; keep the child if the next job may be about the same file."""
+        """Run a job in a child; keep the child if the next job may use the same file."""
         child = self._children.take(job.file.id)
         is_kept = False
         try:
@@ -329,7 +329,7 @@ def _parts(word: str) -> list[str]:
 
 
 def checked_options(values: object) -> dict[str, Any]:
-    """Check and return the settings of a request."""
+    """Return the checked settings of a request."""
     if values is None:
         return {}
     if not isinstance(values, dict):

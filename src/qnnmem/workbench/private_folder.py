@@ -1,7 +1,7 @@
 """The folder of the workbench: its files are private to its user.
 
-The workbench removes leftovers there. So it uses only a folder that was new or empty at first,
-which a marker file records; any other is refused unchanged.
+The workbench removes leftovers in this folder. Therefore it uses only a folder that was new or
+empty at first, which a marker file records. Any other folder is refused and not changed.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from qnnmem.errors import OutputError, UsageError
 from qnnmem.temporary_folder import is_temporary_name
 
 HISTORY, FILES, WORK, MADE = "history.sqlite", "files", "work", "made"
-DAMAGED = "damaged"  # histories that could not be read, as they were
+DAMAGED = "damaged"  # unchanged copies of damaged histories
 MARKER = ".qnnmem-workbench"
-BESIDE = ("-wal", "-shm", "-journal")  # what SQLite puts beside a base
+BESIDE = ("-wal", "-shm", "-journal")  # SQLite's additional files of a database
 _BASES = (HISTORY, *(f"{HISTORY}{end}" for end in BESIDE))
 _FOLDERS = {FILES, WORK, MADE, DAMAGED}
 _OURS = {MARKER, *_FOLDERS, *_BASES}
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FILE, _RESULT = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
-# How SQLite keeps the definition of the table of results.
+# SQLite's stored definition of the results table
 _TABLE = b"CREATE TABLE results (\n  id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE"
-_HEAD = 256 << 10  # bytes of a base in which it stands
+_HEAD = 256 << 10  # bytes of a database that contain it
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether this is a valid name of an uploaded file."""
+    """Return True for a valid name of an uploaded file."""
     return _FILE.fullmatch(name) is not None
 
 
 def is_result_name(name: str) -> bool:
-    """Return whether this is a valid name of a folder of job files."""
+    """Return True for a valid name of a folder of job files."""
     return _RESULT.fullmatch(name) is not None
 
 
 def private_folder(folder: Path) -> None:
-    """Create the folder, or restrict access to an existing folder; refuse a foreign folder.
+    """Create the folder or close it to others; raise UsageError for a foreign folder.
 
-    One of ours in which other things were put stays open to those who can look into it; what is
-    kept is closed. Where others could put files into it, it is refused.
+    A folder that contains other things stays readable for its readers, but its private parts are
+    closed. A folder in which others can create files is refused.
     """
     if folder.is_file():
         raise UsageError("the folder of the workbench is a file; name a folder")
@@ -73,11 +73,11 @@ def _check_owner(state: os.stat_result) -> None:
 
 
 def _check_parts(folder: Path, names: Iterable[str]) -> None:
-    """Refuse links that leave the folder and parts owned by another user."""
+    """Raise UsageError for links that leave the folder, and for parts of another user."""
     for name in _OURS.intersection(names):
         state = (folder / name).lstat()
         is_folder = name in _FOLDERS
-        # A second name of a file may stand anywhere.
+        # A hard link may exist anywhere.
         is_right = (
             stat.S_ISDIR(state.st_mode)
             if is_folder
@@ -92,14 +92,14 @@ def _check_parts(folder: Path, names: Iterable[str]) -> None:
 
 
 def _is_of_earlier_version(folder: Path, names: set[str]) -> bool:
-    """Return whether a folder without marker holds our history and nothing else."""
+    """Return True if a folder without marker contains only the workbench's history and files."""
     if HISTORY not in names or not names <= _OURS:
         return False
     known = {FILES: is_file_name, WORK: is_temporary_name, MADE: is_result_name}
     for part in names.intersection(known):
         if not all(known[part](path.name) for path in (folder / part).iterdir()):
             return False
-    # Opened as a base, even one that is only read, it would get files beside it.
+    # Opening a database with SQLite would create files next to it.
     return any(_TABLE in _head(folder / name) for name in _BASES[:2] if name in names)
 
 
@@ -121,7 +121,7 @@ def _close(folder: Path, *, is_alone: bool) -> None:
 
 
 def private_part(folder: Path) -> Path:
-    """Create a subfolder with mode 700."""
+    """Create a subfolder with mode 700; return its path."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         _check_parts(folder.parent, [folder.name])
@@ -139,7 +139,7 @@ def private_file(path: Path) -> None:
         path.chmod(0o600)
     except OSError as exc:
         raise _refused("the history cannot be opened", exc) from exc
-    for end in BESIDE:  # of an earlier run; SQLite makes new ones like the base
+    for end in BESIDE:  # from an earlier run; SQLite creates new ones with the database's mode
         beside = path.with_name(f"{path.name}{end}")
         with suppress(OSError):
             if not beside.is_symlink():

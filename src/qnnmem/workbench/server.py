@@ -26,14 +26,14 @@ from qnnmem.workbench.limits import HEADER_S, MAX_CONNECTIONS, MAX_HEADERS
 if TYPE_CHECKING:
     from types import FrameType
 
-_PIECE = 1024  # bytes of a head
-_LAST_S = 2  # for answers that are under way when the server ends
+_PIECE = 1024  # bytes of a request head
+_LAST_S = 2  # seconds for pending answers at shutdown
 _TOO_MANY = b'{"error":"too many connections"}'
 _TOO_SLOW = b'{"error":"the request came too slowly"}'
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with limits on connections and on the time for request headers."""
+    """HTTP/1.1 protocol with limits on connections and on the time for request headers."""
 
     _deadline: asyncio.TimerHandle | None = None
 
@@ -49,7 +49,7 @@ class BoundedProtocol(H11Protocol):
         """Read data; stop the header timer once the headers have arrived."""
         before, at = self.cycle, 0
         while at < len(data) and not self.transport.is_closing():
-            # h11 limits only heads that are incomplete, so they are handed on in small pieces.
+            # h11 limits only incomplete heads, so pass the data on in small pieces.
             size = _PIECE if self.conn.their_state is h11.IDLE else len(data)
             super().data_received(data[at : at + size])
             at += size
@@ -87,14 +87,14 @@ class BoundedProtocol(H11Protocol):
 
 
 class WorkbenchServer(uvicorn.Server):
-    """A server that stops on our signals, after closing the event streams of pages."""
+    """Server that stops on signals, after closing the event streams of pages."""
 
     def __init__(self, config: uvicorn.Config, workbench: Workbench) -> None:
         super().__init__(config)
         self._workbench = workbench
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to shut down. A second signal changes nothing, as jobs must end first."""
+        """Begin to shut down; further signals have no effect, because jobs must end first."""
         self.should_exit = True
         self._workbench.closing.set()
 
@@ -114,7 +114,7 @@ class WorkbenchServer(uvicorn.Server):
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; UsageError if that is impossible."""
+    """Return a listening socket; raise UsageError if that is impossible."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -122,7 +122,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as exc:
         raise UsageError(f"there is no address {host[:80]!r} on this machine") from exc
     try:
-        if os.name == "posix":  # elsewhere it would share the port
+        if os.name == "posix":  # on other systems it would share the port
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
         made.listen(128)
@@ -158,7 +158,7 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
     """Serve until a signal arrives; call `started` once requests are accepted."""
 
     async def answer() -> None:
-        # A connection that breaks is its client's matter; a shortage of descriptors passes.
+        # A broken connection concerns only its client; a shortage of descriptors passes.
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         running = asyncio.ensure_future(server.serve([listening]))
         while not server.started and not running.done():
@@ -167,21 +167,21 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
             started()
         await running
 
-    # The loop is made first: Python warns about a coroutine that no loop awaits.
+    # Make the loop first: Python warns about a coroutine that no loop awaits.
     with asyncio.Runner(loop_factory=_event_loop) as runner:
         runner.run(answer())
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop, or the OSError, without further output on standard error.
+    """Return a new event loop, or raise the OSError without further output.
 
-    A loop that failed half-way complains about its missing sockets when it is collected.
+    A partly initialised loop would complain about its missing sockets when it is collected.
     """
     before, sys.unraisablehook = sys.unraisablehook, lambda _complaint: None
     try:
         return asyncio.new_event_loop()
     except OSError as exc:
         reason = exc.errno, exc.strerror
-    finally:  # the loop went with `exc` and its frames
+    finally:  # `exc` held the loop; both are gone now
         sys.unraisablehook = before
     raise OSError(*reason)

@@ -21,7 +21,7 @@ from qnnmem.wire import ready
 
 _LONGEST = 160
 Result = Mapping[str, Any]
-# Their exit code is that of the program that they are about.
+# schemas whose exit code belongs to the program that ran
 _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
@@ -40,7 +40,7 @@ def whole_page(result: Result, name: str) -> str:
 
 
 def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
-    """Return a comparison as HTML; UsageError if the results are of different kinds."""
+    """Return a comparison as HTML; raise UsageError if the results are of different kinds."""
     found = compare_results(before, after, names=names)
     first, second = (tag("code", name) for name in names)
     return lines(
@@ -79,12 +79,12 @@ def summary_of(result: Result) -> str:
 
 
 def is_of_program(result: Result) -> bool:
-    """Return whether the exit code is that of a program that was run."""
+    """Return True if the exit code belongs to a program that was run."""
     return schema_in(result) in _OF_PROGRAMS
 
 
 def exit_code_of(result: Result) -> int:
-    """Return the exit code of the verb, if the result holds it."""
+    """Return the exit code of the verb, from the result or its verdict."""
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
     if is_of_program(result):
         is_open = bool(result.get("not_checked")) and not result.get("findings")

@@ -31,19 +31,19 @@ _SIZES = tuple(one.name for one in option_fields(ShapeOptions))
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A verb as a task on the page."""
+    """Verb as a task on the page."""
 
-    name: str  # of the verb
+    name: str  # name of the verb
     title: str
-    words: str  # what it says
+    words: str  # description on the page
     time_limit_s: float
     options: type[Options] = Options
-    is_live: bool = False  # done again whenever a setting changes
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # options that are not for choosing
-    without: tuple[str, ...] = ()  # options that mean nothing for this kind of file
+    is_live: bool = False  # repeated whenever a setting changes
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # options with fixed values
+    without: tuple[str, ...] = ()  # options without meaning for this kind of file
     needed: tuple[str, ...] = ()
-    before_file: tuple[str, ...] = ()  # the option by which the command is given its file
-    of: str = ""  # which kind of file, where the same verb is offered in several ways
+    before_file: tuple[str, ...] = ()  # the option before the file name
+    of: str = ""  # kind of file, if it has its own variant of the verb
 
     @property
     def id(self) -> str:
@@ -57,7 +57,7 @@ class Task:
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """Return the controls of the task."""
+        """Controls of the task."""
         without = (*self.without, *self.fixed)
         return controls_of(self.options, without=without, needed=self.needed)
 
@@ -130,7 +130,7 @@ _TASKS: Mapping[str, Task] = {
         before_file=("--read",),
     ),
 }
-# A binary is read, not compiled: instantly, and for any SoC.
+# A binary is only read: quickly, and for any SoC.
 _COMPILING = (*_SIZES, "precision", "vtcm_mb", "time_limit")
 _READ: dict[str, Any] = {
     "without": _COMPILING,
@@ -160,7 +160,7 @@ _OF_DLC = {
 
 @cache
 def all_tasks() -> tuple[Task, ...]:
-    """Return every task there is."""
+    """Return all tasks."""
     return (*_TASKS.values(), _BUFFERS, *_OF_BINARY.values(), *_OF_DLC.values())
 
 
@@ -170,7 +170,7 @@ def task_of(number: str) -> Task:
 
 
 def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
-    """Return the tasks for a kind of file, default first."""
+    """Return the tasks for a kind of file by verb, the default first."""
     if kind == "onnx":
         return {verb: _TASKS[verb] for verb in ("plan", "footprint", "fit", "sweep", "fix")}
     if kind == "csv":
@@ -183,16 +183,16 @@ def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
         return {"plan": _PLAN}
     if kind in _BINARIES:
         return _OF_BINARY
-    if kind in ARCHIVES:  # an app or a bundle, or logs
+    if kind in ARCHIVES:  # an app, a bundle, or logs
         doctor = {"doctor": _TASKS["doctor"]}
         is_app = kind == "task" or name.lower().endswith(_APPS)
         return {**_OF_BINARY, **doctor} if is_app else {**doctor, **_OF_BINARY}
     if kind in _ONE_TASK:
         return {_ONE_TASK[kind]: _TASKS[_ONE_TASK[kind]]}
-    if kind == "graphs":  # a report without its format, or a config file of HTP
+    if kind == "graphs":  # a report without a format, or a config file for HTP
         verbs = ("plan", "lint") if name.lower().endswith(".eaix") else ("lint", "plan")
         return {verb: _TASKS[verb] for verb in verbs}
-    if kind in ("json", "genie", "genai"):  # a config alone, without the binaries of its folder
+    if kind in ("json", "genie", "genai"):  # a config file without the binaries of its folder
         verbs = ("lint", "doctor") if name.lower().endswith(_SETTINGS) else ("doctor", "lint")
         return {verb: _TASKS[verb] for verb in verbs}
     return {}
@@ -204,7 +204,7 @@ def first_task(kind: str, name: str = "") -> str:
 
 
 def checked_task(kind: str, name: str, wanted: object) -> Task:
-    """Check and return the task of a request."""
+    """Return the checked task of a request; raise UsageError for another task."""
     found = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
     if found is None:
         raise UsageError(f"{quote(wanted)} is not a task for this file")

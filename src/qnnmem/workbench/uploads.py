@@ -1,6 +1,6 @@
-"""Uploads: a private folder, random names, bounded in size and number.
+"""Uploads: a private folder, random names, limits on size and number.
 
-The original name is kept beside the file and shown; it never becomes part of a path.
+The original name is stored with the file and shown; it never becomes part of a path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qnnmem.workbench.tasks import first_task
 
 
 class TooLarge(QnnMemError):
-    """The file is larger than allowed, or than the space left."""
+    """Raised if the file is larger than allowed, or than the space left."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Uploads:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Remove incomplete and lost files of an earlier run."""
+        """Remove incomplete files of an earlier run, and records of lost files."""
         known = {file.id for file in self._history.files()}
         there = {path.name for path in self._folder.iterdir() if is_file_name(path.name)}
         for name in there - known:
@@ -61,7 +61,7 @@ class Uploads:
             self._history.remove_file(name)
 
     def begin(self, declared: int | None = None) -> Incoming:
-        """Start an upload. A declared size alone never evicts other files."""
+        """Start an upload; a declared size alone never evicts other files."""
         if declared is not None:
             _check_size(declared)
         with self._lock:
@@ -113,7 +113,7 @@ class Uploads:
             kind = kind_of_file(coming.path)
             if kind.name != "result" and not first_task(kind.name, shown):
                 raise wrong_kind(shown, kind, "which cannot be shown")
-        except LoadError as exc:  # which may name the path that it has here
+        except LoadError as exc:  # its path here must not be shown
             raise LoadError(shown, exc.what, cure=exc.cure) from exc
         except OSError as exc:
             raise _unwritten(exc) from exc
@@ -123,7 +123,7 @@ class Uploads:
         with self._lock:
             for known in self._history.files():
                 if (known.digest, known.name) == (file.digest, file.name):
-                    return known  # what came is abandoned
+                    return known  # an identical file exists: the new copy is removed
             self._make_room(file.size)
             self._history.add_file(file)
             del self._coming[coming.id]
@@ -144,7 +144,7 @@ class Uploads:
         return self._folder / file
 
     def hold(self, file: str) -> KeptFile:
-        """Protect a file from removal while a job reads it."""
+        """Protect a file from removal while a job reads it; return its record."""
         with self._lock:
             found = self._history.file(file)
             if found is None:
@@ -153,7 +153,7 @@ class Uploads:
             return found
 
     def let_go(self, file: str) -> None:
-        """Release a file that one job has read."""
+        """Release a file after a job has read it."""
         with self._lock:
             left = self._busy.pop(file, 1) - 1
             if left:
@@ -167,7 +167,7 @@ class Uploads:
             self._remove(file)
 
     def drop(self, file: str) -> bool:
-        """Remove a file that its only job could not use; return whether it is gone."""
+        """Remove a file that its only job could not use; return True if it was removed."""
         with self._lock:
             if self._busy.get(file, 0) > 1:
                 return False

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from seeds import few
 
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.fleet import diagnose_with
@@ -81,7 +82,7 @@ def short_reach() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=25)
+@settings(max_examples=few(25))
 @given(
     logs=st.lists(LOGS, min_size=1, max_size=3),
     region=st.integers(24, 3000) | st.integers(1, 100_000),

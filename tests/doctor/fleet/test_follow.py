@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seeds import few
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
 from qnnmem.doctor.follow import Follower, follow
@@ -128,7 +129,7 @@ def script_of(log: bytes, cuts: Sequence[tuple[int, float]]) -> Script:
     return Script([*steps, left])
 
 
-@settings(max_examples=25)
+@settings(max_examples=few(25))
 @given(
     log=st.lists(LINES, max_size=12).map(b"".join),
     cuts=st.lists(st.tuples(st.integers(1, 30_000), st.sampled_from([0.0, 0.3, 3.0])), max_size=12),

@@ -19,8 +19,8 @@ from qnnmem.text import sentence
 
 _CONNECT_S = 10
 _ANSWER_S = 5
-_LARGE = 512 << 20  # bytes; two processes take 0.6 s of processor time more than one reader
-_WIDTH = 16  # workers of an executor that does not say how many it has
+_LARGE = 512 << 20  # bytes; two processes take 0.6 s more CPU time than one reader
+_WIDTH = 16  # workers of an executor with an unknown number of workers
 
 
 def cluster_executor(address: str) -> Executor:
@@ -29,18 +29,18 @@ def cluster_executor(address: str) -> Executor:
         from distributed import Client
     except ImportError as exc:
         raise UsageError(f"a cluster needs {command_for('cluster')}") from exc
-    if not address.strip():  # an empty one would start a cluster
+    if not address.strip():  # an empty address would start a new cluster
         raise UsageError((Setting("cluster"), " takes the address of a Dask scheduler"))
     try:
         return DaskWorkers(Client(address, timeout=_CONNECT_S))  # type: ignore[no-untyped-call]
-    except Exception as exc:  # each kind of address has error classes of its own
+    except Exception as exc:  # each kind of address has its own exceptions
         why = sentence(exc)
     finally:
-        # Lost tasks are repeated by this process, so a broken connection is not logged.
+        # Lost tasks are repeated by this process, so do not log a broken connection.
         for handler in logging.getLogger("distributed").handlers:
             handler.setLevel(logging.CRITICAL + 1)
-    # A client that failed closes when it is collected. That waits for ever while the next one
-    # starts, so it happens here.
+    # A failed client closes when it is collected. That blocks forever if the next client is
+    # starting, so collect here.
     gc.collect()
     raise UsageError(f"no Dask cluster answers at {address}: {why}")
 
@@ -48,15 +48,16 @@ def cluster_executor(address: str) -> Executor:
 def jobs_executor(jobs: int, size: int = 0) -> Executor:
     """Return an executor on this machine, suited to this many bytes.
 
-    Threads start at once, but only the search for texts runs side by side in them, and only where
-    the engine lets it; processes take a moment to start, which is little for large logs.
+    Threads start immediately, but only the text search runs in parallel, and only with an engine
+    that releases the interpreter lock. Processes take a moment to start, which does not matter for
+    large logs.
     """
     if jobs < 1:
         raise UsageError((Setting("jobs"), " takes a number from 1"))
     if size >= _LARGE:
         return Processes(jobs)
     try:
-        import hyperscan  # noqa: F401 - releases the interpreter while it scans
+        import hyperscan  # noqa: F401 - releases the interpreter lock while it scans
     except ImportError:
         return Processes(jobs)
     from concurrent.futures import ThreadPoolExecutor
@@ -65,7 +66,7 @@ def jobs_executor(jobs: int, size: int = 0) -> Executor:
 
 
 class DaskWorkers(Executor):
-    """The workers of a cluster, whose scheduler may go away at any time."""
+    """Executor for the workers of a cluster, whose scheduler may disappear at any time."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -76,13 +77,13 @@ class DaskWorkers(Executor):
         return self._executor.submit(fn, *args, **kwargs)
 
     def cores(self) -> int:
-        """Cores of all workers; 0 when there is no worker, or the scheduler does not answer."""
+        """Return the cores of all workers; 0 without workers, or without a scheduler."""
         if self._client.status != "running":
             return 0
         try:
             found = self._client.sync(self._client.scheduler.ncores, callback_timeout=_ANSWER_S)
             return int(sum(found.values()))
-        except Exception:  # whatever the connection broke with
+        except Exception:  # a broken connection raises many kinds of errors
             return 0
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -95,7 +96,7 @@ class DaskWorkers(Executor):
 
 
 class Processes(Executor):
-    """A process pool that is replaced by a new pool when one of its workers dies."""
+    """Process pool that replaces itself with a new pool when one of its workers dies."""
 
     def __init__(self, jobs: int) -> None:
         self._max_workers = jobs
@@ -110,7 +111,7 @@ class Processes(Executor):
             mp_context=get_context("fork" if _may_fork() else "spawn"),
             initializer=_settle,
         )
-        # All workers start now: a pool that starts one while another dies gets confused.
+        # Start all workers now: a pool that starts a worker while another dies may hang.
         wait([pool.submit(time.sleep, 0.1) for _ in range(self._max_workers)])
         return pool
 
@@ -118,7 +119,7 @@ class Processes(Executor):
         """Submit a call to a worker."""
         try:
             return self._pool.submit(fn, *args, **kwargs)
-        except (RuntimeError, OSError):  # broken, or breaking at this moment
+        except (RuntimeError, OSError):  # the pool is broken, or breaking at this moment
             self.shutdown(wait=False)
             self._pool = self._new()
             return self._pool.submit(fn, *args, **kwargs)
@@ -126,8 +127,8 @@ class Processes(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Shut down the workers.
 
-        A worker that was killed may have held the lock for which the others wait, and the pool
-        would wait for those: a broken pool is ended by force.
+        A killed worker may have held the lock that the others wait for, and the pool would wait for
+        them forever. Therefore a broken pool is killed.
         """
         if getattr(self._pool, "_broken", False):
             self._kill()
@@ -151,17 +152,17 @@ class Processes(Executor):
 
 
 def _may_fork() -> bool:
-    """Return whether workers may be forked, which keeps all modules imported.
+    """Return True if workers may be forked, which keeps all modules imported.
 
-    It need not import all that again. That is safe where no other thread may hold a lock, so not
-    for the pool that takes the place of another. Libraries of macOS do not bear it.
+    A fork is safe if no other thread can hold a lock, so a replacement pool is not forked. On
+    macOS, system libraries do not support it.
     """
     return sys.platform == "linux" and threading.active_count() == 1
 
 
 def _settle() -> None:
-    """Reset the signal handlers in a new worker; a fork inherits those of the command."""
-    for name in ("SIGTERM", "SIGHUP", "SIGALRM"):  # not all of which Windows has
+    """Reset the signal handlers in a new worker; a fork inherits the command's handlers."""
+    for name in ("SIGTERM", "SIGHUP", "SIGALRM"):  # Windows lacks some of these
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)
     # Ctrl-C reaches the whole process group; the parent ends the workers.
@@ -169,12 +170,12 @@ def _settle() -> None:
 
 
 def width(executor: Executor) -> int:
-    """Return how many tasks run at once."""
+    """Return the number of tasks that run in parallel."""
     if isinstance(executor, DaskWorkers):
         return max(executor.cores(), 1)
     return int(getattr(executor, "_max_workers", _WIDTH))
 
 
 def answers(executor: Executor) -> bool:
-    """Return whether the executor has workers; a local pool always counts as alive."""
+    """Return True if the executor has workers; a local pool always counts as alive."""
     return not isinstance(executor, DaskWorkers) or executor.cores() > 0

@@ -1,6 +1,6 @@
 """Read one byte range of a log, in any process or thread.
 
-What a range holds comes back as JSON: bytes that no worker can use to run anything here.
+The result is JSON, so a worker cannot make this process run code.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from qnnmem.wire import ready
 
 
 class RangeTask(msgspec.Struct, frozen=True):
-    """A task for a worker: one range of an uncompressed part, or a whole part."""
+    """Task for a worker: one range of an uncompressed part, or a whole part."""
 
     name: str
-    named: bool = True  # by the user, not found in a folder
+    named: bool = True  # True: named by the user, not found in a folder
     start: int = 0
     end: int | None = None
-    size: int | None = None  # bytes of the part, where known
+    size: int | None = None  # bytes of the part, if known
     engine: str | None = None
     region: int = REGION
 
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """The result of one task; `broken` is the reason if its part cannot be read."""
+    """Result of one task; `broken` is the reason if its part cannot be read."""
 
     lines: int = 0
     bytes: int = 0
     sessions: tuple[LogSession, ...] = ()
-    notes: tuple[str, ...] = ()  # without the name of the part before them
+    notes: tuple[str, ...] = ()  # without the name of the part
     broken: str = ""
-    ours: bool = False  # whether anything of QNN is in it
-    looks_like: str = ""  # what, where nothing in it is ours
-    unclear: bool = False  # whether it is a message that does not say how things went
+    ours: bool = False  # True: some line is about QNN
+    looks_like: str = ""  # apparent format, if no line is about QNN
+    unclear: bool = False  # True: a short message without an outcome
 
 
 class PackedBase(msgspec.Struct, frozen=True):
-    """A knowledge base sent to workers, and the hash of its content."""
+    """Knowledge base in the form sent to workers, and the hash of its content."""
 
     key: str
     data: bytes
@@ -111,7 +111,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     )
 
 
-# One for each thread, as in `kept_engines`.
+# One per thread, as in `kept_engines`.
 _here = threading.local()
 
 

@@ -3,8 +3,8 @@
     files -> byte ranges -> any Executor: lines of each range as sessions -> joined here, in order
 
 A range gives the same sessions wherever it is read, and joining neighbours gives the same sessions
-however a log was cut. So the answer is that of reading the logs one after the other, whoever did
-the work and however often a worker died over it.
+wherever a log was cut. Therefore the answer equals that of sequential reading, whatever workers
+read the logs, and however many of them die.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from qnnmem.errors import LoadError, UsageError
 
 RANGE_BYTES = 64 << 20
 
-_TRIES = 3  # of a task on the executor; after that it is done here
-_LOOK_S = 1.0  # how often to ask whether anybody is still there
-_LOST_S = 5.0  # without an answer: nobody is
-_STUCK_S = 600.0  # without a result: whoever is there does not work
+_TRIES = 3  # attempts of a task on the executor; afterwards this process runs it
+_LOOK_S = 1.0  # interval between checks for living workers
+_LOST_S = 5.0  # without an answer for this time, no worker is left
+_STUCK_S = 600.0  # without a result for this time, the workers are stuck
 
 
 def diagnose_with(
@@ -80,8 +80,8 @@ class _LogJoiner:
         self._number, self._parts, self._diagnosis = number, stream.parts, diagnosis
         self._sessions, self._attribution = SessionGrouper(), Attribution()
         self._part = 0
-        self._base = 0  # bytes of the parts before
-        self._bytes = self._lines = 0  # of the part so far
+        self._base = 0  # bytes of the earlier parts
+        self._bytes = self._lines = 0  # of the current part so far
         self._ours, self._look, self._unclear = False, "", False
 
     def take(self, part: int, result: RangeResult) -> None:
@@ -101,7 +101,7 @@ class _LogJoiner:
         self._diagnosis.bytes += result.bytes
         self._diagnosis.lines += result.lines
         self._diagnosis.notes += [self._parts[part] + note for note in result.notes]
-        # A message of the next range may have begun in the last line of this one.
+        # A message of the next range may have begun in the last line of this range.
         if over := self._sessions.closed(self._base + self._bytes - LOOK):
             self._hand_on(over, self._sessions.open)
 
@@ -118,7 +118,7 @@ class _Pending(msgspec.Struct, frozen=True):
     number: int
     part: int
     task: RangeTask
-    future: Future[bytes] | None  # None when the task is to be done here
+    future: Future[bytes] | None  # None: this process runs the task
 
 
 class _TaskQueue:
@@ -161,7 +161,7 @@ class _TaskQueue:
                 if data is None:
                     break
                 result = decode_result(data)
-            except Exception:  # a worker died, whatever its executor calls that: done again
+            except Exception:  # a worker died: run the task again
                 future = self._submit(task)
             else:
                 self._answered = self._moved = time.monotonic()
@@ -176,7 +176,7 @@ class _TaskQueue:
             try:
                 return future.result(0 if gone else _LOOK_S)
             except TimeoutError:
-                if future.done():  # it is the task that ran out of time
+                if future.done():  # the task itself timed out
                     raise
             if gone:
                 future.cancel()
@@ -187,7 +187,7 @@ class _TaskQueue:
     def _submit(self, task: RangeTask) -> Future[bytes] | None:
         try:
             return self._executor.submit(read_range, task, self._base)
-        except Exception:  # broken for good, whatever its executor calls that
+        except Exception:  # the executor is broken, with an error that depends on its kind
             return None
 
 
@@ -200,10 +200,10 @@ def _tasks(
             whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = msgspec.structs.replace(whole, name=absolute(name))
-            # A short log is read here and now: its lines may get more weight.
+            # A short log is read whole, because its lines may get more weight.
             starts = range(0, size or 1, max(range_bytes, scanner.SHORT_LOG))
             for start in starts:
-                # The last range has no end: it reads what was written meanwhile, as others do.
+                # The last range has no end: it includes bytes written meanwhile.
                 end = None if start == starts[-1] else start + starts.step
                 yield number, part, msgspec.structs.replace(whole, start=start, end=end)
 
@@ -214,7 +214,7 @@ def bytes_of(streams: Sequence[Stream]) -> int:
 
 
 def _only_here(name: str) -> bool:
-    """Return whether only this process can read the log: standard input, or a pipe."""
+    """Return True if only this process can read the log: standard input, or a pipe."""
     if name == "-":
         return True
     return "://" not in name and os.path.exists(name) and not os.path.isfile(name)  # noqa: PTH110, PTH113
@@ -224,4 +224,4 @@ def _size_of(name: str) -> int | None:
     try:
         return size_of(name)
     except LoadError:
-        return None  # who reads it will say why it cannot be read
+        return None  # its reader reports the error

@@ -1,4 +1,4 @@
-"""Incidents of many logs counted by what they have in common."""
+"""Incidents of many logs, counted by a common property."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks of the machine that failed: everything that can block a DSP.
+"""Checks of the machine that failed: all obstacles to the use of a DSP.
 
-`find_machine` names it, `survey` reads it once, `examine` judges the readings.
+`find_machine` names the machine, `survey` reads it once, `examine` judges the readings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from qnnmem.results.host import HostResult
 
 
 def examine(look: Look) -> HostResult:
-    """Every check of a machine, in a fixed order."""
+    """Return the results of all checks of a machine, in a fixed order."""
     from qnnmem.doctor.host.judge import judge
     from qnnmem.doctor.host.survey import survey
 

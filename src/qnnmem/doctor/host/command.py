@@ -16,12 +16,12 @@ from qnnmem.child import kill_group
 _MOST_ERRORS = 4096
 _PIECE = 1 << 16
 _NOTHING: Mapping[str, str] = {}
-_REST_S = 2.0  # for what is left in pipes, and for a process that was ended
+_REST_S = 2.0  # seconds for the rest of the pipes, and for a killed process
 
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """The output of a command and its exit code; the code is None after a timeout."""
+    """Output of a command and its exit code; the code is None after a timeout."""
 
     code: int | None
     text: str
@@ -31,9 +31,10 @@ class CommandAnswer:
 def ask(
     command: Sequence[str], seconds: float, most: int, environment: Mapping[str, str] = _NOTHING
 ) -> CommandAnswer:
-    """Run a command without input for at most `seconds`, and keep `most` bytes of its output.
+    """Run a command without input for at most `seconds`; return at most `most` bytes of output.
 
-    A command that prints more is ended; the output so far counts. Raise OSError if it cannot start.
+    A command that prints more is killed; the output so far counts. Raise OSError if it cannot
+    start.
     """
     process = subprocess.Popen(  # noqa: S603  no shell
         list(command),
@@ -41,7 +42,7 @@ def ask(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,
-        env={**os.environ, "LC_ALL": "C", **environment},  # errors are told apart by their words
+        env={**os.environ, "LC_ALL": "C", **environment},  # errors are recognised by text
         start_new_session=True,
     )
     try:
@@ -51,14 +52,14 @@ def ask(
         in_time = process.returncode is not None
         if not in_time:
             kill_group(process)
-            with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: let it go
+            with suppress(subprocess.TimeoutExpired):  # stuck in the kernel: give up
                 process.wait(_REST_S)
-        # Do not read to the end of the pipe: a server that adb starts may hold it open for good.
+        # Do not read to the end of the pipe: a server started by adb may hold it open forever.
         until = time.monotonic() + _REST_S
         text, errors = said.rest(until), complained.rest(until)
         code = process.returncode if in_time else None
         return CommandAnswer(0 if said.is_full else code, text, errors)
-    except RuntimeError as exc:  # no thread to be had
+    except RuntimeError as exc:  # no thread available
         if process.stderr is not None:
             process.stderr.close()
         raise OSError(str(exc)) from exc
@@ -67,7 +68,7 @@ def ask(
 
 
 class _Kept:
-    """The first bytes of a pipe, read in a thread."""
+    """Reader of the first bytes of a pipe, in a thread."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, most: int) -> None:
         self.is_full = False
@@ -91,8 +92,8 @@ class _Kept:
             self._pipe.close()
 
     def _read(self) -> None:
-        # The reader closes the pipe. Closed by another thread, its number would soon be that of
-        # another pipe, and a reader that still waits would take what comes there.
+        # The reader itself closes the pipe. If another thread closed it, the descriptor could be
+        # reused for another pipe, and the waiting reader would take bytes from that.
         try:
             while self._pipe is not None and (piece := self._pipe.read(_PIECE)):
                 if len(self._data) <= (self._most or _MOST_ERRORS):
@@ -103,6 +104,6 @@ class _Kept:
                     kill_group(self._process)
                     return
         except OSError:
-            pass  # what came before counts
+            pass  # the bytes read before count
         finally:
             self._close()

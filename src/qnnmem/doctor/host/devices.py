@@ -1,4 +1,4 @@
-"""The machine to check: this one, a device connected by adb, or an unpacked image."""
+"""The machine to check: this machine, a device connected by adb, or an unpacked image."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _CURES = {
 
 
 def is_machine(text: str) -> bool:
-    """Return whether a text names a machine: `local`, `adb`, `adb:SERIAL` or `image:FOLDER`."""
+    """Return True if a text names a machine: `local`, `adb`, `adb:SERIAL` or `image:FOLDER`."""
     return text in (LOCAL, ADB) or text.startswith((f"{ADB}:", IMAGE))
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLook:
-    """A view of the folders of an unpacked image, which does not run."""
+    """View of the folders of an unpacked image, which does not run."""
 
     root: Path
     until: float
 
     @property
     def place(self) -> str:
-        """The image, in words."""
+        """Description of the image for sentences."""
         return f"the image in {plain_or_quoted(str(self.root))}"
 
     def read_file(self, path: str) -> str | Unseen:
@@ -56,11 +56,11 @@ class ImageLook:
         return self._inside(path) or self._shell().list_folder(self._at(path))
 
     def rights(self, *_paths: str) -> Unseen:
-        """An image has no devices."""
+        """Return Unseen, because an image has no devices."""
         return Unseen("an image does not run")
 
     def run(self, *words: str) -> str | Unseen:
-        """Answer a command from files of the image; none of its programs is started."""
+        """Return the output of a command, derived from files: no program is started."""
         if words[0] == "uname":
             return "not running"
         if words[0] == "getprop":
@@ -96,7 +96,7 @@ class ImageLook:
 
 
 def find_machine(text: str) -> ShellLook | ImageLook:
-    """Return the machine that the text names; the time limit for checking it starts now."""
+    """Return the machine that the text names; the time limit for its checks starts now."""
     until = time.monotonic() + TOTAL_S
     if text.startswith(IMAGE):
         folder = Path(text.removeprefix(IMAGE))
@@ -120,7 +120,7 @@ _GET_ADB = "it is part of Android's platform tools"
 
 
 def _devices(adb: str) -> dict[str, str]:
-    """Return the serial number and the state of every connected device."""
+    """Return the state of every connected device, by serial number."""
     try:
         answer = ask((adb, "devices"), CALL_S, _MOST)
     except OSError as exc:

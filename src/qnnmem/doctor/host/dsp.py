@@ -1,4 +1,4 @@
-"""Checks whether the DSP can be reached: its device nodes, its state, its other users."""
+"""Checks of access to the DSP: its device nodes, its state, its other users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qnnmem.results.host import HostVerdict, Outcome
 from qnnmem.text import counted, shorten
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
-_COMPUTE = ("cdsp", "adsprpc-smd")  # QNN's HTP runs on the compute DSP; one node for all on phones
+_COMPUTE = ("cdsp", "adsprpc-smd")  # QNN's HTP runs on the compute DSP; phones have a single node
 _RUNNING = ("running", "attached")
 _DOWN = ("offline", "crashed", "suspended", "deleted", "invalid", "detached")
 
@@ -37,14 +37,14 @@ def judge_nodes(seen: Survey) -> Outcome:
             "a container needs the device and a rule that allows it"
         )
         found = f"this user may not open {_listed(closed)}"
-        # Hidden by a policy, which is another one for an app.
+        # Hidden by a policy, which may be different for an app.
         is_hidden = not any(one.owner for one in closed.values())
         return Outcome(found, *((NOT_KNOWN,) if is_hidden else (PROBLEM, action)))
     found = f"{', '.join(open_to_us)} can be opened"
     if not closed:
         return Outcome(found, GOOD)
     found += f", {_listed(closed)} not"
-    if seen.is_android:  # where unsigned domains, which apps get, use the open one
+    if seen.is_android:  # unsigned process domains, which apps get, use the open node
         return Outcome(found, GOOD)
     action = "which one FastRPC opens depends on its release: give the user both"
     return Outcome(found, NOT_KNOWN, action)
@@ -78,6 +78,27 @@ def judge_state(seen: Survey) -> Outcome:
     return Outcome(found, NOT_KNOWN, "ask the kernel's log for remoteproc", Origin.REPORTED)
 
 
+def judge_lpai(seen: Survey) -> Outcome:
+    """Check what LPAI needs: an aDSP that runs, and LPAI's own library."""
+    if isinstance(seen.processors, Unseen):
+        return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
+    beside = [one for one in seen.dsps if "adsp" in one.name]
+    libraries = [name for name in seen.libraries if name.startswith("libQnnLpai")]
+    if not beside:
+        return Outcome("Linux starts no aDSP here", NOT_KNOWN)
+    found = "; ".join((*map(_in_words, beside), *libraries[:3]))
+    states = [one.state for one in beside]
+    if libraries and any(state in _DOWN for state in states):
+        action = "LPAI is beside the aDSP: read why it is down (`dmesg | grep remoteproc`)"
+        return Outcome(found, PROBLEM, action, Origin.REPORTED)
+    if "libQnnLpai.so" not in libraries:
+        action = "copy libQnnLpai.so of the SDK to the device, and what `shared_library_path` names"
+        return Outcome(f"{found}; no libQnnLpai.so in the usual folders", NOT_KNOWN, action)
+    found += "; no file names the version of LPAI, and TCM needs v6"
+    is_good = all(state in _RUNNING for state in states)
+    return Outcome(found, GOOD if is_good else NOT_KNOWN, origin=Origin.REPORTED)
+
+
 def _in_words(one: Processor) -> str:
     state = f"state {one.state.reason}" if isinstance(one.state, Unseen) else shorten(one.state, 40)
     firmware = "" if isinstance(one.firmware, Unseen) else f" ({shorten(one.firmware, 80)})"
@@ -85,13 +106,13 @@ def _in_words(one: Processor) -> str:
 
 
 def judge_users(seen: Survey) -> Outcome:
-    """Count open connections of other processes to the DSP."""
+    """Check for other processes with open connections to the DSP."""
     text = seen.open_files
     if isinstance(text, Unseen) or not text.strip().isdecimal() or len(text.strip()) > 9:
         reason = text.reason if isinstance(text, Unseen) else "the answer is no number"
         return Outcome(f"open connections: {reason}", NOT_KNOWN)
     count = int(text)
-    # A user sees the open files of its own processes only.
+    # A user sees only the open files of their own processes.
     if count:
         found = f"{counted(count, 'open connection')} to a DSP of processes that this user may see"
         return Outcome(found, NOT_KNOWN, "end processes that hold one and are not needed")

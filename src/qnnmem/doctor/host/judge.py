@@ -13,14 +13,14 @@ from qnnmem.doctor.host.survey import Survey
 from qnnmem.results.host import HostCheck, HostResult, HostVerdict, Outcome
 from qnnmem.text import shorten
 
-_WIDE = 400  # characters of what was found
+_WIDE = 400  # characters of a finding
 _SHORT = ("mem_system_ram", "mem_unknown", "mem_leak", "mem_concurrency")
 _BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_buffer_cap")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A check: why it matters, and which failure causes it relates to."""
+    """Subject of a check: its importance, and the failure causes it relates to."""
 
     id: str
     name: str
@@ -82,6 +82,15 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
             ("dsp_crash", "driver_firmware", "session_limit", "timeout", "skel_missing"),
         ),
         dsp.judge_state,
+    ),
+    (
+        Subject(
+            "lpai",
+            "LPAI",
+            "LPAI runs models beside the aDSP, and its TCM is there only.",
+            ("tcm_memory_type", "mem_tcm_pool", "mem_tcm_slots"),
+        ),
+        dsp.judge_lpai,
     ),
     (
         Subject(

@@ -1,6 +1,6 @@
-"""Checks whether the libraries are in the searched folders, with matching versions.
+"""Checks of the libraries: whether they are in the searched folders, with matching versions.
 
-A stub runs on the application processor, its skel on the DSP: `libQnnHtpV75Stub.so` asks for
+A stub runs on the application processor, its skel on the DSP: `libQnnHtpV75Stub.so` calls
 `libQnnHtpV75Skel.so`.
 """
 
@@ -19,8 +19,8 @@ GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NO
 _TRANSPORT = re.compile(r"lib[a-z]{0,2}dsprpc\.so")
 _PAIR = re.compile(r"lib(?:Qnn|Snpe)(?:Htp|Dsp)V(\d{2,3})(Stub|Skel)\.so")
 _SHOWN = 6
-_RPCMEM = ("rpcmem_alloc", "rpcmem_free", "rpcmem_to_fd")  # what QNN loads for shared memory
-_ANY_RPC = "remote_handle_open"  # in every FastRPC library: its bytes were read
+_RPCMEM = ("rpcmem_alloc", "rpcmem_free", "rpcmem_to_fd")  # functions for shared memory
+_ANY_RPC = "remote_handle_open"  # exists in every FastRPC library: proves that its bytes were read
 
 
 def judge_transport(seen: Survey) -> Outcome:
@@ -85,7 +85,7 @@ def _what_is_missing(
 
 
 def judge_releases(seen: Survey) -> Outcome:
-    """Check that library, system library, stub and skel name the same build in their bytes."""
+    """Check that library, system library, stub and skel contain the same build id."""
     known = {
         path: max(names, key=len)
         for path, names in seen.releases.items()
@@ -112,7 +112,7 @@ def _release(build: str) -> str:
 
 
 def _mixed(known: Mapping[str, str]) -> str:
-    """Return a clause about libraries that do not go together; empty if all do."""
+    """Return a clause about libraries with different versions; empty if all match."""
     folders: dict[str, set[str]] = {}
     for path, version in known.items():
         folders.setdefault(path.rpartition("/")[0], set()).add(version)
@@ -128,7 +128,7 @@ def _mixed(known: Mapping[str, str]) -> str:
 
 
 def judge_paths(seen: Survey) -> Outcome:
-    """Check the environment variables that name library folders."""
+    """Check the environment variables with library folders."""
     if isinstance(seen.variables, Unseen):
         return Outcome(f"environment: {seen.variables.reason}", NOT_KNOWN)
     given = {name: seen.variables[name] for name in _VARIABLES if seen.variables.get(name)}
@@ -144,7 +144,7 @@ def judge_paths(seen: Survey) -> Outcome:
             return Outcome(found, PROBLEM, action)
     places = {**seen.host_folders, **seen.dsp_folders}
     words = [word for text in given.values() for word in re.split("[;:]", text)]
-    # A name that is not UTF-8 was not queried under its exact name.
+    # A name that is not UTF-8 could not be queried exactly.
     named = [word.strip().rstrip("/") for word in words if "\N{REPLACEMENT CHARACTER}" not in word]
     gone = [one for one in named if isinstance(at := places.get(one), Unseen) and at.is_absent]
     if gone:
@@ -167,7 +167,7 @@ def _skel(versions: Iterable[int]) -> re.Pattern[str]:
 
 
 def _homes(folders: Mapping[str, Names | Unseen], wanted: re.Pattern[str]) -> dict[str, Names]:
-    """Return the folders that hold the wanted files, each with the names of those files."""
+    """Return the folders with wanted files, and the names of those files."""
     found = {}
     for folder, names in folders.items():
         if not isinstance(names, Unseen):

@@ -1,6 +1,7 @@
 """Read-only access to a machine, local or by adb: files, folders, permissions, commands.
 
-Nothing is changed, no right is needed, and what cannot be seen is an `Unseen` with the reason.
+The machine is not changed, and no privilege is needed. An unreadable value is an `Unseen` with the
+reason.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Protocol
 from qnnmem.doctor.host.command import CommandAnswer, ask
 from qnnmem.text import shorten
 
-CALL_S = 5.0  # that one command may take
-TOTAL_S = 30.0  # that the whole look may take
+CALL_S = 5.0  # seconds for one command
+TOTAL_S = 30.0  # seconds for all readings
 _MOST_TEXT = 1 << 16  # bytes of one file or answer
 _MOST_LISTED = 1 << 20  # bytes of the names in one folder
 _MOST_NAMES = 20_000
-_GONE = ("error: ", "adb: ")  # said by adb itself, not by the device
+_GONE = ("error: ", "adb: ")  # messages of adb itself, not of the device
 _ABSENT = ("no such file", "not found", "no such process", "not a directory")
 _DENIED = ("permission denied", "operation not permitted", "access denied")
 _RIGHTS = (
@@ -30,7 +31,7 @@ _RIGHTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A value that could not be read, with the reason."""
+    """Value that could not be read, with the reason."""
 
     reason: str
     is_absent: bool = False
@@ -42,15 +43,15 @@ class Rights:
 
     readable: bool
     writable: bool
-    owner: str = ""  # mode, user and group, where they may be seen
+    owner: str = ""  # mode, user and group, if visible
 
 
 class Look(Protocol):
-    """A machine as an unprivileged user sees it."""
+    """Interface of a machine as an unprivileged user sees it."""
 
     @property
     def place(self) -> str:
-        """Name of the machine, in words."""
+        """Name of the machine for sentences."""
 
     def read_file(self, path: str) -> str | Unseen:
         """Return the text of a file."""
@@ -59,7 +60,7 @@ class Look(Protocol):
         """Return the names in a folder."""
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """Return the existing files of `paths` with the current user's permissions."""
+        """Return the current user's permissions for those of `paths` that exist."""
 
     def run(self, *words: str) -> str | Unseen:
         """Return the output of a command."""
@@ -67,11 +68,11 @@ class Look(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ShellLook:
-    """A view of a Linux or Android machine by common shell commands, until a deadline."""
+    """View of a Linux or Android machine by common shell commands, until a deadline."""
 
     place: str
     until: float  # of time.monotonic()
-    remote: tuple[str, ...] = ()  # command that runs another on the machine; none for this one
+    remote: tuple[str, ...] = ()  # command that runs another on the machine; empty for this one
 
     def read_file(self, path: str) -> str | Unseen:
         """Return the text of a file, cut if it is long."""
@@ -118,7 +119,7 @@ class ShellLook:
 def _text_or_reason(answer: CommandAnswer, program: str) -> str | Unseen:
     if answer.code is None:
         return Unseen(f"no answer in {CALL_S:.0f} seconds")
-    # Before Android 7 adb gave no exit code and one stream.
+    # Before Android 7, adb gave no exit code and only one stream.
     is_complaint = answer.text.startswith((f"{program}: ", "/system/bin/sh: "))
     complained = answer.text if is_complaint else answer.errors
     if not is_complaint and (answer.text.strip() or answer.code == 0):

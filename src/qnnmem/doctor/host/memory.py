@@ -1,7 +1,8 @@
-"""Checks of memory: free, pressure, control group limits, and the heap that a DSP can map.
+"""Checks of memory: free memory, pressure, control group limits, and the heap for the DSP.
 
-The bounds are our choice: with less than a tenth free, or 512 MiB, Linux and Android begin to
-reclaim and to kill; a tenth of the time spent waiting for memory is felt by everybody.
+The bounds are estimates. With less than a tenth of the memory or 512 MiB free, Linux and Android
+begin to reclaim memory and to kill processes. Users notice if a tenth of the time is spent waiting
+for memory.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from qnnmem.text import counted
 from qnnmem.units import format_size
 
 _LEAST_FREE = 512 << 20
-_LEAST_SHARE = 10  # of the whole: a tenth
+_LEAST_SHARE = 10  # minimum free share: a tenth
 _SOME_PERCENT, _FULL_PERCENT = 10.0, 5.0
-_DIGITS = 16  # of a size; more is nonsense
-_LIMIT_LEAST = 2 << 30  # of a control group: what a small language model takes on the host
+_DIGITS = 16  # digits of a plausible size
+_LIMIT_LEAST = 2 << 30  # minimum of a control group: the host memory of a small language model
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
 
@@ -47,7 +48,7 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 def judge_pressure(seen: Survey) -> Outcome:
-    """Check how much of the time processes wait for memory."""
+    """Check the share of time in which processes wait for memory."""
     if isinstance(seen.pressure, Unseen):
         return Outcome(f"/proc/pressure/memory: {seen.pressure.reason}", NOT_KNOWN)
     rows = re.findall(
@@ -81,7 +82,7 @@ def judge_group(seen: Survey) -> Outcome:
 
 
 def judge_heap(seen: Survey) -> Outcome:
-    """Check the heap that buffers for the DSP come from."""
+    """Check the heap for buffers shared with the DSP."""
     if isinstance(seen.heaps, Unseen):
         return Outcome(f"/dev/dma_heap: {seen.heaps.reason}", NOT_KNOWN)
     used = _buffers(seen)
@@ -99,13 +100,13 @@ def judge_heap(seen: Survey) -> Outcome:
         return Outcome(f"{', '.join(usable)} can be opened{used}", GOOD)
     named = ", ".join(f"{path} ({one.owner or 'hidden'})" for path, one in rows.items())
     found = f"this user may not open {named}{used}"
-    if not any(one.owner for one in rows.values()):  # hidden by a policy, which an app may not have
+    if not any(one.owner for one in rows.values()):  # hidden by a policy; an app may have another
         return Outcome(found, NOT_KNOWN)
     return Outcome(found, PROBLEM, "add the user to the group of the heap, or change its udev rule")
 
 
 def _buffers(seen: Survey) -> str:
-    """Return the size of shared buffers, which no process shows as its own, as a clause."""
+    """Return a clause about the size of shared buffers, which no process reports as its own."""
     if isinstance(seen.buffers, Unseen):
         return ""
     words = (word for word in seen.buffers.split() if word.isascii() and word.isdigit())

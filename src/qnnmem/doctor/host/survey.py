@@ -1,7 +1,7 @@
 """All readings of a machine, taken once; the checks are functions of them.
 
-Folders are those in which images and SDKs put libraries (Android's vendor partition, Qualcomm
-Linux, Debian and Ubuntu for boards) and those that the environment names.
+The searched folders are the library folders of images and SDKs (Android's vendor partition,
+Qualcomm Linux, Debian and Ubuntu for boards), and folders in environment variables.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from qnnmem.doctor.host.look import Look, Rights, Unseen
 from qnnmem.errors import UsageError
 from qnnmem.machine import group_limits
 
-# Of one process on the application processor.
+# Library folders of processes on the application processor.
 _HOST_FOLDERS = (
     *("/vendor/lib64", "/system/vendor/lib64", "/odm/lib64", "/system_ext/lib64"),
     *("/data/local/tmp", "/usr/lib", "/usr/lib64", "/usr/lib/aarch64-linux-gnu"),
     *("/usr/lib/x86_64-linux-gnu", "/usr/local/lib"),
 )
-# Folders that FastRPC searches on behalf of the DSP.
+# Folders that FastRPC searches for the DSP.
 _DSP_FOLDERS = (
     *("/vendor/lib/rfsa/adsp", "/vendor/lib64/rfs/dsp", "/odm/lib/rfsa/adsp"),
     *("/vendor/dsp", "/vendor/dsp/cdsp", "/vendor/dsp/adsp", "/dsp", "/dsp/cdsp"),
     *("/usr/lib/rfsa/adsp", "/usr/lib/dsp", "/usr/lib/dsp/cdsp", "/usr/share/fastrpc"),
 )
-_BOARD_FOLDER = "/usr/share/qcom"  # below it one folder for each board
+_BOARD_FOLDER = "/usr/share/qcom"  # contains a folder for each board
 _BOARD_DEPTH, _BOARD_MOST = 5, 40
 _MOST_GROUPS = 20
-_MOST_NAMED = 16  # folders that a variable names
+_MOST_NAMED = 16  # folders in environment variables
 DSP_VARIABLES = ("ADSP_LIBRARY_PATH", "DSP_LIBRARY_PATH")
 HOST_VARIABLE = "LD_LIBRARY_PATH"
 _LIBRARY = re.compile(
@@ -51,7 +51,7 @@ _DSP = re.compile(r"[acsgp]dsp|slpi")
 _OPEN_FILES = "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -cE '(fastrpc-|adsprpc-)'"
 _BUFFERS = "cat /sys/kernel/dmabuf/buffers/*/size"
 
-# Prints the path of each file, then every release string and function of FastRPC in its bytes.
+# Prints the path of each file, then every release string and FastRPC function in its bytes.
 RELEASES = (
     'for f in "$@"; do echo "= $f"; grep -aoE "AISW_VERSION: [0-9.]+|v[12]([.][0-9]{1,3}){2}[.]'
     '[0-9]{6,16}|rpcmem_(alloc|free|to_fd)|remote_handle_open" "$f" 2>/dev/null | head -n 40 '
@@ -69,7 +69,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """A processor that Linux starts: its name, state and firmware, each as far as readable."""
+    """Processor started by Linux: its name, state and firmware, each as far as readable."""
 
     name: str
     state: str | Unseen
@@ -84,7 +84,7 @@ class Survey:
     kernel: str | Unseen
     user: str | Unseen
     properties: Mapping[str, str]
-    chip_names: Names  # what files and properties call the SoC
+    chip_names: Names  # names of the SoC in files and properties
     meminfo: str | Unseen
     pressure: str | Unseen
     groups: str | Unseen
@@ -101,7 +101,7 @@ class Survey:
     denials: str | Unseen
     limits: str | Unseen
     releases: Mapping[str, Names]  # build ids in the bytes of QNN's libraries, by path
-    functions: Mapping[str, Names]  # in the bytes of FastRPC's libraries, by path
+    functions: Mapping[str, Names]  # functions in the bytes of FastRPC's libraries, by path
 
     @property
     def is_android(self) -> bool:
@@ -117,7 +117,7 @@ class Survey:
 
     @property
     def dsps(self) -> tuple[Processor, ...]:
-        """Processors whose name marks them as a DSP; other vendors' boards list processors too."""
+        """Processors with the name of a DSP; boards of other vendors also list processors."""
         every = () if isinstance(self.processors, Unseen) else self.processors
         return tuple(one for one in every if _DSP.search(one.name))
 
@@ -134,7 +134,7 @@ class Survey:
 
 
 def survey(look: Look) -> Survey:
-    """Read everything; raise UsageError where nothing at all can be read."""
+    """Read everything; raise UsageError if no reading is possible."""
     kernel, meminfo = look.run("uname", "-srm"), look.read_file("/proc/meminfo")
     if isinstance(kernel, Unseen) and isinstance(meminfo, Unseen):
         raise UsageError(f"nothing can be read of {look.place}: {kernel.reason}")
@@ -172,7 +172,7 @@ def survey(look: Look) -> Survey:
 def _in_bytes(
     look: Look, folders: Mapping[str, Names | Unseen]
 ) -> tuple[dict[str, Names], dict[str, Names]]:
-    """Return the build ids and the functions that libraries name in their bytes, by path."""
+    """Return the build ids and the functions in the bytes of libraries, by path."""
     paths = [
         f"{folder}/{name}"
         for folder, names in folders.items()
@@ -208,7 +208,7 @@ def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
 
 
 def _named(variables: Mapping[str, str], names: Names, separator: str) -> list[str]:
-    """Return the folders that variables name; a colon counts as a separator too."""
+    """Return the folders in environment variables; a colon is also a separator."""
     words = (word for name in names for word in variables.get(name, "").split(separator))
     parts = (part.strip() for word in words for part in word.split(":"))
     return [part.rstrip("/") or part for part in parts if part.startswith("/")][:_MOST_NAMED]

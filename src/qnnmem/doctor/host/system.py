@@ -13,10 +13,10 @@ from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
-_LEAST_FILES = 1024  # every shared buffer is an open file
-_LEAST_SPACE = 8 << 30  # address space: models are mapped, and so are their buffers
+_LEAST_FILES = 1024  # minimum open files, because every shared buffer is an open file
+_LEAST_SPACE = 8 << 30  # minimum address space, because models and their buffers are mapped
 _BUILD = "ro.build.fingerprint"
-_APP = re.compile(r"scontext=u:r:(?:shell|\w*_app)\w*:")  # domains in which a user's programs run
+_APP = re.compile(r"scontext=u:r:(?:shell|\w*_app)\w*:")  # SELinux domains of a user's programs
 _DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa", re.I)
 
 
@@ -36,7 +36,7 @@ def _soc_in(text: str) -> Soc | None:
 
 
 def describe(seen: Survey) -> str:
-    """Return kernel and SoC in a few words."""
+    """Return a short description of kernel and SoC."""
     kernel = "kernel not known" if isinstance(seen.kernel, Unseen) else shorten(seen.kernel.strip())
     soc = chip(seen)
     name = soc.name if soc is not None else next(iter(seen.chip_names), "")
@@ -44,7 +44,7 @@ def describe(seen: Survey) -> str:
 
 
 def judge_chip(seen: Survey) -> Outcome:
-    """Check whether the SoC is an HTP target, and of which Hexagon version."""
+    """Check whether the SoC is an HTP target, and its Hexagon version."""
     soc = chip(seen)
     if soc is None:
         names = ", ".join(shorten(name, 40) for name in seen.chip_names[:3])
@@ -80,7 +80,7 @@ def judge_driver(seen: Survey) -> Outcome:
 
 
 def _foreign_firmware(seen: Survey) -> str:
-    """Return a clause about firmware for a SoC of another Hexagon version; empty if none."""
+    """Return a clause about firmware for a SoC with another Hexagon version; empty if none."""
     soc = chip(seen)
     if soc is None or soc.arch is None:
         return ""
@@ -98,7 +98,7 @@ def judge_selinux(seen: Survey) -> Outcome:
         lines = [line for line in seen.denials.splitlines() if "avc:" in line and "denied" in line]
         about = [line for line in lines if _DSP_WORDS.search(line)]
         if about:
-            ours = [line for line in about if _APP.search(line)]  # daemons are refused every day
+            ours = [line for line in about if _APP.search(line)]  # denials for daemons are common
             last = shorten((ours or about)[-1].strip(), 200)
             found = f"{counted(len(about), 'refusal')} about a DSP, e.g. {last}"
             action = "run as a domain that may use the DSP, or have the policy allow it"
@@ -118,7 +118,7 @@ def judge_selinux(seen: Survey) -> Outcome:
 
 
 def judge_limits(seen: Survey) -> Outcome:
-    """Check how many files a process may open, and how much it may lock and map."""
+    """Check the limits on open files, locked memory and address space of a process."""
     if isinstance(seen.limits, Unseen):
         return Outcome(f"/proc/self/limits: {seen.limits.reason}", NOT_KNOWN)
     rows = re.findall(

@@ -1,10 +1,10 @@
 """Checks of knowledge base entries.
 
-form       files are read, signs exist, `over` names entries, causes and headings are known
-own words  the typical logs of an entry lead to that entry
-real logs  every entry of ours speaks on a stored failure, unless it says `documented = true`
+form       files are valid, signs exist, `over` names entries, causes and headings are known
+own words  the typical logs of an entry match that entry
+real logs  every built-in entry matches a stored failure, unless it has `documented = true`
 silence    no stored healthy log becomes an incident
-answers    stored failures lead to the entries noted with them
+answers    stored failures match their expected entries
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from qnnmem.doctor.logs.line import Found, bare_line, match, read_failure
 from qnnmem.errors import UsageError
 from qnnmem.results.kb import EntryFinding, KbCheckResult
 
-# An anchor that more healthy lines than this share contain makes large logs slow.
+# An anchor in more than this share of healthy lines makes large logs slow.
 _RARE = 50
 
 
 def check(own: Sequence[Path] = ()) -> KbCheckResult:
-    """Check the built-in entries, or a team's entries together with the built-in ones."""
+    """Check the built-in entries, or a team's entries together with the built-in entries."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
@@ -87,7 +87,7 @@ def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
 
 
 def judged(knowledge: Knowledge, lines: Iterable[str]) -> Judgement | None:
-    """Return the judgement of lines; None when no template matches any of them."""
+    """Return the judgement of lines; None if no line matches a template."""
     seen = see(knowledge, lines)
     return judge(knowledge, seen) if seen else None
 
@@ -129,7 +129,7 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
 
 
 def _is_named_by_model(entry: Entry) -> bool:
-    """Whether the entry explains a cause that the cause model names, and has no template."""
+    """Return True if the entry has no template and explains a cause named by the cause model."""
     return bool(entry.lines) and all(line.reads.startswith("names ") for line in entry.lines)
 
 
@@ -144,7 +144,7 @@ def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
 
 
 def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[EntryFinding]:
-    """Yield signs that neither the typical lines of their entry nor a stored log contain."""
+    """Yield signs that occur neither in their entry's typical lines nor in a stored log."""
     stored = [line for case in cases() for line in case.lines]
     stored += [line for run in healthy() for line in run.lines]
     known = {knowledge.signs[one.template] for one in see(knowledge, stored)}
@@ -164,7 +164,7 @@ def _speaks(name: str, found: Judgement | None) -> bool:
 
 
 def spoken(knowledge: Knowledge) -> dict[str, str]:
-    """Return the name of a stored log for each entry that applies to one."""
+    """Return the name of a stored log for each entry that matches one."""
     heard: dict[str, str] = {}
     logs: Sequence[tuple[str, Sequence[str]]] = [
         *((case.id, case.lines) for case in cases()),

@@ -8,7 +8,7 @@ from qnnmem.results.incident import EntryFacts
 
 STAGES = ("init", "graph", "context", "memreg", "execute")
 
-# The closed set of causes, each with what it means; a cause is about memory when it says so.
+# The closed set of causes with their meanings; memory causes start with `mem_`.
 CAUSES = {
     "mem_dsp_va": "what must be mapped into the DSP process exceeds its address space",
     "mem_map_layer": "a layer below QNN cannot map: page-table pool, paravirtual message limit",
@@ -43,10 +43,10 @@ CAUSES = {
     "unknown": "the lines do not say",
 }
 
-# How a failing line is read that no text matches: its stage, whether it has a code, and the cause
-# that it names, or that it is another than memory. A line whose text is known, and the one below
-# it, may hold a code that the text leaves out. A line of LPAI tells what it is about, and sometimes
-# how much was needed and there.
+# Readings of a failing line without a matching template: its stage, whether it has a code, the
+# cause that it names, or that the cause is not memory. A matching line, or the next line, may
+# contain a code that the template lacks. A line about LPAI has a topic, and may state the needed
+# and the available size.
 READS = (
     *(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code")),
     *(f"known {stage} code" for stage in STAGES),
@@ -55,69 +55,69 @@ READS = (
     *("lpai tcm needed", "lpai memory", "lpai memory needed", "lpai other"),
 )
 
-# Kinds of holes of which every line counts, not only the first that an incident has.
+# Kinds of holes whose values are collected from every line, not only from the first.
 COUNTED = ("level", "added")
 VERDICTS = ("cause", "memory", "undecided")
 CONFIDENCES = ("high", "medium", "low")
 
 
 def is_memory(cause: str) -> bool:
-    """Return whether a cause is a shortage of memory."""
+    """Return True if a cause is a shortage of memory."""
     return cause.startswith("mem_")
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line template and the sign that it gives."""
+    """Line template and its sign."""
 
     sign: str
     text: str
-    call: str = ""  # the stage of the failing call that this line names
-    opens: bool = True  # whether the line alone makes an incident
-    # Instead of a text: a failing line that no text matches, read as of this stage (or "other"),
-    # with a code ("context code") or without; or one that "names mem_unknown" as its cause; or the
-    # code beside a known line ("known context code").
+    call: str = ""  # stage of the failing call that this line names
+    opens: bool = True  # True: the line alone makes an incident
+    # Replaces the text: a failing line without a matching template, by stage (or "other"), with a
+    # code ("context code") or without; a line with a cause in words ("names mem_unknown"); or a
+    # code next to a matching line ("known context code").
     reads: str = ""
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A comparison of a captured number: `needed >= 2500000000`, `code == 1007|1011`."""
+    """Comparison with a captured number: `needed >= 2500000000`, `code == 1007|1011`."""
 
     sign: str  # "" for the deciding line
-    name: str  # a hole, or `count`: how often the sign was seen
+    name: str  # name of a hole, or `count`: the number of occurrences of the sign
     operator: str
     values: tuple[int, ...]
 
 
 class When(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One set of conditions by which a diagnosis is recognised."""
+    """Set of conditions that identifies a diagnosis."""
 
-    signs: tuple[str, ...]  # any of them decides
+    signs: tuple[str, ...]  # each of them can decide
     where: tuple[Condition, ...] = ()
-    needs: tuple[tuple[str, ...], ...] = ()  # of each group one is seen somewhere
-    after: tuple[tuple[str, ...], ...] = ()  # of each group one is seen earlier
-    unless: tuple[str, ...] = ()  # none is seen
-    # What an answer recognised this way is worth, where that is less than what the entry says: a
-    # code, a failed mapping or a refused library tells the side, and the cause only perhaps.
+    needs: tuple[tuple[str, ...], ...] = ()  # one sign of each group must occur
+    after: tuple[tuple[str, ...], ...] = ()  # one sign of each group must occur earlier
+    unless: tuple[str, ...] = ()  # none of these may occur
+    # Confidence of a diagnosis by these conditions, if lower than the entry's: a code, a failed
+    # mapping or a refused library decides memory or not, but suggests the cause only.
     confidence: str = ""
 
 
 class Entry(EntryFacts, frozen=True, omit_defaults=True):
-    """One diagnosis."""
+    """Diagnosis with its conditions and lines."""
 
     whens: tuple[When, ...]
     lines: tuple[Line, ...] = ()
     stage_from_call: bool = False
-    over: tuple[str, ...] = ()  # entries that this one beats, whatever the order of lines
-    explains: tuple[str, ...] = ()  # signs that are harmless where a benign entry fires
+    over: tuple[str, ...] = ()  # entries with lower priority, whatever the order of lines
+    explains: tuple[str, ...] = ()  # signs that are harmless if a benign entry matches
     candidates: tuple[tuple[str, float], ...] = ()
-    words: tuple[tuple[str, str], ...] = ()  # what candidates mean in this entry, by cause
+    words: tuple[tuple[str, str], ...] = ()  # meanings of the candidate causes in this entry
     collect: tuple[str, ...] = ()
     body: str = ""
-    typical: int = 0  # of an entry without conditions: how many typical lines it has
-    pool_bytes: int = 0  # documented size of the pool that has no room, where no line tells it
-    meaning: str = ""  # of the cause in this entry, where its general words would mislead
+    typical: int = 0  # number of typical lines, for an entry without conditions
+    pool_bytes: int = 0  # documented size of the exhausted pool, if no line states it
+    meaning: str = ""  # meaning of the cause in this entry, if the general meaning would mislead
 
     @property
     def is_memory(self) -> bool | None:
-        """Whether memory is short; None if the entry does not decide that."""
+        """True if memory is short, False if not; None if the entry does not decide."""
         return None if self.verdict == "undecided" else is_memory(self.cause)

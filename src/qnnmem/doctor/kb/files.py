@@ -1,4 +1,4 @@
-"""The files of a knowledge base, read whole and once."""
+"""The files of a knowledge base, each read completely and only once."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from qnnmem.errors import LoadError, UsageError
 
 _MAX_FILE = 1 << 20
 _MAX_FILES = 2000
-_MAX_BYTES = 32 << 20  # of all files together
+_MAX_BYTES = 32 << 20  # bytes of all files together
 _SUFFIXES = (".md", ".toml")
 
 
 class KbFiles(msgspec.Struct, frozen=True):
-    """The files of a knowledge base as bytes by name, and the files left out."""
+    """Files of a knowledge base as bytes by name, and notes about skipped files."""
 
     files: tuple[tuple[str, bytes], ...]
     notes: tuple[str, ...] = ()
 
 
 def read_files(path: Path | str) -> KbFiles:
-    """Return the Markdown and TOML files of a folder, or the one file that is named."""
+    """Return the Markdown and TOML files of a folder, or the single named file."""
     name = str(path)
     try:
-        mode = os.stat(name).st_mode  # noqa: PTH116 - one way to say what is wrong with it
+        mode = os.stat(name).st_mode  # noqa: PTH116 - one error message for all causes
         if stat.S_ISDIR(mode):
             return _folder(name)
         if not stat.S_ISREG(mode):

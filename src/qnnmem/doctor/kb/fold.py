@@ -2,10 +2,10 @@
 
     <E> Failed to createFromBinary, Error: 0x3EA   ->   e fail create from binary error 1002
 
-Words in small letters, cut where their case changes; marks are blanks; numbers in decimal, codes by
-name too; words of one meaning are one word; small words are dropped. A template in this form is a
-template again, with its holes; what it takes is matched as ever (`matcher`). Because a name is
-several words here, a hole for a word takes any text.
+Words are in lower case and split where the case changes, punctuation becomes blanks, numbers are
+decimal (also codes given by name), synonyms become one word, and small words are dropped. A
+normalised template is again a template with holes; `matcher` matches its captures. Because a name
+becomes several words, a hole for a word accepts any text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from qnnmem.doctor.kb.matcher import Matcher
 from qnnmem.errors import UsageError
 from qnnmem.text import lazy_pattern
 
-_MOST_FORMS = 8  # of a template with choices
-_LEAST_WORDS = 3  # fixed words of a template; fewer are in many messages
-_LEAST_TELLING = 2  # of these that are not in messages of any kind
+_MOST_FORMS = 8  # expanded forms of a template with choices
+_LEAST_WORDS = 3  # minimum fixed words of a template; fewer occur in many messages
+_LEAST_TELLING = 2  # minimum of these words that are not common in all messages
 _EVERYWHERE = frozenset(("qnn", "htp", "dsp", "npu", "not"))
 _REMEMBERED = 4096
 
@@ -33,7 +33,7 @@ _UNIT = lazy_pattern(r"(?<=[0-9])(?=(?:[kmg]i?b|bytes?|ms|us|s)\b)", re.IGNORECA
 _BINARY = lazy_pattern(r"\b([kmg])i(b)\b", re.IGNORECASE)
 _THOUSANDS = lazy_pattern(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _CASES = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# Marks of ASCII; the same said by what it leaves out takes 7 ms to compile.
+# ASCII punctuation; the negated class would take 7 ms to compile.
 _OTHER = lazy_pattern(r"[\x00-\x2d/\x3a-\x60\x7b-\x7f]+|\.(?![0-9])|(?<![0-9])\.")
 _DIGITS = lazy_pattern(r"[0-9]+")
 _ONE_DIGIT = bytes.maketrans(b"0123456789", b"1" * 10)
@@ -99,12 +99,12 @@ def _code(symbol: str) -> str:
 
 
 class FoldedTemplate(msgspec.Struct, frozen=True):
-    """A template in normalised form."""
+    """Template in normalised form."""
 
     number: int
     regex: str
     runs: tuple[str, ...]  # its fixed texts, with 1 for every number
-    rarest: str = ""  # the word of these that the fewest templates have
+    rarest: str = ""  # its word that occurs in the fewest templates
 
 
 def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
@@ -126,7 +126,7 @@ def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
 
 
 def with_rarest(every: Sequence[FoldedTemplate]) -> list[FoldedTemplate]:
-    """Return templates with the word by which each is looked for."""
+    """Return the templates, each with its rarest word, the key of the search."""
     counts = Counter(word for one in every for word in _words(one.runs))
     return [
         msgspec.structs.replace(
@@ -153,7 +153,7 @@ def _hole(hole: str) -> str:
 
 
 def _forms(text: str) -> list[str]:
-    """Return a template once for each combination of its choices; none if there are too many."""
+    """Return a template expanded for each combination of its choices; empty if too many."""
     pieces = _CHOICE.split(text)
     choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     count = 1
@@ -165,17 +165,17 @@ def _forms(text: str) -> list[str]:
 
 
 class SecondReading:
-    """Matches lines in normalised form when they match no template as they are written."""
+    """Matcher in normalised form for lines without a literally matching template."""
 
     def __init__(self, every: Sequence[FoldedTemplate]) -> None:
         self._by_word: dict[str, list[FoldedTemplate]] = {}
         for one in every:
             self._by_word.setdefault(one.rarest, []).append(one)
         self._matchers: dict[FoldedTemplate, Matcher] = {}
-        self._known: dict[bytes, list[FoldedTemplate]] = {}  # by line whatever its numbers
+        self._known: dict[bytes, list[FoldedTemplate]] = {}  # by line, with all numbers alike
 
     def find(self, text: bytes) -> list[tuple[int, tuple[bytes, ...]]]:
-        """Return the numbers of matching templates in normalised form, with captured texts."""
+        """Return the templates that match in normalised form: number and captured texts."""
         shape = text.translate(_ONE_DIGIT)
         asked = self._known.get(shape)
         if asked is None:

@@ -1,7 +1,8 @@
 """The knowledge base in the form used to match logs.
 
-Reading Markdown and TOML takes longer than diagnosing a small log, so what is read is packed into
-plain lists and kept in the user's cache folder under a name that changes with what they hold.
+Parsing Markdown and TOML takes longer than diagnosing a small log. Therefore the parsed data is
+packed into plain lists and cached in the user's cache folder, under a name that changes with the
+files.
 """
 
 from __future__ import annotations
@@ -29,41 +30,41 @@ if TYPE_CHECKING:
 BUILT_IN = Path(__file__).parent / "entries"
 
 _FORMAT = 15
-_MAX_LINES = 2000  # of one folder; ours has a thousand
+_MAX_LINES = 2000  # lines of one folder; the built-in folder has a thousand
 
 
 class PackedKnowledge(msgspec.Struct, frozen=True):
-    """A knowledge base as stored in the cache and sent to workers.
+    """Knowledge base in the form stored in the cache and sent to workers.
 
     Lists with one item for each line template are in the order of the templates.
     """
 
     format: int
-    key: str  # changes with everything below
+    key: str  # changes with every field below
     signs: list[str]
     calls: list[str]
     opens: list[bool]
     texts: list[str]
     regexes: list[str]
-    reads: dict[str, int]  # lines without a text, the last ones, by how they are read
-    plain: list[str]  # of templates that are nothing but text, that text in small letters
+    reads: dict[str, int]  # templates without a text, which come last, by their reading
+    plain: list[str]  # text of templates without holes, in lower case
     holes: list[tuple[tuple[str, str], ...]]
     folded: list[FoldedTemplate]
-    anchors: dict[str, list[int]]  # fixed texts, with the templates that hold them
+    anchors: dict[str, list[int]]  # fixed texts, with the templates that contain them
     prefilters: list[str]
-    keys: dict[str, list[int]]  # texts, with the anchors to look for where they stand
-    entries: tuple[Entry, ...]  # without what only people read
+    keys: dict[str, list[int]]  # search texts, with the anchors to look for in the same line
+    entries: tuple[Entry, ...]  # without the texts for people
     tested: list[str]  # signs whose numbers a condition compares
     by_sign: dict[str, list[int]]  # entries that a sign can decide
-    whys: dict[str, str]  # the root cause that each entry gives, in a sentence or two
+    whys: dict[str, str]  # root cause of each entry, in a sentence or two
 
 
 class Knowledge:
-    """All lines and entries, with the indexes that matching and judging need."""
+    """All lines and entries, with the indexes for matching and judging."""
 
     def __init__(self, packed: PackedKnowledge, notes: tuple[str, ...] = ()) -> None:
         self.packed = packed
-        self.notes = notes  # about files that were left out
+        self.notes = notes  # about skipped files
         self.key = packed.key
         self.signs, self.calls, self.opens = packed.signs, packed.calls, packed.opens
         self.texts, self.holes, self.anchors = packed.texts, packed.holes, packed.anchors
@@ -74,15 +75,15 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
-        # Templates that stand for failing lines of unknown text, with a code.
+        # Templates for failing lines of unknown text with a code.
         self.codes = frozenset(
             number for name, number in packed.reads.items() if name.endswith("code")
         )
-        # The code beside a known call, or below it.
+        # The code next to a known call, or below it.
         self.call_codes = frozenset(
             number for name, number in packed.reads.items() if name.startswith("known ")
         )
-        # Errors of which the base has no line; a cause in words may stand in a line that is known.
+        # Errors that match no template; a matching line may also name a cause in words.
         self.strange = frozenset(
             number
             for name, number in packed.reads.items()
@@ -114,13 +115,13 @@ class Knowledge:
 
     @cached_property
     def own(self) -> frozenset[int]:
-        """Templates of a team's entries: a line that matches is taken to be about QNN."""
+        """Templates of a team's entries: a matching line counts as a line about QNN."""
         signs = {sign for sign, by in self.by_sign.items() if any(self.entries[n].own for n in by)}
         return frozenset(line for line, sign in enumerate(self.signs) if sign in signs)
 
     @cached_property
     def hints(self) -> frozenset[int]:
-        """Templates that only support other lines: they open no incident and show no good run."""
+        """Templates that only support other lines: they open no incident and prove no success."""
         whens = [when for entry in self.entries for when in entry.whens]
         beside = {
             sign
@@ -137,7 +138,7 @@ class Knowledge:
 
     @cached_property
     def code_lines(self) -> dict[int, int]:
-        """For each template that names a call but no code: the line number of a code beside it."""
+        """For each template that names a call but no code: the line number of a code next to it."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
         return {
             line: number
@@ -163,7 +164,7 @@ class Knowledge:
 
     @cached_property
     def bare_calls(self) -> frozenset[int]:
-        """Undeciding templates of a failed call."""
+        """Templates of a failed call that decide no cause."""
         return self.undeciding.intersection(self.code_lines)
 
     @cached_property
@@ -172,7 +173,7 @@ class Knowledge:
         return SecondReading(self.packed.folded)
 
     def matcher(self, line: int) -> Matcher:
-        """Return the compiled template of a line; it is compiled at first use."""
+        """Return the compiled template of a line; compiled on first use."""
         found = self._matchers.get(line)
         if found is None:
             from qnnmem.doctor.kb.matcher import Matcher
@@ -184,7 +185,7 @@ class Knowledge:
 def built_in() -> Knowledge:
     """Return the built-in knowledge base, from the cache if that is current.
 
-    What is worked out of it is worked out once: a process may ask about many logs.
+    The result is cached in the process, which may read many logs.
     """
     return _built_in(BUILT_IN)
 
@@ -210,7 +211,7 @@ def _with_own(paths: Sequence[Path | str]) -> Knowledge:
             if packed.format == _FORMAT and packed.key == name:
                 return Knowledge(packed, notes)
         except msgspec.DecodeError:
-            pass  # of a form that is not ours: made anew
+            pass  # another format: parse the files again
     packed = pack(*_together(own), name)
     cache.keep(name, msgspec.json.encode(packed))
     return Knowledge(packed, notes)
@@ -227,7 +228,7 @@ def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return common lines and entries of a folder of Markdown files, or of one such file."""
+    """Return common lines and entries of a folder of Markdown files, or of a single file."""
     return _parsed(read_files(path), own)
 
 
@@ -260,7 +261,7 @@ def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, 
 
 
 def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> PackedKnowledge:
-    """Pack lines and entries as plain lists; refuse conditions on signs that no line gives."""
+    """Pack lines and entries as plain lists; raise UsageError for an unknown sign."""
     from qnnmem.doctor.kb import prefilter
     from qnnmem.doctor.kb.sections import root_cause
     from qnnmem.doctor.kb.template import parse
@@ -328,14 +329,15 @@ def _check_signs(entry: Entry, known: set[str]) -> None:
 
 
 def _for_judging(entry: Entry) -> Entry:
-    """Return an entry without the texts that only people read."""
+    """Return an entry without the texts for people."""
     return msgspec.structs.replace(entry, lines=(), body="", sources=())
 
 
 def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
-    """Yield the cache key's data: a team's files byte by byte, file states of the built-in base.
+    """Yield the data of the cache key: a team's files by content, the built-in files by state.
 
-    Ours come with the package, and reading them takes longer than looking at them.
+    The built-in files come with the package, and reading them takes longer than reading their
+    state.
     """
     from qnnmem.version import __version__
 

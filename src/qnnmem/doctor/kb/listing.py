@@ -1,4 +1,4 @@
-"""Entries of the knowledge base as results."""
+"""Entries of the knowledge base as JSON results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from qnnmem.results.kb import KbEntry, KbResult
 
 
 def list_entries(entries: Sequence[Entry], notes: Sequence[str] = ()) -> KbResult:
-    """Return a list of entries, and the files that were left out."""
+    """Return the result with these entries, and notes about skipped files."""
     return KbResult(entries=tuple(map(_listed, entries)), notes=tuple(notes) or UNSET)
 
 
 def list_found(found: Sequence[FoundEntry]) -> KbResult:
-    """Return the entries that a search found, each with its score and best line."""
+    """Return the result of a search: entries, each with its score and best line."""
     rows = (replace(_listed(one.entry), score=one.score, best_line=one.line) for one in found)
     return KbResult(entries=tuple(rows))
 

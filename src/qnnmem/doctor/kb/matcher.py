@@ -1,14 +1,14 @@
 """Match one template in time linear in the length of the line.
 
-A template is cut at its holes for words and for any text, which are as short as can be:
+A template is split at its holes for words and for any text, which take the shortest text that fits:
 
     fixed part 0 | hole 1 | fixed part 1 | hole 2 | fixed part 2
 
-Each fixed part stands at its first place in the line that is not before the part to its left. Where
-a hole would be too long, the part to its left moves on to its next place. No part ever moves back,
-so each is looked for in each byte at most once. What comes out is the match with the leftmost
-start and the shortest holes: of two matches, the one with every part at the earlier of its two
-places is a match as well.
+Each fixed part is at its first position in the line after the part to its left. If a hole would be
+too long, the part to its left moves to its next position. Parts never move back, so each byte is
+searched for each part at most once. The result is the match with the leftmost start and the
+shortest holes: of two matches, the match with every part at the earlier of its two positions is
+also valid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qnnmem.text import lazy_pattern
 
 MOST_BLANKS = 40
 BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
-# Holes that split a template into parts; a hole at the very end is greedy instead.
+# Maximum lengths of holes that split a template; a hole at the very end is greedy instead.
 _MOST_WORD, _MOST_TEXT = 200, 120
 ANY_WORD = rf"[^\s]{{0,{_MOST_WORD}}}"
 WORD = rf"[^\s]{{1,{_MOST_WORD}}}"
@@ -35,9 +35,9 @@ DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = lazy_pattern(rf"(\((?:{_LAZY})\)|{_LAZY})")
 _BOUNDS = lazy_pattern(r"\{([0-9]+),([0-9]+)\}")
-# What most fixed parts are made of, besides texts: after each there is one way to go on.
+# Common elements of fixed parts other than text: after each, the match is unique.
 _NUMBERS = "|".join(map(re.escape, (NUMBER, BYTES, DECIMAL)))
-_SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # by a text that follows
+_SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # confirmed by the following text
 _AT_END = "|".join(map(re.escape, (ANY_WORD, WORD, TEXT)))
 _STEP = lazy_pattern(
     rf"(?P<text>(?:[\w<>=:;,/%&!@\"'`~]|\\[^\w]|\\x[0-9a-f]{{2}})+)|(?P<blanks>{re.escape(BLANKS)})"
@@ -50,7 +50,7 @@ _LAST_SPACE = lazy_pattern(rb".*\s", re.DOTALL)
 
 
 class _Hole(NamedTuple):
-    """A hole between two fixed parts."""
+    """Hole between two fixed parts."""
 
     least: int
     most: int
@@ -58,18 +58,18 @@ class _Hole(NamedTuple):
     named: bool
 
 
-# From where to where; what the holes in it catch.
+# Start and end of a part, and the spans of its captures.
 _Spans: TypeAlias = "Sequence[tuple[int, int]]"
-# Where a fixed part stands in a line: from where on with the blanks before it that belong to it,
-# and its holes; from where, and to where. Not a class of its own: one is made for each move.
+# Position of a fixed part: start with the blanks that belong to it, captures, start, end. A tuple
+# instead of a class, because each move creates one.
 _Place: TypeAlias = "tuple[int, _Spans, int, int]"
 _Found: TypeAlias = "tuple[int, int, _Spans]"
-# A text, or what else comes next, and whether it is caught.
+# A text, or another element and whether it is captured.
 _Step: TypeAlias = "bytes | tuple[Callable[..., re.Match[bytes] | None], bool]"
 
 
 class _Part:
-    """A fixed part."""
+    """Fixed part of a template."""
 
     def __init__(self, regex: str) -> None:
         core = regex.removeprefix(BLANKS)
@@ -79,15 +79,15 @@ class _Part:
 
     @cached_property
     def search(self) -> Callable[..., _Found | None]:
-        """Function that finds the part; it is compiled at first use, if ever."""
+        """Function that finds the part; compiled on first use."""
         steps = _steps(self._regex)
         return partial(_find, *steps) if steps else _compiled(self._regex)
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
-        """Return its first place at or after `at`; callers need an end at `need` or later."""
+        """Return the first position at or after `at`; callers need an end at `need` or later."""
         if self._empty and need > at:
             at = self._back(low, at, need)
-        if at > len(low):  # which the engine takes for the end
+        if at > len(low):  # the engine treats this as the end
             return None
         hit = self.search(low, at)
         if hit is None:
@@ -96,7 +96,7 @@ class _Part:
         return (self._back(low, 0, start) if self._lead else start), spans, start, end
 
     def _back(self, low: bytes, least: int, at: int) -> int:
-        """Return the start of the blanks before a place, if they belong to the part."""
+        """Return the start of the blanks before a position, if they belong to the part."""
         if not self._lead:
             return at
         least = max(least, at - MOST_BLANKS)
@@ -104,7 +104,7 @@ class _Part:
 
 
 class Matcher:
-    """A compiled template."""
+    """Compiled template."""
 
     def __init__(self, regex: str) -> None:
         pieces = _HOLE.split(regex)
@@ -143,12 +143,12 @@ class Matcher:
         return first, spans
 
     def _places(self, low: bytes) -> list[_Place] | None:
-        """Move the parts on until every hole fits; return their places, None without a match."""
+        """Move the parts until every hole fits; return their positions, or None without a match."""
         parts, holes = self.parts, self._holes
         place = parts[0].place(low, 0)
         if place is None:
             return None
-        places = [place]  # of the parts that were looked for so far
+        places = [place]  # positions of the parts found so far
         index = 1
         while index < len(parts):
             _, _, start, end = places[index - 1]
@@ -184,7 +184,7 @@ def _compiled(regex: str) -> Callable[..., _Found | None]:
 def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
     """Split a part into its leading text and simple steps; None if it needs a full regex.
 
-    Compiling an expression takes longer than looking at a hundred lines like this.
+    Compiling a regex takes longer than matching a hundred lines with steps.
     """
     steps: list[_Step] = []
     at = 0
@@ -211,7 +211,7 @@ def _matching(regex: str) -> Callable[..., re.Match[bytes] | None]:
 
 
 def _find(first: bytes, rest: Sequence[_Step], low: bytes, at: int = 0) -> _Found | None:
-    """Find the first place of a part: its leading text, followed by every step."""
+    """Return the first position of a part (its leading text, followed by every step), or None."""
     at = low.find(first, at)
     while at >= 0:
         end, spans = at + len(first), []
@@ -241,10 +241,10 @@ def _hole(regex: str) -> _Hole:
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:
-    """Return the earliest possible start of a hole that ends at `stop`; `start` at best."""
+    """Return the earliest possible start of a hole that ends at `stop`; at least `start`."""
     earliest = max(start, stop - hole.most)
     last = _LAST_SPACE.match(low, earliest, stop) if hole.word else None
     if last is None:
         return earliest
-    spaces = _SPACES.match(low, last.end()) if hole.least else None  # nor can it begin with one
+    spaces = _SPACES.match(low, last.end()) if hole.least else None  # a word starts with no blank
     return spaces.end() if spaces else last.end()

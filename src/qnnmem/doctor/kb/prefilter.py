@@ -1,9 +1,10 @@
 """The prefilter: short texts that rule out most lines of a log cheaply.
 
-Engines that search for many texts at once slow down when those texts end like ordinary words, as
-messages do. So lines are first searched for a few hundred prefilter texts: words of failure, one of
-which stands in two templates of three, and for the rest the part of the text that ends least like
-ordinary logs. Only lines that hold one are searched for the anchors of the templates.
+Engines that search for many texts in parallel slow down if those texts end like ordinary words, as
+messages do. Therefore lines are first searched for a few hundred prefilter texts: failure words,
+one of which is in two templates of three, and for the other templates the part of the text that
+ends least like ordinary logs. Only lines with a prefilter text are searched for the anchors of the
+templates.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _WORDS = (
     *("fail", "could not", "cannot", "can't", "unsupp", "exceed", "kill", "crash", "invalid"),
     *("mismatch", "too ", "imed out", ") ["),
 )
-_LEAST = 10  # characters of a text that is not such a word
+_LEAST = 10  # minimum characters of a prefilter text other than these words
 _KEY = 4
-_SEARCH = 0.03  # a search through a text costs as much as hits in this share of its lines
+_SEARCH = 0.03  # cost of one search, as a share of its lines with a hit
 
 
 def choose(templates: Sequence[Template]) -> list[str]:
@@ -38,7 +39,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
             return word
     text = template.anchors[0]
     ends = range(min(_LEAST, len(text)), len(text) + 1)
-    # If the healthy logs lack a prefix, no longer prefix can occur in them.
+    # If the healthy logs lack a prefix, they contain no longer prefix either.
     rare = next((end for end in ends if text[:end] not in ordinary), len(text) + 1)
 
     def cost(end: int) -> tuple[bool, int, int]:
@@ -52,7 +53,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
 def keys(
     templates: Sequence[Template], prefilters: Sequence[str], anchors: Sequence[str]
 ) -> dict[str, list[int]]:
-    """Return a few short search texts, each with the anchors to look for in lines that hold it."""
+    """Return a few short search texts, each with the anchors to look for in matching lines."""
     number = {anchor: index for index, anchor in enumerate(anchors)}
     behind: dict[str, set[int]] = {}
     for template, text in zip(templates, prefilters, strict=True):

@@ -31,7 +31,7 @@ _TEST = lazy_pattern(
     r"((?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]+)?)(?:\s*\|\s*(?:0x[0-9a-fA-F]+|[0-9][0-9_]*))*)"
     r"\s*(KB|MB|GB)?"
 )
-_KEPT = 512  # files of ours, which a process may ask for again and again; a team's may be large
+_KEPT = 512  # built-in files, which a process may request repeatedly; a team's files may be large
 _MAX_VALUE = 1 << 63
 _MAX_PLAIN = 300  # characters of a typical line that count
 _SCALE = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -47,7 +47,7 @@ _WHEN_KEYS = {"sign", "where", "needs", "after", "unless", "confidence"}
 def read_file(
     data: bytes, name: str, own: bool = False
 ) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Read the lines or entries of one file; refuse every malformed shape."""
+    """Return the lines and entries of one file; raise UsageError for malformed content."""
     return _read_file(data, name, own) if own else _kept_file(data, name)
 
 
@@ -71,7 +71,7 @@ def _read_file(data: bytes, name: str, own: bool) -> tuple[tuple[Line, ...], tup
 
 
 def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
-    """Return the entries of one file: one if it has front matter, else any number."""
+    """Return the entries of one file: a single entry if it has front matter, else any number."""
     text = text.replace("\r\n", "\n")
     if text.startswith(_FENCE + "\n"):
         return (_formal(text, name, own),)
@@ -133,7 +133,7 @@ def _toml(text: str, name: str) -> dict[str, Any]:
 
     try:
         return tomllib.loads(text)
-    except ValueError as exc:  # TOMLDecodeError, and a number of five thousand digits
+    except ValueError as exc:  # TOMLDecodeError, or a number with thousands of digits
         raise UsageError(f"{name}: not TOML: {sentence(exc)}") from exc
 
 
@@ -252,7 +252,7 @@ def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
 
 
 def _literal_start(line: str) -> str:
-    """Return the template of a line, cut to the maximal length but never inside an escape."""
+    """Return the template of a line, cut to the maximum length but never inside an escape."""
     text = template.literal(line)[:_MAX_PLAIN]
     odd = (len(text) - len(text.rstrip("\\"))) % 2
     return text[:-1] if odd else text

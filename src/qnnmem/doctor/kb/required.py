@@ -1,13 +1,13 @@
-r"""Texts that a regular expression requires: each of its matches holds at least one of them.
+r"""Texts that a regular expression requires: each of its matches contains at least one of them.
 
     \bfail(?:s|ed)?\b             fail
     \bnot (?:found|installed)\b   found, installed
     [0-9]+ ?ms                    ms
     \\w+                           nothing is known
 
-Searching a line for fixed texts is far cheaper than trying an expression at each of its bytes, and
-an expression whose texts are in no line need not be compiled. Only what is plain to see is used;
-where a piece is not understood, it counts as one about which nothing is known.
+Searching a line for fixed texts is far cheaper than trying an expression at each byte, and an
+expression without a text in any line need not be compiled. Only simple syntax is analysed; a
+complex piece counts as unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-# Texts of which one occurs in each match; None where nothing is known.
+# Texts, one of which occurs in each match; None if unknown.
 Required: TypeAlias = "frozenset[str] | None"
 
 _ZERO_WIDTH = frozenset("bBAZ")
@@ -27,7 +27,7 @@ _MOST = 40  # texts; more are not worth searching for
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Split an expression at the `|` that stand in no group."""
+    """Split an expression at each `|` outside of groups."""
     found, start, depth, at = [], 0, 0, 0
     while at < len(pattern):
         letter = pattern[at]
@@ -45,7 +45,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def required(pattern: str) -> Required:
-    """Return texts of which each match of an expression holds at least one."""
+    """Return texts, at least one of which occurs in each match; None if unknown."""
     every: frozenset[str] = frozenset()
     for one in alternatives(pattern):
         found = _best(_pieces(one))
@@ -56,7 +56,7 @@ def required(pattern: str) -> Required:
 
 
 def _best(pieces: Sequence[frozenset[str]]) -> Required:
-    """Return the texts of the piece that is rarest: by its shortest text, then by their number."""
+    """Return the texts of the rarest piece, judged by its shortest text, then by their number."""
     return max(
         pieces,
         key=lambda texts: (min(map(len, texts)), -len(texts), sorted(texts)),
@@ -65,7 +65,7 @@ def _best(pieces: Sequence[frozenset[str]]) -> Required:
 
 
 def _pieces(pattern: str) -> list[frozenset[str]]:
-    """Return what is required by each piece of an expression without alternatives."""
+    """Return the required texts of each piece of an expression without alternatives."""
     pieces: list[frozenset[str]] = []
     run = ""
     at = 0
@@ -96,7 +96,7 @@ def _pieces(pattern: str) -> list[frozenset[str]]:
 
 
 def _item(pattern: str, at: int) -> tuple[str | None, Required, bool, int]:
-    """Return an item: its letter, or else its texts; whether it is of no width; where it ends."""
+    """Return an item: its letter, or else its texts; whether it has zero width; its end."""
     letter = pattern[at]
     if letter == "(":
         stop = _group_end(pattern, at)
@@ -129,7 +129,7 @@ def _item(pattern: str, at: int) -> tuple[str | None, Required, bool, int]:
 
 
 def _quantifier(pattern: str, at: int) -> tuple[bool, int]:
-    """Return whether an item that ends here may be left out, and where its quantifier ends."""
+    """Return whether the item that ends here is optional, and the end of its quantifier."""
     optional, stop = False, at
     letter = pattern[at : at + 1]
     if letter in ("?", "*", "+"):
@@ -143,7 +143,7 @@ def _quantifier(pattern: str, at: int) -> tuple[bool, int]:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Return the index behind a class such as `[^]a-z]`."""
+    """Return the index after a class such as `[^]a-z]`."""
     at += 2 if pattern.startswith("[^", at) else 1
     at += pattern.startswith("]", at)
     while pattern[at] != "]":
@@ -152,7 +152,7 @@ def _class_end(pattern: str, at: int) -> int:
 
 
 def _group_end(pattern: str, at: int) -> int:
-    """Return the index behind the group that begins here."""
+    """Return the index after the group that begins here."""
     depth = 0
     while True:
         letter = pattern[at]

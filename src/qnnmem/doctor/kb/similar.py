@@ -1,10 +1,9 @@
-"""Entries that resemble a line which no entry knows (BM25 over words).
+"""Entries that resemble a line without a matching entry (BM25 over words).
 
-words of a line:  identifiers split at case and underscore, other spellings put right,
-                  numbers dropped, codes and hexadecimal kept
-score of entry:   sum over shared words of how rare the word is among the entries, less for each
-                  repetition and for long entries
-shown:            at most a few, and none whose share of the line's words is that of strangers
+words of a line:  identifiers split at case and underscore, variant spellings unified
+numbers:          dropped, except codes and hexadecimal
+score of entry:   sum over shared words of their rarity, less for repetitions and long entries
+shown:            only the best, if they share more words than unrelated lines do
 """
 
 from __future__ import annotations
@@ -24,35 +23,36 @@ from qnnmem.doctor.kb.sections import section, typical_lines
 from qnnmem.text import lazy_pattern
 from qnnmem.wire import ready
 
-_K1, _B = 1.5, 0.75  # as bm25s has them
-# Of all that a line's words could score, how much the best of ten unrelated lines reached, and a
-# little more (tests/doctor/test_similar.py measures it).
+_K1, _B = 1.5, 0.75  # the defaults of bm25s
+# Share of the maximum score that the best of ten unrelated lines reached, plus a margin (measured
+# by tests/doctor/test_similar.py).
 THRESHOLD = 0.24
 _LEAST_WORDS = 2
-_LEAST_LETTERS = 5  # of words that are also looked for as they are written
-_NOWHERE = 3
-_NEAR_BEST = 0.5  # of the best score, how much another entry needs to be found beside it
+_LEAST_LETTERS = 5  # letters of words that are also searched literally
+_LEAST_IN_SENTENCE = 3  # words that are together in one cause or remedy
+_NOWHERE = 4
+_NEAR_BEST = 0.5  # minimum share of the best score for further entries
 _REMEMBERED = 1024
 
 _WORD = lazy_pattern(r"0x[0-9a-fA-F]{1,16}|[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_CODE = lazy_pattern(r"(?:0x)?[0-9a-f]+")  # in whichever spelling, so not as it is written
+_CODE = lazy_pattern(r"(?:0x)?[0-9a-f]+")  # found in any notation, so not searched literally
 _CODES = range(1000, 31_000)
 
 
 class SimilarEntry(msgspec.Struct, frozen=True):
-    """An entry that resembles a line; the resemblance is no diagnosis."""
+    """Entry that resembles a line; the resemblance is not a diagnosis."""
 
     entry: Entry
-    score: float  # 0 to 1: the share of the line's words that the entry has, weighed by rarity
-    shared: tuple[str, ...]  # words that both have, the rarest first
+    score: float  # 0 to 1: share of the line's words in the entry, weighted by rarity
+    shared: tuple[str, ...]  # shared words, the rarest first
 
 
 class FoundEntry(msgspec.Struct, frozen=True):
-    """An entry found by a search, and its line that contains most of the words."""
+    """Entry found by a search, and its line that contains most of the words."""
 
     entry: Entry
     score: float
-    line: str  # empty when none of its lines has any
+    line: str  # empty if none of its lines contains a word
 
 
 def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
@@ -74,7 +74,7 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 
 
 def _place(asked: str, entry: Entry) -> int:
-    """Return a rank for the exact words: 0 in the id, 1 in the title, 2 in the root cause."""
+    """Return a rank: 0 for the id, 1 the title, 2 a cause or line, 3 words of one sentence."""
     if "-".join(asked.split()) == entry.id:
         return 0
     if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
@@ -82,20 +82,27 @@ def _place(asked: str, entry: Entry) -> int:
     cause = section(entry, "Root Cause")
     if asked in entry.title.lower():
         return 1
-    if asked in cause.lower() or (fold(asked) or asked) in fold(f"{entry.title}\n{cause}"):
+    if any(asked in one.lower() for one in (cause, *typical_lines(entry))):
         return 2
-    return _NOWHERE
+    if (fold(asked) or asked) in fold(f"{entry.title}\n{cause}"):
+        return 2
+    every = set(words(asked))
+    if len(every) < _LEAST_IN_SENTENCE:
+        return _NOWHERE
+    advice = (one.partition("`")[0] for one in entry.remedies)  # without the commands
+    sentences = (*cause.splitlines(), *advice)
+    return 3 if any(every.issubset(words(one.lower())) for one in sentences) else _NOWHERE
 
 
 def rank(
     text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
 ) -> tuple[SimilarEntry, ...]:
-    """Return the entries most like a line; none if the likeness is no more than chance."""
+    """Return the entries most like a line; empty if the likeness is no more than chance."""
     return ranker(tuple(entries)).rank(text, limit, threshold)
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text that are compared."""
+    """Return the comparable words of a text."""
     found = []
     for word in _WORD.findall(text):
         if word[0].isdigit():
@@ -111,11 +118,11 @@ def words(text: str) -> list[str]:
 
 
 class WordIndex(msgspec.Struct, frozen=True):
-    """The words of entries, in a form that is kept between runs."""
+    """Index of the words of entries, in a form that can be cached."""
 
-    ids: tuple[str, ...]  # of the entries
-    totals: tuple[int, ...]  # how many words each entry has
-    holders: dict[str, tuple[tuple[int, int], ...]]  # numbers of entries, and how often
+    ids: tuple[str, ...]  # ids of the entries
+    totals: tuple[int, ...]  # number of words of each entry
+    holders: dict[str, tuple[tuple[int, int], ...]]  # numbers of entries, and occurrences
 
     def weight(self, word: str) -> float:
         """Return the inverse document frequency of a word among the entries."""
@@ -123,19 +130,19 @@ class WordIndex(msgspec.Struct, frozen=True):
         return math.log(1 + (len(self.ids) - have + 0.5) / (have + 0.5))
 
     def values(self, word: str) -> Iterator[tuple[int, float]]:
-        """Yield the entries that hold a word, with its weight in each."""
+        """Yield the entries that contain a word, with its weight in each."""
         weight, usual = self.weight(word), sum(self.totals) / max(len(self.totals), 1)
         for number, times in self.holders[word]:
             room = _K1 * (1 - _B + _B * self.totals[number] / usual)
             yield number, weight * times * (_K1 + 1) / (times + room)
 
     def has(self, number: int, word: str) -> bool:
-        """Return whether an entry holds a word."""
+        """Return True if an entry contains a word."""
         return any(number == holder for holder, _ in self.holders.get(word, ()))
 
 
 class Ranker:
-    """Ranks entries for many lines; lines with the same known words share one result."""
+    """Ranks entries for many lines; lines with the same known words share a result."""
 
     def __init__(
         self,
@@ -143,7 +150,7 @@ class Ranker:
         texts: Callable[[Entry], Iterable[str]] | None = None,
         index: WordIndex | None = None,
     ) -> None:
-        """`texts` yields the searchable texts of an entry: by default lines and their meaning."""
+        """Index the entries; `texts` yields the searchable texts of an entry."""
         self._entries, self._index = entries, index or _index(entries, texts or _texts)
         self._scores: dict[tuple[str, ...], list[tuple[int, float]]] = {}
 
@@ -200,7 +207,7 @@ def ranker(entries: tuple[Entry, ...]) -> Ranker:
 
 @lru_cache(maxsize=1)
 def base_ranker() -> Ranker:
-    """Return a ranker of the built-in entries that know texts; its index is kept between runs."""
+    """Return a ranker of the built-in entries with texts; its index is cached between runs."""
     from qnnmem.doctor import cache
     from qnnmem.doctor.kb.knowledge import BUILT_IN, built_in, facts, read_folder
 
@@ -208,7 +215,7 @@ def base_ranker() -> Ranker:
     kept = cache.load(name)
     index = None
     if kept is not None:
-        with suppress(msgspec.DecodeError):  # of a form that is not ours: made anew
+        with suppress(msgspec.DecodeError):  # another format: build the index again
             index = msgspec.json.decode(kept, type=ready(WordIndex))
     if index is None:
         _, every = read_folder(BUILT_IN)

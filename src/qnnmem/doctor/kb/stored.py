@@ -11,23 +11,23 @@ DECIDABLE = ("cause", "memory_only", "no")
 
 
 class StoredLog(msgspec.Struct, frozen=True):
-    """The lines of one run, and their source."""
+    """Lines of one run, and their source."""
 
     id: str
     source: str
-    how: str  # `reported` in public, `provoked` with the real library or our runtime, or `run`
+    how: str  # `reported` in public, `provoked` with the real library or this runtime, or `run`
     lines: tuple[str, ...]
 
 
 class StoredFailure(StoredLog, frozen=True, kw_only=True):
-    """A real failure: its cause, and the verdict that its lines alone support."""
+    """Real failure: its cause, and the verdict that its lines alone support."""
 
     framework: str
     stage: str
     cause: str
     is_memory: bool
-    decidable: str  # `cause`, `memory_only` or `no`: how far the lines decide
-    entry: str | None  # the entry that must speak, where that is settled
+    decidable: str  # `cause`, `memory_only` or `no`: how much the lines decide
+    entry: str | None  # the entry that must match, if that is known
     needed_bytes: int | None = None
     limit_bytes: int | None = None
 

@@ -1,25 +1,26 @@
-"""Line templates: what a message looks like, with its numbers named and typed.
+"""Line templates: patterns of messages, with named and typed numbers.
 
-A template is the message as people know it, with holes:
+A template is the message text with holes:
 
     graph requires estimated allocation of {needed:KB} KB, limit is {limit:KB} KB
     Fail(|ed) to create context from binary with err {code:code}
 
-`{}` is one word that does not matter, `{*}` any text; `{name}` is a word, `{name:text}` any text,
-`{name:int}` a number, `{name:code}` an error code, `{name:bytes}`, `{name:KB}`, `{name:MB}` and
-`{name:GB}` sizes, which are always handed out in bytes. `{name:level}` is how much of a pool is
-taken from this line on, in bytes, and `{name:added}` what the line takes of it: what lines before a
-failure took is added up. `(a|b)` is either. Letters match in both
-cases; blanks beside a hole may be missing. Templates are matched anywhere in a line.
+`{}` is an irrelevant word, `{*}` any text; `{name}` is a word, `{name:text}` any text, `{name:int}`
+a number, `{name:code}` an error code, `{name:bytes}`, `{name:KB}`, `{name:MB}` and `{name:GB}`
+sizes, which are always returned in bytes. `{name:level}` is the used size of a pool after this
+line, in bytes, and `{name:added}` the size that the line adds: the sizes in lines before a failure
+are summed. `(a|b)` is a choice. Case is ignored; blanks next to a hole are optional. Templates
+match anywhere in a line.
 
-Templates are not regular expressions on purpose: they can neither run for ever nor grow without
-bound, whoever wrote them. What a hole takes is decided once and never taken back:
+Templates are deliberately not regular expressions: whatever their author writes, they always end in
+bounded time and memory. The text of a hole is decided once, without backtracking:
 
     a hole for a word or for any text   the shortest text after which the next fixed text stands
     a number, a choice                  the first form after which the next piece can follow
     blanks beside a hole or a choice    up to 40 of them, all there are
 
-So a line costs time in proportion to its length times that of the template (`matcher`).
+A line therefore costs time in proportion to its length times the length of the template
+(`matcher`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _MAX_FREE = 3  # holes for any text
 _BLANK = (" ", "\t")
 _OF_NUMBERS = "0123456789abcdefx,.-"
 _MIN_ANCHOR = 6
-_GOOD_ANCHOR = 16  # long enough to be rare
-_KEPT = 4096  # templates: a base is parsed when it is read, again when it is packed and checked
+_GOOD_ANCHOR = 16  # characters that make an anchor rare enough
+_KEPT = 4096  # templates: a base is parsed on reading, and again for packing and checking
 
 _PIECE = lazy_pattern(r"\{([^{}]*)\}|\(([^()]*)\)|\\(.)|([^{}()\\]+)|(.)", re.DOTALL)
 _HOLE = lazy_pattern(r"([a-z][a-z0-9_]{0,30})?(?::([A-Za-z]+))?")
@@ -63,27 +64,27 @@ _SHAPES = {
 
 
 class Template(msgspec.Struct, frozen=True):
-    """A parsed template."""
+    """Parsed template: its regex, its fixed texts and its holes."""
 
     text: str
-    regex: str  # of bytes written as ASCII, in small letters: what `matcher` is made from
-    plain: str  # without holes and choices: the text in small letters, else empty
-    anchors: tuple[str, ...]  # lower-case texts of which a matching line holds all
-    runs: tuple[str, ...]  # all its fixed texts in small letters
+    regex: str  # for bytes written as ASCII, in lower case; input of `matcher`
+    plain: str  # the text in lower case if there are no holes or choices, else empty
+    anchors: tuple[str, ...]  # lower-case texts, all of which occur in a matching line
+    runs: tuple[str, ...]  # all its fixed texts in lower case
     holes: tuple[tuple[str, str], ...]  # name and type, in the order of the groups
 
 
 class _Piece(NamedTuple):
-    """A fixed text, a choice between texts, or a hole."""
+    """Fixed text, choice between texts, or hole."""
 
     sort: Literal["text", "choice", "hole"]
-    text: str  # of a hole: the expression of what it takes
+    text: str  # for a hole: the regex of its text
     named: bool = False
 
 
 @functools.lru_cache(maxsize=_KEPT)
 def parse(text: str) -> Template:
-    """Parse a template; refuse malformed text in one sentence."""
+    """Parse a template; raise UsageError with one sentence for malformed text."""
     if not text.strip() or len(text) > _MAX_LENGTH:
         raise UsageError(f"a line template has 1 to {_MAX_LENGTH} characters: {_shown(text)}")
     holes: list[tuple[str, str]] = []
@@ -106,7 +107,7 @@ def parse(text: str) -> Template:
 
 
 def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
-    """Split a template into lower-case pieces and collect its named holes."""
+    """Split a template into lower-case pieces; add its named holes to `holes`."""
     pieces: list[_Piece] = []
     for hole, choice, escaped, plain, stray in _PIECE.findall(text):
         if stray:
@@ -123,7 +124,7 @@ def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
 
 
 def _small(text: str) -> str:
-    """Lower-case the ASCII letters only, as is done for logs."""
+    """Return a text with only its ASCII letters in lower case, as for log lines."""
     return text.encode("utf-8").lower().decode("utf-8")
 
 
@@ -169,14 +170,14 @@ def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[
         return regex
     if piece.sort == "hole" and after[0].sort == "text":
         first = after[0].text.lstrip(" \t")[:1]
-        if first and first not in _OF_NUMBERS:  # no shorter form than the longest goes any further
+        if first and first not in _OF_NUMBERS:  # no shorter form can match further
             return regex
     ahead = bare[0] if bare[0] != BLANKS else "".join(bare[:2])
     return f"(?>{regex}(?={ahead}))"
 
 
 def _bare(pieces: Sequence[_Piece], index: int) -> str:
-    """Return the regex of one piece; blanks beside a hole or a choice are optional."""
+    """Return the regex of one piece; blanks next to a hole or a choice are optional."""
     sort, text, _ = pieces[index]
     if sort == "hole":
         return text
@@ -197,7 +198,7 @@ def _bare(pieces: Sequence[_Piece], index: int) -> str:
 
 
 def _anchors(runs: list[str]) -> tuple[str, ...]:
-    """Return the two longest fixed texts: a line cut in two usually keeps one of them whole."""
+    """Return the two longest fixed texts: one is usually whole even if the line is split."""
     plain = [run.strip() for run in runs]
     plain = sorted((run for run in plain if len(run) >= _MIN_ANCHOR), key=len, reverse=True)
     first = [run[:64] for run in plain[:1]]

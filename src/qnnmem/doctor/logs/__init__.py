@@ -1,1 +1,1 @@
-"""Read logs: find them, match their lines, and group lines that belong together."""
+"""Reading of logs: find them, match their lines, and group related lines."""

@@ -2,7 +2,7 @@
 
     bugreport.zip -> its members -> logs named "bugreport.zip: FS/data/a.log", opened like files
 
-Names of members are shown and looked up here; they never become paths.
+Names of members are only shown and looked up; they never become paths.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_MEMBERS = 20_000
 MAX_LIST = 4 << 20  # bytes of a list of members, or of their names
 _BETWEEN = ": "
 _HEAD = 4096
-_ZIPS = ("zip", "task", "npz")  # kinds that may hold logs besides what they are named for
+_ZIPS = ("zip", "task", "npz")  # kinds of zip files that may also contain logs
 _NO_MEMBERS = b"PK\x05\x06"
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 1
@@ -36,26 +36,26 @@ _CUT = "a zip archive that is damaged or breaks off: the list of its members sta
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A file in an archive."""
+    """Member of an archive: its place, size and compression."""
 
-    offset: int  # of its data in the unpacked tar, of its header in the zip
+    offset: int  # of its data in the decompressed tar, of its header in the zip
     size: int
-    packed: int  # bytes that it takes in the zip, or in the unpacked tar
+    packed: int  # bytes in the zip, or in the decompressed tar
     deflated: bool = False
-    checksum: int | None = None  # which members of a zip have
+    checksum: int | None = None  # only members of a zip have a checksum
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """The files in an archive by name, and the members that are not read."""
+    """Files in an archive by name, and the members that are not read."""
 
     members: dict[str, Member]
-    left_out: tuple[LeftOut, ...]  # by name in the archive, which is empty for the rest of it
-    packed: str  # how a tar is compressed; empty where members are reached at once
+    left_out: tuple[LeftOut, ...]  # by name in the archive; the empty name stands for the rest
+    packed: str  # compression of a tar; empty if members are directly accessible
     last: int  # offset of the last member
 
 
 def archive_kind(path: str) -> str:
-    """Return the kind of a local archive that may hold logs; empty for other files."""
+    """Return the kind of a local archive that may contain logs; empty for other files."""
     try:
         with opened(path) as file:
             head = file.read(_HEAD)
@@ -67,29 +67,29 @@ def archive_kind(path: str) -> str:
             elif (kind := kind_of_bytes(head).name) in _ZIPS:
                 return kind
             return "tar" if tar.is_tar(head) else ""
-    except Exception:  # every decompressor has its own, and who reads the file will say what
+    except Exception:  # decompressors have many errors; the reader reports them
         return ""
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Split a name into archive and member; None for the name of anything else."""
+    """Split a name into archive and member; None for another name."""
     at = name.find(_BETWEEN)
     if at < 0 or os.path.lexists(name):
         return None
     while at >= 0:
-        if os.path.isfile(name[:at]):  # noqa: PTH113 - names are all there is here
+        if os.path.isfile(name[:at]):  # noqa: PTH113 - only names are used here
             return name[:at], name[at + len(_BETWEEN) :]
         at = name.find(_BETWEEN, at + 1)
     return None
 
 
 def name_of(archive: str, member: str) -> str:
-    """Return the displayed name of a member; that of the archive without a member."""
+    """Return the displayed name of a member; the archive's name for an empty member."""
     return f"{archive}{_BETWEEN}{member}" if member else archive
 
 
 def absolute(name: str) -> str:
-    """Return the absolute name of a log, for a worker in another folder."""
+    """Return the absolute name of a log, for a worker with another working folder."""
     archive, member = split_name(name) or (name, "")
     return name_of(os.path.abspath(archive), member)  # noqa: PTH100
 
@@ -104,10 +104,10 @@ def contents(path: str) -> Contents:
 
 
 def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
-    """Refuse decompression bombs among logs: members of a zip may share their bytes."""
+    """Raise LoadError for a decompression bomb: members of a zip may share their bytes."""
     logs = [archive.members[name] for name in names]
     if not logs or logs[0].checksum is None:
-        return  # a tar holds its members one by one, and a packed one is watched when unpacked
+        return  # tar members cannot overlap; a compressed tar is checked during decompression
     total, size = sum(log.size for log in logs), os.path.getsize(path)  # noqa: PTH202
     if total > tar.MAX_UNPACKED:
         raise LoadError(path, f"unpacks to more than {tar.MAX_UNPACKED:,} bytes")
@@ -116,7 +116,7 @@ def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
 
 
 def detour(archive: Contents, names: Sequence[str]) -> int:
-    """Return the bytes that are decompressed again when members are read in this order."""
+    """Return the bytes that are decompressed again if members are read in this order."""
     if not archive.packed:
         return 0
     again = at = 0
@@ -148,7 +148,7 @@ def _contents(path: str, _state: tuple[int, int, int]) -> Contents:
 
 
 def _gathered(path: str, found: Iterator[tuple[str, Member | LeftOut]], packed: str) -> Contents:
-    """Collect members by name; of equal names the last one counts, as when unpacking."""
+    """Return the members by name; of equal names the last counts, as in extraction."""
     members: dict[str, Member] = {}
     left_out: list[LeftOut] = []
     count = letters = last = 0
@@ -190,7 +190,7 @@ def _in_tar(
                 yield name, Member(one.offset, one.size, one.size)
     except LoadError:
         raise
-    except Exception as exc:  # every decompressor has an error class of its own
+    except Exception as exc:  # every decompressor has its own errors
         yield "", LeftOut("", sentence(exc), unread=True)
 
 
@@ -203,7 +203,7 @@ def _in_zip(path: str, file: IO[bytes]) -> Iterator[tuple[str, Member | LeftOut]
             infos = archive.infolist()
     except LoadError:
         raise
-    except Exception as exc:  # of struct, of codecs, of the archive: all mean the same
+    except Exception as exc:  # errors of struct, of codecs, of the archive: all mean damage
         raise LoadError(path, _CUT) from exc
     for info in infos:
         if not info.filename.endswith("/"):
@@ -237,14 +237,14 @@ def _why_not(info: Any) -> tuple[str, bool]:
 
 
 class _BoundedFile:
-    """A file that refuses large reads, because a member list is held in memory as a whole."""
+    """File that refuses large reads, because a member list is held in memory as a whole."""
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
         self._path, self._file = path, file
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most as many bytes as a member list may have."""
+        """Return at most as many bytes as a member list may have."""
         if size > MAX_LIST:
             raise LoadError(self._path, _too_long())
         return self._file.read(size if size >= 0 else MAX_LIST)

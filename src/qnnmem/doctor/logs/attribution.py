@@ -1,9 +1,9 @@
-"""Attribute sessions without a process id to a process.
+"""Attribution of sessions without a process id to a process.
 
-Kernel lines and program output carry no process id. Where exactly one process failed close by, they
-are about it: the kernel says why a mapping failed, the program only that it did. Nothing is decided
-before everything that could touch a session is known, so the answer does not depend on when it is
-asked for.
+Kernel lines and program output have no process id. If exactly one process failed nearby, these
+lines are about it: the kernel gives the reason of a failed mapping, the program only the failure. A
+session is decided only when all sessions near it are known, so the answer does not depend on the
+time of the question.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from qnnmem.doctor.logs.session import NEAR, LogSession
 
 
 class Attribution:
-    """Assigns each session without a process to the only process that failed close by.
+    """Assigns each session without a process to the only process that failed nearby.
 
-    Closed sessions are held back until their neighbours are known. What is held does not grow with
-    the log: of two neighbours nothing depends but that there are two, and what is owed to a process
-    that still grows is joined to one session.
+    Closed sessions are held back until their neighbours are known. The held data does not grow with
+    the log: of several neighbours, only the fact that there are two matters, and all sessions that
+    belong to a growing process are joined to one.
     """
 
     def __init__(self) -> None:
-        # Each with its first and last offset before anything joined it.
+        # Each with its first and last offset before any session was joined to it.
         self._named: list[tuple[int, int, LogSession]] = []
         self._nameless: list[LogSession] = []
-        # By process and first offset of a session that still grows: what belongs to it.
+        # By process and first offset of a growing session: the session to be joined to it.
         self._owed: dict[tuple[int | None, int], LogSession] = {}
 
     def put(
@@ -74,7 +74,7 @@ class Attribution:
         for session in sorted(self._nameless, key=lambda s: s.first):
             near, undecided = ([], False) if session.crowded else self._near(session, growing)
             if undecided and len(near) < 2:
-                left.append(session)  # a process that is still growing may reach it
+                left.append(session)  # a growing process may reach it
             elif len(near) != 1:
                 yield session
             else:
@@ -82,7 +82,7 @@ class Attribution:
         self._nameless = left
 
     def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
-        """Join a session to its process; wait until a process that still grows is closed."""
+        """Join a session to its process; wait until a growing process is closed."""
         if not any(to is other for other in growing):
             to.join(session)
             return

@@ -1,7 +1,7 @@
-"""The search for fixed texts in C (`texts.c`), where it is shipped or can be compiled.
+"""The search for fixed texts in C (`texts.c`), if it is shipped or can be compiled.
 
-It tells Python of no line but those that may hold something, which are few in most logs; the other
-engines tell of every line with a word of failure, whoever wrote it.
+It reports to Python only lines that may match, which are few in most logs. The other engines report
+every line with a failure word, from any program.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ TEXTS = NativePart(
     "qnnmem.doctor.logs", "texts.c", {_OBJECT: ("-O3",)}, use="searching with compiled code"
 )
 _KNOWN, _FAILING, _BOUND = 1, 2, 4  # kinds of texts, as in C
-_MOST = 4096  # lines or texts that one call tells of
-_SAMPLE = 1 << 18  # bytes of a log that tell which bytes are rare in it
-_SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # bytes of a text, and how many, as in C
+_MOST = 4096  # lines or texts reported by one call
+_SAMPLE = 1 << 18  # bytes of a log used to find rare bytes
+_SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # minimum and maximum bytes, number of texts
 _LONGEST_MESSAGE = 1024  # bytes, as in C
-_ROW = struct.Struct("=8I")  # what C tells of a line
-_FEW = 1024  # bytes in which line ends are counted faster without a call
+_ROW = struct.Struct("=8I")  # C's report about a line
+_FEW = 1024  # bytes below which a Python count of line ends is faster than a call
 _FOR_LINES = ("first", "ours", "relayed")
 _PIECE = lazy_pattern(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
 class CompiledEngine:
-    """The engine in C: it searches all texts in one pass and reports only relevant lines."""
+    """Engine in C: it searches all texts in one pass and reports only relevant lines."""
 
     name = "compiled"
 
@@ -86,11 +86,11 @@ class CompiledEngine:
         return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
 
     def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
-        """Return whether any name occurs; the pass ends at the first."""
+        """Return True if any name occurs; the pass ends at the first."""
         return self._of("names", buffer, low, high).any_in(buffer, low, high)
 
     def newlines(self, buffer: bytes | bytearray, low: int, high: int) -> int:
-        """Return the number of line ends between two places."""
+        """Return the number of line ends between two offsets."""
         if high - low <= _FEW:
             return buffer.count(b"\n", low, high)
         return int(self._library.texts_newlines(_address(buffer, low), high - low))
@@ -140,7 +140,7 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Lower-case texts by kind; each is searched by the bytes that are rarest in a sample."""
+    """Lower-case texts by kind; each is searched by its bytes that are rarest in a sample."""
 
     def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)
@@ -161,7 +161,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Return end and number of each text; repeats in a line within `apart` are left out."""
+        """Return end and number of each text; repeats in a line within `apart` are dropped."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told
@@ -175,12 +175,12 @@ class FixedTexts:
         return out
 
     def any_in(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
-        """Return whether one of the texts occurs."""
+        """Return True if one of the texts occurs."""
         return bool(self._library.texts_any(self.made, _address(buffer, low), high - low))
 
 
 class LookedFor:
-    """The search set: anchors, failure words, the words required beside them, and messages."""
+    """Set of texts to search: anchors, failure words, the words required with them, messages."""
 
     def __init__(self, library: Any, texts: Sequence[FixedTexts], messages: _Messages) -> None:
         self._library, self._texts, self._messages = library, texts, messages
@@ -190,7 +190,7 @@ class LookedFor:
     def lines(
         self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int
     ) -> list[PlaceOfLine]:
-        """Return lines that may hold a known text or report a failure; a line starts at `low`."""
+        """Return lines that may contain a known text or report a failure; `low` starts a line."""
         out: list[PlaceOfLine] = []
         start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
         data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
@@ -208,7 +208,7 @@ _Numbers = ctypes.POINTER(_Number)
 
 
 class _Messages(ctypes.Structure):
-    """Same layout as in C."""
+    """The C struct of the same layout."""
 
     _fields_ = (
         *((name, _Numbers) for name in ("of_anchor", "messages", "of_message", "ends")),
@@ -217,7 +217,7 @@ class _Messages(ctypes.Structure):
 
 
 class _Looked(ctypes.Structure):
-    """Same layout as in C."""
+    """The C struct of the same layout."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in _FOR_LINES), ("messages", _Messages))
 

@@ -1,11 +1,12 @@
 """Logs wrapped in another format: escaped, in JSON, in markup, pasted from a chat.
 
-What a log is wrapped into is decided once, by its first bytes; a log that is not is read as it is.
-Else its lines are taken out in pieces of bounded size, each byte a fixed number of times:
+The wrapping of a log is decided once, from its first bytes; a log without wrapping is read
+directly. Otherwise its lines are extracted in pieces of bounded size, each byte a fixed number of
+times:
 
     bytes of the file -> whole lines, or pieces of long ones -> lines of the log
 
-`shift` says by how much the number of such a line differs from that of its line in the file.
+`shift` converts the number of an extracted line to that of its line in the file.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from qnnmem.text import lazy_pattern
 Step: TypeAlias = Callable[[bytes], bytes]
 
 LOOKED_AT = 4096
-PASTED = 1 << 20  # bytes; what goes through chats, mails and clipboards is not larger
+PASTED = 1 << 20  # bytes; content of chats, mails and clipboards is smaller
 _CHUNK = 64 << 10
 _OPEN_END = lazy_pattern(
     rb"(?:\\+[^\\]{0,5}|&[^;\s]{0,8}|<[^<>]{0,40}|\x1b[^a-zA-Z]{0,20}|[\xc0-\xff][\x80-\xbf]{0,2})\Z"
 )
 _LINE = lazy_pattern(rb"[^\n]*\n|[^\n]+\Z")
-_LONGEST = 1 << 20  # bytes of a line that is taken at once
-_TAIL = 64  # no escape, entity, letter or short tag is longer
-_KEPT = 100_000  # places where numbers of lines change, of the last lines
+_LONGEST = 1 << 20  # bytes of a line that are processed together
+_TAIL = 64  # bytes: no escape, entity, letter or short tag is longer
+_KEPT = 100_000  # stored places where line numbers change, for the last lines
 _SIMPLE = {b"n": b"\n", b"r": b"", b"t": b" ", b"0": b""}
 _ESCAPE = lazy_pattern(rb"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrt0\"'/\\`]))")
-_LIST = lazy_pattern(rb"(?:[\w.]{1,40}[=:] ?)?[\[(]b?['\"].*['\"], b?['\"]")  # as Python prints one
+_LIST = lazy_pattern(rb"(?:[\w.]{1,40}[=:] ?)?[\[(]b?['\"].*['\"], b?['\"]")  # a Python list
 _BETWEEN = lazy_pattern(rb"(?<!\\)['\"], b?['\"]")
 _MARKUP = lazy_pattern(
     rb"<!doctype html|<html|<pre\b|<br ?/?>|<!\[CDATA\[|<\?xml|&nbsp;", re.IGNORECASE
@@ -59,7 +60,7 @@ _SEQUENCE = lazy_pattern(
 
 
 def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
-    """Return the steps that unwrap a log with these first bytes; none for most logs."""
+    """Return the steps that unwrap a log with these first bytes; empty for most logs."""
     head = head[:LOOKED_AT]
     steps: list[Step] = []
     if b"\n" not in head and head.rstrip(b"\r").count(b"\r") > 1:
@@ -90,10 +91,10 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
 
 
 def steps_of_growing(head: bytes) -> tuple[Step, ...] | None:
-    """Return the same steps for a log still being written; None until its first line is complete.
+    """Return the same steps for a growing log; None until its first line is complete.
 
-    A collector writes lines of JSON, which the first of them tells. Every other wrapping is one of
-    a whole text, which is told by more.
+    A collector writes lines of JSON, and the first line shows that. Every other wrapping is for a
+    whole text, and needs more than the first line.
     """
     first, end, _ = head.lstrip().partition(b"\n")
     if end:
@@ -118,7 +119,7 @@ def wide_name(head: bytes) -> str:
 
 
 def _is_json(head: bytes) -> bool:
-    """Return whether the first line is a JSON object or list that holds a message."""
+    """Return True if the first line is a JSON object or list with a message."""
     first, end, _ = head.lstrip().partition(b"\n")
     if not _begins_as_json(first):
         return False
@@ -131,7 +132,7 @@ def _begins_as_json(first: bytes) -> bool:
 
 
 def _is_escaped(head: bytes) -> bool:
-    """Return whether most line ends are written as escape sequences."""
+    """Return True if most line ends are written as escape sequences."""
     written = head.count(b"\\n")
     return written > 0 and written >= 2 * head.rstrip(b"\n").count(b"\n")
 
@@ -160,14 +161,14 @@ def _unmarked(data: bytes) -> bytes:
 
 
 class Unwrapping:
-    """A reader of a wrapped log that yields the lines of the log inside."""
+    """Reader of a wrapped log that yields the lines of the log inside."""
 
     def __init__(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
         self._read, self._steps = read, steps
         self._carry = self._left = b""
         self._ended = False
-        self._inside = self._outside = 1  # numbers of the next line, of the log and of the file
-        # From which line of the log on: the line of the file, and how many pass with each.
+        self._inside = self._outside = 1  # numbers of the next line: in the log, and in the file
+        # From this line of the log on: the line of the file, and the file lines per log line.
         self._starts: list[int] = [1]
         self._places: list[tuple[int, int]] = [(1, 1)]
 
@@ -197,7 +198,7 @@ class Unwrapping:
         data, self._carry = data[:stop], data[stop:]
         done, lines = self._done(data), data.count(b"\n")
         whole = data.endswith(b"\n") or self._ended
-        # No step takes ends of lines away, so as many as before are the same ones.
+        # No step removes line ends, so equal counts mean the same lines.
         if whole and done.count(b"\n") == lines:
             self._go(self._outside, 1)
             self._inside, self._outside = self._inside + lines, self._outside + lines
@@ -228,8 +229,8 @@ class Unwrapping:
 
 
 def _safe(data: bytes) -> int:
-    """Return where a long line can be cut: outside escapes, tags and characters, near its end."""
+    """Return the place to cut a long line: outside escapes, tags and characters, near its end."""
     tail = data[-_TAIL:]
     open_end = _OPEN_END.search(tail)
-    # What began before the tail is none of them.
+    # An escape cannot begin before the tail.
     return len(data) - len(tail) + open_end.start() if open_end and open_end.start() else len(data)

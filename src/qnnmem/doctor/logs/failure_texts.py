@@ -1,4 +1,4 @@
-"""Texts that find failing lines of QNN which match no template."""
+"""Texts that find failing lines of QNN without a matching template."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _BOUND_TEXTS = lazy_pattern(
 
 
 def is_failing(low: bytes) -> bool:
-    """Return whether a lower-case line holds a failure word."""
+    """Return True if a lower-case line contains a failure word."""
     return any(one in low for one in _UNBOUND) or _BOUND_TEXTS.search(low) is not None
 
 
 def is_about_us(low: bytes) -> bool:
-    """Return whether a lower-case line holds both a failure word and a QNN word."""
+    """Return True if a lower-case line contains both a failure word and a QNN word."""
     return any(own in low for own in OURS) and is_failing(low)

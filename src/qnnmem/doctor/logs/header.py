@@ -1,7 +1,6 @@
 """The head of a line before its message: process, time and level.
 
-Every line is looked at for itself: a bug report holds logcat, kernel and program output in one
-file.
+Every line is parsed separately: a bug report mixes logcat, kernel and program output in one file.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from qnnmem.text import lazy_pattern
 
 
 class Header(msgspec.Struct, frozen=True):
-    """The head of one line; missing fields are None or empty."""
+    """Head of one line; missing fields are None or empty."""
 
     style: str
-    time: float | None = None  # seconds, good for differences only
+    time: float | None = None  # seconds, valid only for differences
     pid: int | None = None
     tid: int | None = None
     level: str = ""  # V, D, I, W, E or F
     tag: str = ""
-    body: int = 0  # where the message starts
+    body: int = 0  # offset of the message
 
 
 _STAMP = (
@@ -56,7 +55,7 @@ _JOURNAL = (
     rb"(?:\S{1,64} )?"
     rb"([A-Za-z][\w./-]{0,40})\[([0-9]{1,9})\]: ?"
 )
-# As loggers of Go write it.
+# The format of Go loggers.
 _GO = (
     rb"[A-Za-z]{3}[ \t]+([0-9]{1,2}) ([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{3}) "
     rb"(TRC|DBG|INF|WRN|ERR|FTL) "
@@ -71,8 +70,7 @@ _CLOCK = (
 _SNPE = rb"([0-9]{2}):([0-9]{2}):([0-9]{2})\.([0-9]{1,6}) \["
 _BRACKET = rb"\[[ \t]{0,3}(VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*"
 _MARK = rb"[ \t]*(?:QnnDsp[ \t]+)?<([VDIWE])>[ \t]?"
-# What the FastRPC library prints where there is no logcat, GStreamer and programs that log by
-# spdlog.
+# Formats of the FastRPC library without logcat, of GStreamer, and of programs with spdlog.
 _FASTRPC = rb"ADSPRPC: ([0-9]{1,9}) ([0-9]{1,9}) ([VDIWEF]) ([\w./-]{1,64}): "
 _GSTREAMER = (
     rb"([0-9]{1,3}):([0-9]{2}):([0-9]{2})\.([0-9]{9})[ \t]+([0-9]{1,9})[ \t]+0x[0-9a-f]+[ \t]+"
@@ -89,16 +87,17 @@ LOGCAT = lazy_pattern(
     rb"([0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2})\.([0-9]{3})"
     rb"[ \t]+([0-9]{1,9})[ \t]+[0-9]{1,9}(?= [VDIWEFA] )"
 )
-_LEVELS = {b"LOG": "V", b"FIXME": "W"}  # of GStreamer alone
+_LEVELS = {b"LOG": "V", b"FIXME": "W"}  # only in GStreamer
 _NONE = Header("plain")
 
 _DAY = 86_400
+_CHOSEN = 40  # lines
 _HEAD = 512
 
 
 @cache
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Compile a pattern at first use: a log has few of these styles."""
+    """Compile a pattern on first use: a log has few of these styles."""
     return re.compile(pattern)
 
 
@@ -114,6 +113,19 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
     return head.pid, head.time
 
 
+def lines_of(log: bytes, process: int | None) -> bytes:
+    """Return a log without the lines that other processes wrote; all of it for no process."""
+    if process is None:
+        return log
+    lines = log.split(b"\n")
+    return b"\n".join(line for line in lines if process_of(line)[0] in (process, None))
+
+
+def is_chosen(log: bytes) -> bool:
+    """Return whether a log has so few lines that somebody can have chosen them one by one."""
+    return sum(bool(line.strip()) for line in log.split(b"\n")) <= _CHOSEN
+
+
 def process_in(match: re.Match[bytes]) -> tuple[int, float]:
     """Return process and time from a match of `LOGCAT`."""
     second, part, pid = match.groups()
@@ -121,22 +133,22 @@ def process_in(match: re.Match[bytes]) -> tuple[int, float]:
 
 
 def parse(line: bytes) -> Header:
-    """Parse the head of a line; fields that it lacks stay None or empty.
+    """Parse the head of a line; missing fields stay None or empty.
 
-    A glance at the first bytes saves trying, and compiling, patterns that cannot match. No head is
-    longer than a few hundred bytes, and what follows costs nothing.
+    A check of the first bytes avoids compiling and trying patterns that cannot match. A head has at
+    most a few hundred bytes, so the rest of the line costs nothing.
     """
     return _parsed(line[:_HEAD])
 
 
-@lru_cache(maxsize=16)  # a line that tells of a failure is asked for several times in a row
+@lru_cache(maxsize=16)  # a failing line is parsed several times in a row
 def _parsed(line: bytes) -> Header:
     head = _strict(line)
     return head if head.style != "plain" else _behind(line)
 
 
 def _strict(line: bytes) -> Header:
-    """Return the head at the very start of a line; style "plain" without one."""
+    """Return the head at the very start of a line; style "plain" if there is none."""
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)
@@ -163,7 +175,7 @@ def _relayed(head: Header, line: bytes) -> Header:
     """Return the inner head if the message is a relayed line of another program."""
     said = _strict(line[head.body :])
     if head.style == "kernel" and said.style == "journal":
-        # Programs write to the log of the kernel, too; a journal names the machine before them.
+        # Programs also write to the kernel log; a journal names the machine before them.
         machine = b" " in line[head.body : head.body + said.body].rstrip(b" ")
         if not machine:
             return head
@@ -177,11 +189,11 @@ def _relayed(head: Header, line: bytes) -> Header:
     return msgspec.structs.replace(said, pid=pid, time=head.time, body=head.body + said.body)
 
 
-_MARKS = 12  # before a message
+_MARKS = 12  # prefixes before a message
 
 
 def _behind(line: bytes, timed: bool = False) -> Header:
-    """Return the head after marks of other programs, or the fields of those marks alone."""
+    """Return the head after prefixes of other programs, or the fields of the prefixes alone."""
     at, time, level, pid = 0, None, "", None
     for _ in range(_MARKS):
         found = outer.step(line, at, timed or bool(level))
@@ -191,7 +203,7 @@ def _behind(line: bytes, timed: bool = False) -> Header:
         level, pid = found.level or level, pid if found.pid is None else found.pid
         time = _stamped(found.stamp) if found.stamp else time
         said = _strict(line[at:])
-        # `in[0]: ` is a process only where a time stands before it.
+        # `in[0]: ` is a process only after a time.
         if said.style != "plain" and (timed or said.style != "journal" or said.time is not None):
             return _placed(said, at, time, pid, said.level or level)
     if further := outer.inner(line, at):
@@ -201,7 +213,7 @@ def _behind(line: bytes, timed: bool = False) -> Header:
 
 
 def _placed(said: Header, at: int, time: float | None, pid: int | None, level: str) -> Header:
-    """Return a head found after other marks; its own time and process take precedence."""
+    """Return a head found after prefixes; its own time and process take precedence."""
     return msgspec.structs.replace(
         said,
         body=at + said.body,
@@ -265,7 +277,7 @@ def _dated(line: bytes) -> Header:
         if not match[7] and inner.style == "plain":
             inner = _behind(rest, timed=True)
             inner = _NONE if inner.style == "dated" and not inner.level else inner
-        if inner.style != "plain":  # a time that another program put before a whole line
+        if inner.style != "plain":  # another program put a time before a whole line
             body = match.end() + inner.body
             return msgspec.structs.replace(inner, time=_when(match), body=body)
         return Header("dated", _when(match), None, None, _level(match[7] or b""), "", match.end())
@@ -344,9 +356,9 @@ def look(start: bytes) -> str:
     return _LOOKS.get(style, "plain text")
 
 
-_MARKED = 200  # bytes of a line that are looked at
+_MARKED = 200  # bytes of a line that are examined
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
-# Words that identify the program that wrote a line, most specific first; no digit but 0.
+# Words that identify the program that wrote a line, the most specific first; no digit but 0.
 _PRODUCERS = (
     ("kernel", (b"qcom,fastrpc", b"remoteproc", b"arm-smmu", b"kernel:", b"adsprpc: comm")),
     (
@@ -370,7 +382,7 @@ _PRODUCERS = (
 def producer(line: bytes) -> str:
     """Return the program that wrote a line, judged by its words; `other` if unknown."""
     line = line[:_MARKED]
-    head = LOGCAT.match(line)  # in which there are no words
+    head = LOGCAT.match(line)  # the head contains no such words
     text = line[head.end() if head else 0 :].translate(_ONES).replace(b"10", b"1")
     return _producer(text.replace(b"11", b"1").replace(b"11", b"1").replace(b"11", b"1"))
 

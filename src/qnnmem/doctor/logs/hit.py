@@ -1,4 +1,4 @@
-"""A line of a log that matches a template."""
+"""Type of a log line that matches a template."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ Values = tuple[int | str, ...]
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """A line with templates that match it."""
+    """Line with the templates that match it."""
 
-    offset: int  # of the line's first byte
-    number: int  # of the line, from 1, counted from where reading began
+    offset: int  # offset of the line's first byte
+    number: int  # line number from 1, counted from the start of reading
     pid: int | None
     time: float | None
     text: bytes
     found: list[tuple[int, Values]]
-    opens: bool = True  # whether one of them makes an incident
+    opens: bool = True  # True: one of them makes an incident

@@ -1,10 +1,10 @@
-"""Convert lines of JSON to log lines: each message with its time, level and process.
+"""Conversion of JSON lines to log lines: each message with its time, level and process.
 
-Every logger has names of its own for these. An object without a message is left as it is, and so is
-what is no JSON; an object that holds others, as services export them, is looked through.
+Every logger has its own field names. An object without a message is not changed, nor is text that
+is not JSON; an object that contains others, as in service exports, is searched.
 
-Most objects of a log have the same names, of which few count: those are looked up once for all
-objects of that shape.
+Most objects of a log have the same fields, few of which are relevant: those are looked up once for
+all objects of that shape.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _TIME = ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime", "Timest
 _STAMP = re.compile(r"[0-9]{4}-([0-9]{2}-[0-9]{2})[ T]([0-9:]{8})(?:[.,]([0-9]{1,9}))?")
 _NUMBERED = "FFFEWIID"  # levels of syslog
 _DEPTH = 6
-_INSIDE = ('{"', '["', "[{")  # how a message begins that is JSON itself
-_USUAL = 16 << 10  # bytes of an object whose shape is kept
+_INSIDE = ('{"', '["', "[{")  # start of a message that is itself JSON
+_USUAL = 16 << 10  # bytes of an object whose shape is cached
 _LONGEST = 32  # letters of a level
 _decode = msgspec.json.Decoder().decode
 
 
 def lines_of_json(data: bytes) -> bytes:
-    """Return the lines with JSON objects replaced by messages; every line end is kept."""
+    """Return the lines with JSON objects replaced by their messages; line ends are preserved."""
     return b"\n".join(map(_line, data.split(b"\n")))
 
 
@@ -69,7 +69,7 @@ def _line(line: bytes) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """The relevant names in an object, best first."""
+    """Relevant field names of an object, best first."""
 
     messages: tuple[str, ...]
     more: tuple[str, ...]
@@ -157,7 +157,7 @@ def _level(value: Any) -> str:
     if type(value) is not str and type(value) is not int:
         return ""
     text = str(value)
-    if len(text) > _LONGEST:  # of which the first letters count, and a number is no level
+    if len(text) > _LONGEST:  # the first letters count, and a number is not a level
         text = "" if text.isdecimal() else f"{text[:_LONGEST]}."
     return _kept_level(text)
 
@@ -170,13 +170,13 @@ def _kept_level(text: str) -> str:
     number = int(text)
     if number < len(_NUMBERED):
         return _NUMBERED[number]
-    return "VDIWEF"[min(number // 10 - 1, 5)] if number >= 10 else ""  # as Node's loggers count
+    return "VDIWEF"[min(number // 10 - 1, 5)] if number >= 10 else ""  # Node's numbers
 
 
 def _is_text(value: Any) -> bool:
     if isinstance(value, str):
         return True
-    # A journal writes a message as a list of numbers if it holds other bytes than text.
+    # A journal writes a message with non-text bytes as a list of numbers.
     return isinstance(value, list) and bool(value) and all(_is_byte(one) for one in value[:64])
 
 

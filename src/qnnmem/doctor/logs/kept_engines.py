@@ -1,4 +1,4 @@
-"""Cached engines and shapes of a knowledge base; making them takes longer than a small log."""
+"""Cached engines and shapes of a knowledge base; creating them takes longer than a small log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.doctor.logs.shapes import ShapesByEngine
 
 
 class KeptEngines:
-    """A knowledge base with its search engines and the line shapes seen so far."""
+    """Knowledge base with its search engines and the line shapes seen so far."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.knowledge = knowledge
@@ -18,14 +18,14 @@ class KeptEngines:
         self._engines: dict[str | None, Engines] = {}
 
     def engines(self, asked: str | None) -> Engines:
-        """Return the engines with this name, or the best available ones."""
+        """Return the engines with this name, or the best available engines."""
         if asked not in self._engines:
             self._engines[asked] = Engines(self.knowledge, asked)
         return self._engines[asked]
 
 
 class _Last(threading.local):
-    """The last cache of each thread: an engine has scratch memory of its own while it scans."""
+    """Last cache of each thread: an engine uses its own scratch memory while it scans."""
 
     kept: KeptEngines | None = None
 
@@ -34,7 +34,7 @@ _LAST = _Last()
 
 
 def kept_engines(knowledge: Knowledge) -> KeptEngines:
-    """Return this thread's cache for a knowledge base; only the last one is kept."""
+    """Return this thread's cache for a knowledge base; only the last cache is retained."""
     kept = _LAST.kept
     if kept is None or kept.knowledge is not knowledge:
         kept = _LAST.kept = KeptEngines(knowledge)

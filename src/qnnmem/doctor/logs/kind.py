@@ -1,4 +1,4 @@
-"""Check by its first unpacked bytes that a named file is a log."""
+"""Check from its first decompressed bytes that a named file is a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TELLING = 64  # bytes: a writer may begin with less than a line
 
 
 def without_other_kinds(found: FoundLogs) -> FoundLogs:
-    """Return the logs that are text; refuse the first other file if no text was named."""
+    """Return the logs that are text; raise LoadError if all named files are of other kinds."""
     kept: list[Stream] = []
     refused: list[LoadError] = []
     for stream in found.streams:
@@ -32,15 +32,15 @@ def without_other_kinds(found: FoundLogs) -> FoundLogs:
 
 
 def _refusal(name: str) -> LoadError | None:
-    """Return why a file is no log; URLs and special files are left to their reader."""
+    """Return the error for a file that is not a log, or None; URLs and special files pass."""
     if name == "-":
         return _piped()
-    if not os.path.isfile(name):  # noqa: PTH113 - a name that may be a URL
+    if not os.path.isfile(name):  # noqa: PTH113 - the name may be a URL
         return None
     try:
         part, view = open_part(name), memoryview(bytearray(_LOOKED_AT))
     except LoadError as exc:
-        return exc  # the other logs are read all the same
+        return exc  # the other logs are read anyway
     try:
         head = part.start or bytes(view[: part.readinto(view)])
     finally:
@@ -59,7 +59,7 @@ def _piped() -> LoadError | None:
         file = standard_input()
         head = file.peek(_LOOKED_AT) if hasattr(file, "peek") else None
     except OSError:
-        return None  # its reader says so
+        return None  # its reader reports the error
     if head is None or (head and len(head) < _TELLING):
         return None
     kind = kind_of_bytes(bytes(head))

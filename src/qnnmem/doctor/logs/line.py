@@ -1,4 +1,4 @@
-"""Match one line of a log against the templates whose fixed text it holds."""
+"""Matching of one log line with the templates whose fixed texts it contains."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from qnnmem.text import lazy_pattern
 # Size units: programs that print "MB" here mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
-WORDY = ("word", "text")  # types of holes that catch no number
+WORDY = ("word", "text")  # types of holes that capture no number
 
 # The number of a line template, and the values of its holes.
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
-_LEVELLED = ("tool", "level")  # styles of heads that hold a level and nothing else
+_LEVELLED = ("tool", "level")  # styles of heads with only a level
 _COLOUR = lazy_pattern(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
@@ -54,9 +54,9 @@ def read_failure(
     alone: bool = False,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
 ) -> list[Found]:
-    """Return the failure that a line reports which matches no template as it is written.
+    """Return the failure that a line without a literal match reports; empty if none.
 
-    `wrapped` gives the line together with others that it may be a piece of.
+    `wrapped` yields the line joined with others of the same message.
     """
     failure = read(text, alone)
     if failure is None:
@@ -68,14 +68,14 @@ def read_failure(
             for one in knowledge.second_reading.find(_said(whole))
             if one[0] not in knowledge.words
         ]
-        if known and whole is not text:  # what the other line says alone is not said of this one
+        if known and whole is not text:  # a match of the other line alone is not about this line
             rest = whole.replace(text, b" ", 1)
             alone_known = {index for index, _ in knowledge.second_reading.find(rest)}
             known = [one for one in known if one[0] not in alone_known]
         if known:
             about = [] if failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
             if all(index in knowledge.hints for index, _ in known):
-                about = told(knowledge, failure)  # what counts beside others only, explains nothing
+                about = told(knowledge, failure)  # a supporting line explains nothing
             return [*((index, _values(caught, holes[index])) for index, caught in known), *about]
     return told(knowledge, failure)
 
@@ -87,7 +87,7 @@ def _said(text: bytes) -> bytes:
 
 
 def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
-    """Map a failure read from a line to the entries of the base that represent it."""
+    """Return the base's entries for a failure read from a line."""
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
     found: list[Found] = [] if stage is None else [(stage, caught)]
@@ -97,7 +97,7 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
-    """Map the LPAI topic of a line, with the sizes it states, to its entry of the base."""
+    """Return the base's entry for the LPAI topic of a line, with the sizes it states."""
     sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
     name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
     number = knowledge.reads.get(name)
@@ -132,7 +132,7 @@ def _lpai_beside(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> l
 
 
 def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:
-    """Return the code of a failed call if the next line is nothing but a code."""
+    """Return the code of a failed call if the next line consists only of a code."""
     asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
     if asked is None or any(index in knowledge.excused for index, _ in found):
         return []
@@ -150,7 +150,7 @@ def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
 
 def number(text: bytes, kind: str) -> int:
     """Return a captured number; sizes are converted to bytes."""
-    if text.isdigit():  # as most are
+    if text.isdigit():  # the common case
         return int(text) * SCALES.get(kind, 1)
     if kind in ("KB", "MB", "GB"):
         whole, _, part = text.partition(b".")

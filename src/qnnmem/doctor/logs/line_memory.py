@@ -1,7 +1,7 @@
-"""Lines that engines reported before: dull lines, and messages with a number.
+"""Lines that engines reported before: irrelevant lines, and numbered messages.
 
-Logs say the same things over and over. A dull line need not be named again, and of a message that
-was looked at once the engine tells its number, so that nobody looks at it a second time.
+Logs repeat the same lines. The engine skips known irrelevant lines, and reports a known message by
+its number, so that each is examined only once.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from typing import Protocol
 
 from qnnmem.doctor.logs.header import LOGCAT
 
-# Where a line starts and stops; how many lines end before it, -1 where an engine does not count;
-# where its message begins, the number it is known by, the process, the style of its head; 1 if it
-# is known that no other line goes on in it, nor it in another.
+# Start and end of a line; line ends before it (-1 if the engine does not count); start of its
+# message; known number; process; style of its head; 1 if no other line is known to continue it, nor
+# it another.
 PlaceOfLine = tuple[int, int, int, int, int, int, int, int]
 
-# Styles of heads that engines tell apart, as in C.
+# Styles of heads that engines distinguish, as in C.
 NO_HEAD, BY_LOGCAT, STAMPED, BY_KERNEL, BY_TOOL = range(5)
 NO_PROCESS = 0xFFFF_FFFF
 
-_MOST = 8192  # lines that are remembered
-_LONGEST = 1024  # bytes of one that is
+_MOST = 8192  # remembered lines
+_LONGEST = 1024  # bytes of a remembered line
 _DIGITS = b"0123456789"
 _ONE_DIGIT = bytes.maketrans(_DIGITS, b"1" * 10)
 
 
 class LineMemory(Protocol):
-    """A memory of lines, which lets an engine skip or recognise them."""
+    """Interface of a memory of lines, with which an engine skips or recognises lines."""
 
-    full: bool  # whether nothing more can be kept
+    full: bool  # True: no more lines can be stored
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember a dull line; `by_letters` ignores all digits, else only nonzero numbers."""
+        """Remember an irrelevant line; `by_letters` ignores all digits, not only nonzero ones."""
         ...
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember messages equal up to digits under a number; return whether that was possible."""
+        """Remember messages equal up to digits under a number; return True if that was possible."""
         ...
 
     def clear(self) -> None:
@@ -44,7 +44,7 @@ class LineMemory(Protocol):
 
 
 class LettersMemory:
-    """The memory of engines that have no memory of their own."""
+    """Memory for engines without their own memory."""
 
     def __init__(self) -> None:
         self.full = False
@@ -52,7 +52,7 @@ class LettersMemory:
         self._numbers: dict[tuple[bytes, int], int] = {}
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember a dull line by its letters alone."""
+        """Remember an irrelevant line by its letters alone."""
         if by_letters and len(self._dull) < _MOST and len(raw) <= _LONGEST:
             self._dull.add(without_digits(raw))
 
@@ -71,7 +71,7 @@ class LettersMemory:
         self.full = False
 
     def is_dull(self, letters: bytes) -> bool:
-        """Return whether lines with these letters are dull."""
+        """Return True if lines with these letters are irrelevant."""
         return letters in self._dull
 
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
@@ -85,14 +85,14 @@ class LettersMemory:
 
 
 def without_digits(line: bytes) -> bytes:
-    """Return a line without digits, which are most of the differences between heads."""
+    """Return a line without digits, which make up most differences between heads."""
     return line.translate(None, _DIGITS)
 
 
 def digits_alike(message: bytes) -> bytes:
-    """Return a message with every digit replaced, except the 0 of 0x."""
+    """Return a message with all digits alike, except the 0 of 0x."""
     if b"0x" in message:
-        message = message.replace(b"0x", b"\nx")  # no line holds an end of line
+        message = message.replace(b"0x", b"\nx")  # a line contains no line end
     if b"0X" in message:
         message = message.replace(b"0X", b"\nX")
     return message.translate(_ONE_DIGIT)

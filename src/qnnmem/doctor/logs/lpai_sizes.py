@@ -1,7 +1,7 @@
-"""The topic of a failing line of LPAI, and the sizes that it states.
+"""The topic of a failing line about LPAI, and the sizes that it states.
 
-LPAI allocates nothing, so most of its failures are about the client's buffers: where they start,
-how large they are, whether TCM has room for them. The words are rules in `kb/words.toml`.
+LPAI allocates no memory itself, so most of its failures concern the client's buffers: their
+alignment, their size, or the space in TCM. The words are rules in `kb/words.toml`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _GIVEN = lazy_pattern(
 )
 _SIZES = lazy_pattern(rb"(?<![\w.#])" + _SIZE + rb"(?![\w.])")
 _SCALES = {b"": 1, b"k": 1 << 10, b"m": 1 << 20}
-_SIZED = ("tcm", "memory", "size")  # topics whose lines state how much was needed
+_SIZED = ("tcm", "memory", "size")  # topics whose lines state the needed size
 
 
 class LpaiWords(msgspec.Struct, frozen=True):
-    """The topic of a line of LPAI, and the sizes in bytes that it states."""
+    """Topic of a line about LPAI, and the sizes in bytes that it states."""
 
     topic: str  # alignment, size, tcm, memory or other
     needed: int | None = None
@@ -51,7 +51,7 @@ def lpai_words(low: bytes) -> LpaiWords | None:
 
 
 def _other(low: bytes, wanted: re.Match[bytes] | None) -> int | None:
-    """Return the only other size that a line states beside the needed size, else None."""
+    """Return the only size that a line states in addition to the needed size, else None."""
     if wanted is None:
         return None
     others = [one for one in _SIZES.finditer(low) if one.start(1) != wanted.start(1)]

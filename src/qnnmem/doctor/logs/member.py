@@ -1,7 +1,7 @@
-"""One file of an archive, open like a file: nothing is written to disk, nothing held whole.
+"""One member of an archive, open like a file: not written to disk, never whole in memory.
 
-A packed tar can only be read from its start. The place where the last member ended is kept, so that
-members in the order of the archive cost one pass together.
+A compressed tar can only be read from its start. The position after the last member is remembered,
+so that reading members in archive order needs a single pass.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from qnnmem.errors import LoadError
 from qnnmem.text import sentence
 
 _STEP = 64 << 10
-_LOCAL, _LOCAL_SIZE = b"PK\x03\x04", 30  # what stands before the data of a member of a zip
+_LOCAL, _LOCAL_SIZE = b"PK\x03\x04", 30  # start of the header before the data of a zip member
 
 
 def open_member(name: str, path: str, member: str) -> MemberFile:
-    """Open a file of an archive; `name` is used in notes and errors."""
+    """Open a member of an archive; `name` is used in notes and errors."""
     archive = contents(path)
     found = archive.members.get(member)
     if found is None:
@@ -33,12 +33,12 @@ def open_member(name: str, path: str, member: str) -> MemberFile:
         return MemberFile(_Reached(name, found, opened(path)))
     except LoadError:
         raise
-    except Exception as exc:  # every decompressor has an error class of its own
+    except Exception as exc:  # every decompressor has its own errors
         raise LoadError(name, f"cannot be read: {reason(exc)}") from exc
 
 
 class _MemberBytes(io.RawIOBase):
-    """The bytes of a member; a note reports where they break off."""
+    """Bytes of a member; a note reports where they break off."""
 
     def __init__(self, name: str, member: Member, read: ReadInto) -> None:
         self.name, self.member = name, member
@@ -63,7 +63,7 @@ class _MemberBytes(io.RawIOBase):
             got = self._read(room)
         except LoadError:
             raise
-        except Exception as exc:  # every decompressor has an error class of its own
+        except Exception as exc:  # every decompressor has its own errors
             got, why = 0, sentence(exc)
         if not got:
             if not out:
@@ -83,7 +83,7 @@ class _MemberBytes(io.RawIOBase):
 
 
 class _Reached(_MemberBytes):
-    """A member of a zip, or of an uncompressed tar."""
+    """Member of a zip, or of an uncompressed tar."""
 
     def __init__(self, name: str, member: Member, file: IO[bytes]) -> None:
         self._file: Any = file
@@ -101,7 +101,7 @@ class _Reached(_MemberBytes):
         return self.member.packed - self._rest
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read packed bytes, never beyond this member."""
+        """Return compressed bytes, never beyond this member."""
         data: bytes = self._file.read(min(size, self._rest))
         self._rest -= len(data)
         return data
@@ -118,7 +118,7 @@ class _Reached(_MemberBytes):
 
 
 class _Unrolled(_MemberBytes):
-    """A member of a compressed tar."""
+    """Member of a compressed tar."""
 
     def __init__(self, name: str, member: Member, path: str, archive: Contents) -> None:
         reader = _tar_before(path, archive, member)
@@ -141,7 +141,7 @@ class _Unrolled(_MemberBytes):
 
 
 class MemberFile(io.BufferedReader):
-    """A member, open like a file; `notes` lists its defects."""
+    """Member, open like a file; `notes` lists its defects."""
 
     def __init__(self, raw: _MemberBytes) -> None:
         super().__init__(raw, _STEP)
@@ -168,7 +168,7 @@ def _tar_before(path: str, archive: Contents, member: Member) -> PackedTar:
 
 
 def _data_of(file: IO[bytes], member: Member) -> int:
-    """Return where the data of a member of a zip begins."""
+    """Return the offset of a zip member's data."""
     file.seek(member.offset)
     header = file.read(_LOCAL_SIZE)
     if len(header) < _LOCAL_SIZE or not header.startswith(_LOCAL):

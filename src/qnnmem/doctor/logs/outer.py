@@ -3,9 +3,9 @@
     > app-1  | 2025-01-02T03:04:05.123Z  01-02 03:04:05.678  123  456 E QnnDsp: text
     > 2025-01-02 03:04:05.678 | ERROR    | run:42 - text
 
-`step` takes one mark, name, time or level off the start; `inner` finds a head that is so particular
-that it is believed wherever it begins. Numbers may have any number of digits: lines are also asked
-for with others than their own.
+`step` parses one prefix (mark, name, time or level) at the start; `inner` finds a head so specific
+that it counts wherever it begins. Patterns accept any number of digits, because a line is also
+parsed with its digits replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qnnmem.text import lazy_pattern
 
 
 class OuterHead(msgspec.Struct, frozen=True):
-    """The fields of a prefix."""
+    """Fields of a prefix."""
 
     start: int
     end: int
@@ -27,11 +27,11 @@ class OuterHead(msgspec.Struct, frozen=True):
     tag: str = ""
     pid: int | None = None
     tid: int | None = None
-    stamp: bytes = b""  # the time, as it is written
+    stamp: bytes = b""  # the time as written
     timed: bool = False
 
 
-_REACH = 240  # bytes in which the head of a line may begin behind others
+_REACH = 240  # bytes in which a head may begin after other text
 _NUM = rb"[0-9]{1,12}"
 _CLOCK = _NUM + rb":" + _NUM + rb":" + _NUM
 _STAMP = rb"(?:" + _NUM + rb"-)?" + _NUM + rb"-" + _NUM + rb"[ T]" + _CLOCK + rb"[.,]" + _NUM
@@ -50,7 +50,7 @@ _STUDIO = (
     rb"(?<![\w.:-])(?P<stamp>" + _STAMP + rb")[ \t]+(?P<pid>" + _NUM + rb")-(?P<tid>" + _NUM + rb")"
 )
 _INNER = (
-    # logcat threadtime, behind a date or behind seconds, with a zone and a user or without
+    # logcat threadtime, after a date or after seconds, optionally with a zone and a user
     rb"(?<![\w.:-])(?:(?P<stamp>" + _STAMP + rb")Z?|" + _NUM + rb"\." + _NUM + rb")[ \t]+"
     rb"(?:[+-][0-9]{1,9}[ \t]+)?(?:[a-z0-9_]{1,20}[ \t]+)?" + _PIDS + _LEVEL + rb"[ \t]+" + _TAG,
     # Android Studio, new, old and without a process
@@ -77,7 +77,7 @@ _INNER = (
     + rb")\): ?",
     # tools of QNN
     rb"(?<![\w.])" + _NUM + rb"\." + _NUM + rb"ms[ \t]\[[ \t]*" + _WORD + rb"[ \t]*\] ?",
-    # loggers of Go
+    # Go loggers
     rb"(?<!\w)[A-Z][a-z]{2}[ \t]+"
     + _NUM
     + rb"[ \t]"
@@ -85,14 +85,14 @@ _INNER = (
     + rb"\."
     + _NUM
     + rb"[ \t](?P<word>TRC|DBG|INF|WRN|ERR|FTL)[ \t]",
-    # a logger of Python
+    # a Python logger
     rb"(?<!\w)" + _STAMP + rb" - [\w.]{1,60} - " + _WORD + rb" - ",
     # QNN itself
     rb"(?P<tag>QnnDsp)?[ \t]*<(?P<level>[VDIWE])>(?=[ \t]|$)",
     rb"\[[ \t]{0,3}(?P<word>VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*",
 )
-# Texts of which a line with such a head holds one, tabs read as blanks: few lines do, and searching
-# for an expression at every byte takes thirty times as long.
+# Texts, one of which occurs in a line with such a head, tabs read as blanks: few lines have one,
+# and a regex search at every byte takes thirty times as long.
 _ALONE = tuple(b" %c " % letter for letter in b"VDIWEFA")
 _BEFORE_TAG = tuple(b"%c/" % letter for letter in b"VDIWEFA")
 _INNER_TEXTS = (
@@ -140,7 +140,7 @@ _TIME = (
     rb"[ \t|,;:-]{0,8}(?:(?P<level>[VDIWEFA])[ ]{2}(?=\S))?"  # Android Studio, compact view
 )
 _FILE = rb"[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?"
-# Each with the bytes that it may begin with, where these are few.
+# Each with its possible first bytes, if these are few.
 _STEPS = (
     ("blank", rb"[ \t\r\x00]+|\xef\xbb\xbf|\xc2\xa0", b" \t\r\0\xef\xc2"),
     (
@@ -155,7 +155,7 @@ _STEPS = (
     ),
     ("time", _TIME, b"[(0123456789MTWFSJAOND"),
     ("blank", rb"[\[(<](?P<pri>[0-9]{1,3})>(?:1[ ])?", b"[(<"),
-    # Text that a progress bar has overwritten.
+    # Text overwritten by a progress bar.
     ("blank", rb"[^\r\n]{1,200}\r(?=[^\r\n])", b""),
     # Line numbers, alone or with the name of a file.
     ("blank", _FILE + rb":(?:[0-9]{1,9}:)?(?=[^\s/\\])", b""),
@@ -206,7 +206,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def letter(word: bytes) -> str:
-    """Return the level that a word names."""
+    """Return the letter of the level that a word names."""
     word = word.upper()
     return _LETTERS.get(word[:3]) or word[:1].decode("ascii")
 
@@ -228,7 +228,7 @@ def _made(match: re.Match[bytes]) -> OuterHead:
 
 
 def inner(line: bytes, at: int) -> OuterHead | None:
-    """Return the first known head of a line that begins shortly after a place."""
+    """Return the first known head of a line that begins shortly after an offset."""
     first: re.Match[bytes] | None = None
     stop = at + _REACH
     piece = line[at : stop + 120].replace(b"\t", b" ")
@@ -238,14 +238,14 @@ def inner(line: bytes, at: int) -> OuterHead | None:
         found = _compiled(pattern).search(line, at, stop + 120)
         if found and found.start() < stop and (first is None or found.start() < first.start()):
             first = found
-    # A failure word before the head means a message that quotes another line, not a mark.
+    # A failure word before the head means a message that quotes another line, not a prefix.
     if first is None or _TELLS.search(line, at, first.start()):
         return None
     return _made(first)
 
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
-    """Return the next mark at a place; level words count only if a head precedes them (`known`)."""
+    """Return the prefix at an offset; level words count only after a head (`known`)."""
     first = line[at : at + 1]
     for kind, pattern, starts in _STEPS:
         if (kind in _ONLY_BEHIND and not known) or (starts and first not in starts):

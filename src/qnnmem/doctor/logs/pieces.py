@@ -8,32 +8,32 @@ from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.header import Header
 from qnnmem.doctor.logs.line import bare_line
 
-LOOK = 8192  # bytes around a line on which it depends what is found in it
-SHORT = 4096  # a longer line is looked at in blocks of this many bytes
-_PIECES = 4  # a message is split over at most so many lines
-_CODE_LINE = 128  # bytes of a line that is nothing but a code, with its head
+LOOK = 8192  # bytes around a line that can affect its matches
+SHORT = 4096  # a longer line is examined in blocks of this many bytes
+_PIECES = 4  # maximum number of lines of a split message
+_CODE_LINE = 128  # bytes of a line that consists only of a code, with its head
 _SPLIT = 64  # no logger splits shorter messages
-_WRAPPED = 40  # and nobody wraps them
+_WRAPPED = 40  # nobody wraps shorter lines
 
 
 def are_strangers(one: bytes, other: bytes) -> bool:
-    """Return whether two dated lines differ in their process field; cheap, as most lines do."""
+    """Return True if two dated lines differ in their process field; a cheap test."""
     if not (_is_dated(one) and _is_dated(other)):
         return False
     return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
 
 
 def _is_dated(line: bytes) -> bool:
-    """Return whether a line seems to begin with a date or time, as opposed to a code."""
+    """Return True if a line seems to begin with a date or time, as opposed to a code."""
     return line[:1].isdigit() and (line[2:3] in (b"-", b":") or line[4:5] == b"-")
 
 
 def goes_on(one: Header, text: bytes, other: Header) -> bool:
-    """Return whether a line may be the next piece of the line before.
+    """Return True if a line may be the next piece of the line before.
 
-    Loggers that split long messages repeat the whole head; a message with line ends of its own goes
-    on without one, and so does a long line without a head that somebody wrapped. Where heads name
-    no thread, nothing tells a piece from another message.
+    Loggers that split long messages repeat the whole head. A message with its own line ends
+    continues without a head, and so does a long line that a person wrapped. Heads without a thread
+    cannot distinguish a piece from another message.
     """
     if other.style == "plain":
         return one.style != "plain" or len(text) >= _WRAPPED
@@ -42,7 +42,7 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
 
 
 def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[bytes]:
-    """Yield messages that a line may be part of: with later lines first, then earlier lines too.
+    """Yield messages that a line may be part of: with later lines first, then also earlier lines.
 
     `before` has the nearest lines, the last one next to the text; `forward` begins with the text.
     """
@@ -53,7 +53,7 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
         head = header.parse(whole)
         if head.style != "plain" or not goes_on(header.parse(line), line, head):
             return
-        before_it = line + glue(head)  # what marks a quoted line is no part of the message
+        before_it = line + glue(head)  # the mark of a quoted line is not part of the message
         whole, follows = before_it + whole[head.body :], before_it + follows[head.body :]
         yield whole
         if follows != whole:
@@ -61,12 +61,12 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
 
 
 def glue(piece: Header) -> bytes:
-    """Return the separator before a piece: loggers cut anywhere, people at blanks."""
+    """Return the separator before a piece: loggers split anywhere, people at blanks."""
     return b" " if piece.style == "plain" else b""
 
 
 def line_below(buffer: bytearray, fill: int, high: int) -> bytes:
-    """Return the next line if it is short enough to be nothing but a code."""
+    """Return the next line if it is short enough to consist only of a code."""
     stop = buffer.find(b"\n", high + 1, min(high + _CODE_LINE, fill))
     stop = fill if stop < 0 and fill < high + _CODE_LINE else stop
     return bare_line(bytes(buffer[high + 1 : stop])) if stop > high + 1 else b""
@@ -83,7 +83,7 @@ def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | N
 
 
 def forward(buffer: bytearray, fill: int, text: bytes, high: int) -> bytes:
-    """Return a line joined with the lines that continue it; empty if none does."""
+    """Return a line joined with the lines that continue it; empty if there are none."""
     whole, at = text, high + 1
     for _ in range(_PIECES - 1):
         stop = buffer.find(b"\n", at, fill)

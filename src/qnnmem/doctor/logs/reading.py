@@ -1,14 +1,13 @@
-"""Read one line: whether it reports a failure, of which call, with which code.
+"""Reading of one line: whether it reports a failure, of which call, with which code.
 
-    head      time, process, tag and level, taken off (`header`)
-    level     of the logger, or of the program whose line the logger relays; a line at info or
-              debug level tells of no failure by itself
-    places    folders, addresses of files and the position of the print are no words of the message
-    negation  `no error`, `0 failed`, `checks passed`
-    mending   what was tried again and went well, or is done without
+head      time, process, tag and level, removed (`header`)
+level     of the logger, or of a relayed line; info and debug lines report no failure
+places    folders, file URLs and the position of the print are not words of the message
+negation  `no error`, `0 failed`, `checks passed`
+mending   an operation that succeeded on a retry, or is not needed
 
-The words themselves are rules in `kb/words.toml`. Which cause is behind a failure is told by
-templates and by the cause model, not here.
+The words themselves are rules in `kb/words.toml`. Templates and the cause model find the cause of a
+failure, not this module.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from qnnmem.text import lazy_pattern
 
 OURS, NAMES, FAILING = words.texts("ours"), words.texts("names"), words.texts("failing")
 
-_ASKING = (  # a number behind these is a code
+_ASKING = (  # words before a code
     rb"err(?:or|no)?(?:[ _]?code|[ _]?num(?:ber)?)?|code|status|rc|aee_?result"
     rb"|ret(?:urned|urns|urn|val)?|got"
     rb"|result|fail(?:ed|ure)?(?: with)?|with|reason|failed\.? error"
@@ -40,7 +39,7 @@ _CODE = lazy_pattern(
 _LOOSE_CODE = lazy_pattern(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
 _LAST_CODE = lazy_pattern(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
 _ONLY_CODE = lazy_pattern(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
-# A line that is nothing but a code.
+# A line that consists only of a code.
 _ALONE = lazy_pattern(
     rb"[ (\[\"'<-]*(?:(?:the |qnn )?(?:(?:" + _ASKING + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
     rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))[ .!)\]\"'>]*$"
@@ -49,7 +48,7 @@ _SYMBOL = lazy_pattern(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
     rb"busy|again|nodev|noent|fault|nospc|intr|timedout|pipe))\b"
 )
-# The source position of a print: a file, and the function as C++ compilers write it.
+# The source position of a print: a file, and the function in the notation of C++ compilers.
 _PRINTS_FROM = lazy_pattern(
     rb"\[[vdiwef]:onnxruntime[^\]]*\]|(?<![\w./-])[\w./-]{1,200}\.(?:cc|cpp|cxx|c|h|hpp|py|java"
     rb"|kt)[:(]\d+(?: [^():]{0,80}(?:::[^():]{0,80}){1,12}\([^()]{0,160}\)(?: const)?)?"
@@ -66,41 +65,41 @@ _CALM = lazy_pattern(
 _WARNED = lazy_pattern(
     rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)"
 )
-_HEADS = 48  # bytes of a message: a logger may relay what another has already given a head
+_HEADS = 48  # bytes of a message that may be the head of a relayed line
 _SHARE = lazy_pattern(rb"(?<![0-9/.])([0-9]+)/([0-9]+)(?= (?:\w+ )?passed)")
 _EMPTY = (b"", b"<e>")
-# Android numbers the reasons why it ends a process; such a number is no code.
+# Android numbers the reasons why it ends a process; such a number is not an error code.
 _EXIT_REASON = lazy_pattern(rb"\b(?:exit[ _-]?|sub[ _-]?)reason ?[:=]? ?\d+")
 
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
-_NO_CODE = -1  # what calls return for whatever went wrong; beside one that failed it says nothing
-_OUR_CODES = 1000  # from here on; smaller ones are of everybody
-_PIECES, _AROUND = 32, 200  # of a long line that are looked at, and bytes on both sides
-_END = 64  # bytes of a line in which a code at its end stands
+_NO_CODE = -1  # generic return value of failing calls, without information
+_OUR_CODES = 1000  # minimum of QNN's own codes; smaller codes are generic
+_PIECES, _AROUND = 32, 200  # examined parts of a long line, and bytes on both sides of each
+_END = 64  # bytes at the end of a line that may contain a code
 _REMEMBERED = 4096
 
 
 class FailingLine(msgspec.Struct, frozen=True):
-    """A line that reports a failure: the stage of the call it names, and the code."""
+    """Line that reports a failure: the stage of the named call, and the code."""
 
-    stage: str  # "" when nothing in it tells
+    stage: str  # "" if the stage is unknown
     code: int | None
-    lpai: LpaiWords | None = None  # what it says of LPAI, if it is about that
+    lpai: LpaiWords | None = None  # topic and sizes, if it is about LPAI
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """The meaning of a line apart from its numbers, except whether they are zero."""
+    """Meaning of a line apart from its numbers, except whether they are zero."""
 
     stage: str
-    failing: bool  # else its code must be one that is known
-    coded: bool  # whether it may hold a code
+    failing: bool  # False: the code must be a known code
+    coded: bool  # True: it may contain a code
 
 
 def read(text: bytes, alone: bool = False) -> FailingLine | None:
     """Return the failure that a line reports; None if it reports none.
 
-    `alone` is a line of a short log of QNN: it needs no word of ours.
+    `alone` means a line of a short log about QNN: it needs no QNN word.
     """
     shape, body = _shape_of(text, alone)
     if shape is None:
@@ -117,12 +116,12 @@ def read(text: bytes, alone: bool = False) -> FailingLine | None:
 
 
 def may_fail(text: bytes) -> bool:
-    """Return whether a line reports a failure, or would with other nonzero numbers."""
+    """Return True if a line reports a failure, or would with other nonzero numbers."""
     return _shape_of(text, alone=False)[0] is not None
 
 
 def is_calm(text: bytes) -> bool:
-    """Return whether a line is at info or debug level, so that it opens no incident by itself."""
+    """Return True for a line at info or debug level, which opens no incident by itself."""
     return _level_of(text) == "calm" and not words.rule("relayed").search(text.lower())
 
 
@@ -133,7 +132,7 @@ def _level_of(text: bytes) -> str:
 
 
 def says_well(text: bytes) -> bool:
-    """Return whether a line reports a success or a recovery."""
+    """Return True if a line reports a success or a recovery."""
     body = _plain(text[header.parse(text).body :].lower())
     if words.rule("mended").search(body):
         return True
@@ -145,17 +144,17 @@ def says_well(text: bytes) -> bool:
 
 
 def names_qnn(low: bytes) -> bool:
-    """Return whether a lower-case text holds a word, tag, library or code of QNN."""
+    """Return True if a lower-case text contains a word, tag, library or code of QNN."""
     return words.rule("qnn").search(low) or any(map(_is_coded, low.split(b"\n")))
 
 
 def shares_words(low: bytes) -> bool:
-    """Return whether a lower-case text holds words that QNN shares with other programs."""
+    """Return True if a lower-case text contains words that QNN shares with other programs."""
     return words.rule("shared").search(low)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Yield parts of a long line: its head with the text around each failure word beside QNN's."""
+    """Yield parts of a long line: its head with text around failure words near QNN words."""
     low, body = text.lower(), header.parse(text).body
     if not _has_ours(low):
         return
@@ -187,7 +186,7 @@ def code_at_end(text: bytes) -> int | None:
 
 
 def code_alone(text: bytes) -> int | None:
-    """Return the code of a line that is nothing but a code."""
+    """Return the code of a line that consists only of a code, else None."""
     body = text[header.parse(text).body :].lower()
     found = _ALONE.match(body) if len(body) <= _END else None
     code = _number(found[1]) if found else 0
@@ -195,7 +194,7 @@ def code_alone(text: bytes) -> int | None:
 
 
 def _is_coded(low: bytes) -> bool:
-    """Return whether a line holds a code of QNN at a usual position for codes."""
+    """Return True if a line contains a QNN code at a usual position for codes."""
     codes = map(_number, _CODE.findall(low))
     return any(abs(code) >= _OUR_CODES and is_known(code) for code in codes)
 
@@ -223,7 +222,7 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
     if not failing and (kind in ("calm", "warned") or bare != said):
         return None
     if not failing and kind == "error":
-        failing = not words.rule("good").search(said)  # programs tell good news at this level, too
+        failing = not words.rule("good").search(said)  # programs report success at this level, too
     loose = (_LOOSE_CODE,) if failing else (_LAST_CODE,) if alone else ()
     coded = any(pattern.search(body) for pattern in (_SYMBOL, _CODE, *loose))
     if not failing and not coded:
@@ -241,7 +240,7 @@ def _without_folders(low: bytes) -> bytes:
 
 
 def _is_ours(low: bytes) -> bool:
-    """Return whether a QNN word stands alone: `dsp` also occurs in `windspeed`."""
+    """Return True if a QNN word is a separate word: `dsp` also occurs in `windspeed`."""
     return _has_ours(low) and (words.rule("qnn").search(low) or words.rule("shared").search(low))
 
 
@@ -280,11 +279,11 @@ def _number(text: bytes) -> int:
         from qnnmem.qnn.codes import code_of
 
         return code_of(value)
-    # A code of QNN that was converted to a signed number.
+    # A QNN code that was converted to a signed number.
     return -value if value <= -1000 else value
 
 
 def _stage(body: bytes) -> str:
-    said = _SYMBOL.sub(b" ", body)  # the name of a code is not that of a call
+    said = _SYMBOL.sub(b" ", body)  # the name of a code is not the name of a call
     found = (one.name for one in words.rules("stage ") if one.search(said))
     return next(found, "").removeprefix("stage ")

@@ -17,7 +17,7 @@ def open_url(url: str) -> io.BufferedReader:
     fsspec = _fsspec(url)
     try:
         return io.BufferedReader(_RemoteBytes(fsspec.open(url, "rb").open()), _BUFFER)
-    except Exception as exc:  # every store has error classes of its own
+    except Exception as exc:  # every store has its own errors
         raise LoadError(url, _why(exc)) from exc
 
 
@@ -32,7 +32,7 @@ def list_urls(url: str) -> list[str]:
 
 
 class _RemoteBytes(io.RawIOBase):
-    """A remote file whose every error is an OSError."""
+    """Remote file whose every error is an OSError."""
 
     def __init__(self, file: Any) -> None:
         self._remote = file
@@ -64,7 +64,7 @@ class _RemoteBytes(io.RawIOBase):
             return call(*values)
         except OSError:
             raise
-        except Exception as exc:  # every store has error classes of its own
+        except Exception as exc:  # every store has its own errors
             raise OSError(_why(exc)) from exc
 
 

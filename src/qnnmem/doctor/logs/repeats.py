@@ -1,11 +1,10 @@
 """Reuse of matches between messages that differ only in their digits.
 
-Programs print the same messages with other numbers. A template whose fixed texts hold no digit
-takes any digit where it takes one, so whether it matches, and where its holes begin and end, is
-known from the line with all digits alike. Only the `0` of `0x` is a digit of its own.
+Programs print the same messages with other numbers. If the fixed texts of a template contain no
+digit, its match and its holes do not depend on the digits of the line, except the `0` of `0x`.
 
-That holds for the message alone. So it is done for heads whose process and time are told at a
-glance, and for templates that begin with a text; all others are matched each time.
+That holds only for the message. Therefore matches are reused for heads with a simple process and
+time, and for templates that begin with a text; all others are matched each time.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from qnnmem.doctor.logs.line_memory import (
 from qnnmem.doctor.logs.reading import is_calm
 from qnnmem.text import lazy_pattern
 
-_LONGEST = 512  # bytes of one that is
+_LONGEST = 512  # bytes of a message that is cached
 _MOST_ANSWERS = 4096
 _HOLE = lazy_pattern(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
@@ -40,14 +39,14 @@ _Field = tuple[int, int, str, int]
 
 
 class Repeat(msgspec.Struct, frozen=True, gc=False):
-    """The matches of all lines with these letters."""
+    """Matches of all lines with the same letters."""
 
     found: tuple[tuple[int, tuple[_Field, ...]], ...]  # templates with their holes
-    opens: bool  # whether one of them makes an incident
-    asks_code: bool  # whether a code may stand beside the call, or in the line below
+    opens: bool  # True: one of them makes an incident
+    asks_code: bool  # True: a code may be next to the call, or in the next line
 
     def of(self, message: bytes) -> list[Found]:
-        """Return the templates of a message and the values of their holes in it."""
+        """Return the templates of a message and the values of their holes."""
         out: list[Found] = []
         for index, fields in self.found:
             values: list[int | str] = []
@@ -55,7 +54,7 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
                 text = message[start:end]
                 if not scale:
                     values.append(text.decode("utf-8", "replace"))
-                elif text.isdigit():  # as most are
+                elif text.isdigit():  # the common case
                     values.append(int(text) * scale)
                 else:
                     values.append(number(text, kind))
@@ -64,27 +63,27 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptMessage(msgspec.Struct, frozen=True, gc=False):
-    """The matches of one exact message, digits included."""
+    """Matches of one exact message, digits included."""
 
-    asked: Sequence[int]  # templates
+    asked: Sequence[int]  # templates to match
     found: list[Found]
-    matched: list[Found]  # of it what may be a call whose code stands in the next line
+    matched: list[Found]  # matches that may be a call with its code in the next line
     opens: bool
 
 
 class RepeatedLines:
-    """The messages seen so far, by their letters, and the latest ones with their digits."""
+    """Messages seen so far, by their letters, and the latest messages with their digits."""
 
     def __init__(self, knowledge: Knowledge, memory: LineMemory) -> None:
         self._knowledge, self._memory = knowledge, memory
         self._known: set[tuple[bytes, int]] = set()
         self._numbered: list[Repeat] = []
-        self.fresh: dict[tuple[bytes, int], int] = {}  # numbers that the engine did not know yet
+        self.fresh: dict[tuple[bytes, int], int] = {}  # numbers that the engine does not know yet
         self._steady: dict[int, bool] = {}
         self._answers: dict[tuple[int, bytes], KeptMessage] = {}
 
     def numbered(self, number: int) -> Repeat:
-        """Return the matches of a message that the memory knows by number."""
+        """Return the matches of the message with this number."""
         return self._numbered[number - 1]
 
     def begin(self) -> None:
@@ -102,7 +101,7 @@ class RepeatedLines:
     def note(
         self, text: bytes, head: PlaceOfLine, asked: Sequence[int], found: Sequence[Found]
     ) -> None:
-        """Keeps which of the templates asked for a line alone matches, if its letters tell."""
+        """Remember the matches of a message, if they depend only on its letters."""
         _, _, _, body, _, pid, style, _ = head
         knowledge = self._knowledge
         numbers = [index for index, _ in found]
@@ -136,7 +135,7 @@ class RepeatedLines:
         return self._answers.get((style, raw[body:]))
 
     def keep(self, raw: bytes, head: PlaceOfLine, answer: KeptMessage) -> None:
-        """Keep the matches of an exact message, if they do not depend on its head."""
+        """Cache the matches of an exact message, if they do not depend on its head."""
         _, _, _, body, _, pid, style, _ = head
         if (
             len(raw) > _LONGEST
@@ -151,7 +150,7 @@ class RepeatedLines:
         self._answers[style, raw[body:]] = answer
 
     def _is_steady(self, index: int) -> bool:
-        """Return whether a template matches regardless of a line's digits and head."""
+        """Return True if a template matches regardless of a line's digits and head."""
         known = self._steady.get(index)
         if known is None:
             text = self._knowledge.texts[index]
@@ -184,4 +183,4 @@ def process_in(raw: bytes, body: int, style: int, pid: int) -> tuple[int | None,
     if style == BY_KERNEL:
         second, _, part = raw[raw.index(b"[") + 1 : body - 1].partition(b".")
         return 0, int(second) + int(part) / 1e6
-    return None, None  # of tools
+    return None, None  # heads of tools

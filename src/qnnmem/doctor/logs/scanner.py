@@ -1,15 +1,15 @@
-"""Find the known lines of a log through a buffer of fixed size.
+"""Search for the known lines of a log through a buffer of fixed size.
 
     [ look back | region: whole lines, scanned once | look ahead ]
 
-A line belongs to the range that holds its first byte, and what is found in it depends only on the
-line and on `LOOK` bytes around it. So neither the size of the buffer nor where a file is cut into
-ranges changes what is found.
+A line belongs to the range with its first byte, and its matches depend only on the line and on
+`LOOK` bytes around it. Therefore neither the size of the buffer nor the ranges of a file affect the
+result.
 
-Cost is linear in the size of a log, whatever it holds: a short line is matched once against each
-template whose anchor it holds, and once more with the lines it may go on in. A long line is cut
-into blocks, and each block is matched once, with a block on both sides, against each template whose
-anchor ends in it. So a byte is looked at for a template six times at most.
+The cost is linear in the size of a log, whatever its content. A short line is matched once against
+each template whose anchor it contains, and once more with the lines that may continue it. A long
+line is split into blocks, and each block is matched once, with a block on both sides, against each
+template whose anchor ends in it. A byte is therefore examined at most six times for a template.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
 from qnnmem.doctor.logs.short_log import EndWord, at_the_limit, end_words, read_short
 
-SHORT_LOG = LOOK  # bytes; a log as short as that is a choice of lines
-REGION = 256 << 10  # more is no faster, and what is found in a region is held in memory
+SHORT_LOG = LOOK  # bytes; a log this short is a selection of lines
+REGION = 256 << 10  # larger is no faster, and the hits of a region are held in memory
 _NEWLINE = 10
-_OVERLAP = 256  # no anchor is longer, so none is lost where a long line is cut
-_SHOWN = 200  # bytes before what was found in a long line, and twice as many from there
-_BEFORE = 2  # of them that stand before one that tells of a failure
-_READ = -1  # beside the numbers of templates: the beginning of a long line was read
+_OVERLAP = 256  # no anchor is longer, so none is lost at a cut of a long line
+_SHOWN = 200  # bytes before a match in a long line; twice as many after its start
+_BEFORE = 2  # earlier lines shown before a failing line
+_READ = -1  # marker among template numbers: the start of a long line was read
 
 
 class LogScanner:
-    """Reads one range of a log; afterwards `lines`, `bytes` and `ours` describe it."""
+    """Scanner of one range of a log; afterwards `lines`, `bytes` and `ours` describe it."""
 
     def __init__(
         self,
@@ -72,25 +72,25 @@ class LogScanner:
         shapes: LineShapes | None = None,
     ) -> None:
         self.lines = self.bytes = 0
-        self.ours = False  # whether anything of QNN is in it
-        self.unclear = False  # whether it is short and says neither that it failed nor not
+        self.ours = False  # True: some line is about QNN
+        self.unclear = False  # True: it is short and shows neither failure nor success
         self.short = b""  # the whole log, if it is short
-        self._head = b""  # of the log
+        self._head = b""  # start of the log
         self._knowledge, self._engine, self._readinto = knowledge, engine, readinto
         self._prefilters = knowledge.prefilter_bytes
         self._shapes = shapes or LineShapes(knowledge, engine)
         if size is not None:
-            region = min(region, size + 1)  # no more buffer than the log can fill
+            region = min(region, size + 1)  # no larger buffer than the log can fill
         self._buffer = bytearray(region + 3 * LOOK)
         self._view = memoryview(self._buffer)
         self._start, self._end, self._ended = start, end, False
         self.budget = ReadingBudget()
-        self._skipped = start == 0  # whether the first line of the range is found
+        self._skipped = start == 0  # True: the first line of the range was found
         self._first = 0  # its offset
         self._base = max(0, start - LOOK)  # offset of the buffer's first byte
-        self._fill = self._at = 0  # bytes in the buffer; where the next region starts
-        self._line = 0  # offset of the line that the next region starts in
-        self._done: set[int] = set()  # templates seen in the long line that is being read
+        self._fill = self._at = 0  # bytes in the buffer; start of the next region
+        self._line = 0  # offset of the line in which the next region starts
+        self._done: set[int] = set()  # templates seen in the current long line
         self._long_head: tuple[int | None, float | None] | None = None
         self._counted = 0  # index up to which lines are counted
 
@@ -121,7 +121,7 @@ class LogScanner:
 
     @property
     def looks_like(self) -> str:
-        """Return the apparent kind of a log without QNN words; the first range knows it."""
+        """Apparent kind of a log without QNN words; only the first range knows it."""
         return "" if self.ours or not self._head else header.look(self._head)
 
     def hits_of_log(self) -> Iterator[Hit]:
@@ -166,7 +166,7 @@ class LogScanner:
         for word in words(bytes(self._view[low : self._fill])):
             text = bare_line(word.text)
             if self._opens(match(self._knowledge, text, every)):
-                continue  # found already
+                continue  # already found
             if found := read_failure(self._knowledge, bare_line(word.said), alone=True):
                 at, (pid, time) = low + word.start, process_of(text)
                 number = self.lines + 1 - self._buffer.count(b"\n", at, self._fill)
@@ -183,7 +183,7 @@ class LogScanner:
         return True
 
     def _skip(self, ended: bool) -> bool:
-        """Go to the first line start of the range; return False when that takes more bytes."""
+        """Go to the first line start of the range; return False if that needs more bytes."""
         at = max(self._start - 1 - self._base, 0)
         found = self._buffer.find(b"\n", at, self._fill) + 1
         if not found and not ended:
@@ -192,14 +192,14 @@ class LogScanner:
         self._at = self._counted = found or self._fill
         self._line = self._first = self._base + self._at
         self._skipped = True
-        self._drop(self._at - LOOK)  # or a long line before the range leaves no room
+        self._drop(self._at - LOOK)  # otherwise a long line before the range would leave no room
         return True
 
     def _region(self, ended: bool) -> tuple[int, bool]:
         """Return where the next region ends, and whether it is the last."""
         limit = self._fill if ended else max(self._fill - LOOK, self._at)
         if self._end is not None and self._base + limit >= self._end:
-            # The last line of the range is the one that holds the byte before its end.
+            # The last line of the range is the line with the byte before its end.
             stop = self._buffer.find(b"\n", max(self._end - 1 - self._base, self._at), limit) + 1
             if self._line >= self._end:
                 return self._at, True
@@ -386,7 +386,7 @@ class LogScanner:
         left = [index for index in wanted if index not in self._done]
         if not left:
             return
-        block = high + (low - high) % SHORT  # where it would end if the line did not before
+        block = high + (low - high) % SHORT  # its end if the line did not end earlier
         start = max(low, block - 2 * SHORT, 0)
         far = min(block + SHORT, self._fill)
         stop = self._buffer.find(b"\n", high, far)
@@ -416,7 +416,7 @@ class LogScanner:
         """Add the failure that the start of a long line reports in words close to each other."""
         self._done.add(_READ)
         stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
-        # Where a region ends, no more of a line than that may be at hand.
+        # At the end of a region, the rest of a line may not be in the buffer.
         text = bare_line(bytes(self._view[low : stop if stop >= 0 else low + SHORT]))
         if not is_about_us(text.lower()):
             return
@@ -431,7 +431,7 @@ class LogScanner:
 
     def _opens(self, found: list[tuple[int, Values]]) -> bool:
         opens = self._knowledge.opens
-        for index, _ in found:  # noqa: SIM110 - for every hit: `any` takes three times as long
+        for index, _ in found:  # noqa: SIM110 - runs for every hit: `any` takes three times as long
             if opens[index]:
                 return True
         return False

@@ -1,8 +1,8 @@
-"""Find the fixed texts of the templates in a piece of log.
+"""Search for the fixed texts of the templates in a piece of log.
 
-Four engines give the same answer: code of ours in C (`compiled_search`), Vectorscan (package
+Four engines give the same answer: this package's C code (`compiled_search`), Vectorscan (package
 `hyperscan`), RE2 (package `google-re2`) and the standard library alone. Small logs are read with
-the last one, which needs no import.
+the last engine, which needs no import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LogBytes = bytes | bytearray
 
 
 class SearchEngine(Protocol):
-    """An engine with the texts it searches for."""
+    """Interface of an engine with its search texts."""
 
     name: str
     anchors: list[bytes]
@@ -34,10 +34,10 @@ class SearchEngine(Protocol):
     def lines(
         self, buffer: LogBytes, low: int, high: int, memory: LineMemory
     ) -> Sequence[PlaceOfLine]:
-        """Return lines that may hold a known text or report a failure.
+        """Return lines that may contain a known text or report a failure.
 
-        Each once and in order. Engines may name more lines than others do: what is in a line is
-        found by looking at it (`shapes`). Those may be left out which are dull by the memory.
+        Each line is returned once and in order. An engine may return more lines than others,
+        because `shapes` examines each line. It may skip lines that the memory knows as irrelevant.
         """
         ...
 
@@ -46,32 +46,32 @@ class SearchEngine(Protocol):
         ...
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return end and number of the anchors between two places, in order of the ends.
+        """Return end and number of the anchors between two offsets, in order of the ends.
 
-        An anchor that a line holds again less than `APART` bytes on is left out there.
+        A repetition of an anchor in the same line within `APART` bytes is dropped.
         """
         ...
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Return whether one of `NAMES` occurs between two places."""
+        """Return True if one of `NAMES` occurs between two offsets."""
         ...
 
     def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """Return the number of line ends between two places."""
+        """Return the number of line ends between two offsets."""
         ...
 
 
 # Below this many bytes, loading an engine costs more than it saves.
 SMALL = 1 << 18
 
-# So few anchors are looked for one by one, and all of them in a line that is longer than this.
+# Up to this many anchors are searched one by one; so are all anchors in a longer line.
 _FEW = 16
 _LINE = 1024
 _GRAM = 4
 _FIRST = 500
 
-# Whoever matches a line, or a block of a long one, sees more than this around an anchor. Without
-# it anchors made of one letter would be found dozens of times in every byte, and all be held.
+# The matcher of a line or block sees more than this around an anchor. Without this limit, anchors
+# made of one letter would be found dozens of times in every byte, and all stored.
 APART = 512
 
 
@@ -79,7 +79,7 @@ ENGINES = ("compiled", "hyperscan", "re2", "plain")
 
 
 def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) -> SearchEngine:
-    """Return the best available engine for this many bytes, or the requested one."""
+    """Return the requested engine, or the best available engine for this many bytes."""
     if engine is None and size < SMALL:
         engine = "plain"
     if engine in (None, "compiled"):
@@ -106,7 +106,7 @@ def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) ->
 
 
 class Engines:
-    """The engines for small and for large logs, each made at first use."""
+    """Engines for small and for large logs, each created on first use."""
 
     def __init__(self, knowledge: Knowledge, asked: str | None = None) -> None:
         self._knowledge, self._asked = knowledge, asked
@@ -121,11 +121,11 @@ class Engines:
 
 
 class _AnchorIndex:
-    """Anchors indexed by their rarest four characters: most lines hold few of them."""
+    """Anchors indexed by their rarest four characters: most lines contain few of them."""
 
     def __init__(self, anchors: list[bytes], numbers: Iterable[int]) -> None:
         self._every, self._numbers = anchors, numbers
-        # Lines searched so far: for a few, making the index takes longer than it saves.
+        # Lines searched so far: for a few lines, the index costs more than it saves.
         self._lines = 0
 
     @cached_property
@@ -157,19 +157,19 @@ class _AnchorIndex:
 
 
 class _TextsOnly:
-    """The common part of engines that only find texts; Python does the rest."""
+    """Base of engines that only find texts; Python does the rest."""
 
     def memory(self) -> LettersMemory:
-        """Return the memory of engines without a memory of their own."""
+        """Return the memory for engines without their own memory."""
         return LettersMemory()
 
     def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
-        """Count line ends with the standard library."""
+        """Return the number of line ends, counted with the standard library."""
         return buffer.count(b"\n", low, high)
 
 
 class PlainEngine(_TextsOnly):
-    """The standard library: a few short texts, then the anchors that hold them."""
+    """Engine with the standard library: a few short texts, then the anchors that contain them."""
 
     name = "plain"
 
@@ -181,7 +181,7 @@ class PlainEngine(_TextsOnly):
         ]
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Return lines that hold a prefilter key, or both a QNN word and a failure word."""
+        """Return lines with a prefilter key, or with both a QNN word and a failure word."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = {span for key, _ in self._keys for span in _lines_with(text, key)}
         for word in FAILING_TEXTS:
@@ -193,7 +193,7 @@ class PlainEngine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Search lines that hold a key for the anchors of that key."""
+        """Return the anchors, searched only in lines with a key of theirs."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
@@ -202,12 +202,12 @@ class PlainEngine(_TextsOnly):
         return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Search for one name after the other."""
+        """Return True if a name occurs; names are searched in sequence."""
         return _has_name(buffer, low, high)
 
 
 class Re2Engine(_TextsOnly):
-    """RE2: one alternation finds the lines, then the anchors."""
+    """Engine with RE2: one alternation finds the lines, then the anchors."""
 
     name = "re2"
 
@@ -229,7 +229,7 @@ class Re2Engine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Search lines in which an alternation matches for every anchor."""
+        """Return the anchors in lines in which an alternation matches."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
         for start, stop in _lines_matching(text, self._any):
@@ -237,24 +237,24 @@ class Re2Engine(_TextsOnly):
         return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Search for one name after the other."""
+        """Return True if a name occurs; names are searched in sequence."""
         return _has_name(buffer, low, high)
 
 
 class VectorscanEngine(_TextsOnly):
-    """Vectorscan: all prefilter texts in one pass, then all anchors in the lines that hold one."""
+    """Engine with Vectorscan: all prefilter texts in one pass, then anchors in matching lines."""
 
     name = "hyperscan"
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        # What is looked for is made of these: making it takes longer than finding it in the cache.
+        # The search texts are made of these: making them takes longer than a cache lookup.
         facts = [knowledge.key, repr((FAILING_TEXTS, BOUND))]
         self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Find all texts in one pass, which reports each line once, at its end."""
+        """Return the lines with any text, found in one pass that reports each line at its end."""
         own = _of_letters(memory)
         data = bytes(memoryview(buffer)[low:high])
         told: list[int] = []
@@ -266,21 +266,21 @@ class VectorscanEngine(_TextsOnly):
         self._first.scan(data, match_event_handler=note)
         ends, rfind = sorted(set(told)), data.rfind
         lines = [data[rfind(b"\n", 0, end) + 1 : end] for end in ends]
-        # Digits are taken out of all lines at once: a call for each costs more than its work.
+        # Digits are removed from all lines together: a call for each costs more than its work.
         bare = without_digits(b"\n".join(lines)).split(b"\n")
         return [
             own.place(low + end - len(line), low + end, line)
-            for end, line, key in zip(ends, lines, bare, strict=False)  # without lines one is empty
+            for end, line, key in zip(ends, lines, bare, strict=False)  # empty without lines
             if not own.is_dull(key)
         ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Find all anchors in one pass."""
+        """Return all anchors found in one pass."""
         found = _hits(self._anchors, buffer, low, high)
         return sorted((low + end, number) for end, number in found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Find any name in one pass, which ends at the first."""
+        """Return True if any name occurs; the pass ends at the first."""
         return bool(_hits(self._names, buffer, low, high))
 
     @cached_property
@@ -309,7 +309,7 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
 def first_texts(knowledge: Knowledge) -> list[bytes]:
     """Return expressions such that every known or failing line matches at least one of them."""
     texts = {text.encode() for text in knowledge.prefilters}
-    # What holds a word of failure is found by that word, if it is one wherever it stands.
+    # Lines with an unbound failure word are found by that word.
     words = [word for word in FAILING_TEXTS if word not in BOUND]
     left = {text for text in texts if not any(word in text for word in words)}
     alone = [b"(?:^|[^a-z0-9])" + _escaped(word) for word in sorted(BOUND)]
@@ -317,7 +317,7 @@ def first_texts(knowledge: Knowledge) -> list[bytes]:
 
 
 def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the lines that hold a text."""
+    """Yield start and end of the lines that contain a text."""
     at = text.find(key)
     while at >= 0:
         start = text.rfind(b"\n", 0, at) + 1
@@ -338,10 +338,10 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """Return end (relative to `low`) and number of texts; repeats within `APART` are left out."""
+    """Return end (relative to `low`) and number of texts; repeats within `APART` are dropped."""
     hits: list[tuple[int, int]] = []
-    last: dict[int, int] = {}  # in the line at hand, where each text was found
-    first, stop = 0, -1  # of its ends: those of hits come in order, or some are noted twice
+    last: dict[int, int] = {}  # last offset of each text in the current line
+    first, stop = 0, -1  # range of the current line; ends come in order, or some are recorded twice
 
     def note(number: int, _start: int, end: int, _flags: int, _context: object) -> None:
         nonlocal first, stop
@@ -372,9 +372,9 @@ def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[byte
             database.scratch = hyperscan.Scratch(database)
             return database
         except hyperscan.HyperscanError:
-            pass  # of another machine or release: compiled anew
+            pass  # from another machine or release: compile again
     made = list(texts())
-    # Where all match up to the end of the line, with one number they tell of a line once.
+    # If all expressions match up to the line end, one common number reports a line once.
     numbers = [0] * len(made) if kind == "lines" else list(range(len(made)))
     flags = hyperscan.HS_FLAG_CASELESS | hyperscan.HS_FLAG_MULTILINE
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)

@@ -1,8 +1,8 @@
-"""Lines of one process that belong to one session.
+"""Sessions: related lines of one process.
 
-Two hits of a process are of one session when at most `NEAR` bytes lie between them, or at most
+Two hits of a process are in one session if at most `NEAR` bytes lie between them, or at most
 `REACH` bytes and `GAP` seconds: clocks jump, and quiet logs are short. Joining neighbours gives the
-same sessions however a log was cut, because every field is a sum, a minimum or a maximum.
+same sessions wherever a log was cut, because every field is a sum, a minimum or a maximum.
 """
 
 from __future__ import annotations
@@ -11,54 +11,55 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
+from qnnmem.doctor.logs.header import is_chosen, lines_of
 from qnnmem.doctor.logs.hit import Hit, Values
 
 NEAR = 64 << 10
 REACH = 1 << 20
 GAP = 5.0
 
-# Lines of a template of which every number is kept: a pool counts 32 allocations, so with more
-# than that some were given back unseen, and their sum says nothing.
+# Lines of a template whose numbers are all stored. A pool counts 32 allocations: with more lines,
+# some allocations were freed without a line, and the sum is meaningless.
 _MAX_COUNTED = 64
 _MAX_TEXT = 1000
-_SWEEP = REACH // 2  # a log may be made of sessions; few bytes pass before those that are over go
+_SWEEP = REACH // 2  # a log may consist of sessions: remove closed ones early
 
 
 class Sighting(msgspec.Struct, gc=False):
-    """A line template in a session: how often it was seen, and the first line that shows it."""
+    """Line template in a session: its number of occurrences, and the first matching line."""
 
     times: int
     offset: int
     line: int  # number of the line in its part
     part: int
     text: bytes
-    values: Values  # what the holes caught
-    # Of a template whose numbers are added up: place and number of every line, up to a few.
+    values: Values  # captured values
+    # For a template whose numbers are summed: place and number of each of the first lines.
     counted: list[tuple[int, int]] = []
     calm: bool = False  # only in lines at info or debug level, which open no incident
 
 
 class LogSession(msgspec.Struct):
-    """The matches of one process, while its session is still growing."""
+    """Matches of one process, while its session is still growing."""
 
     pid: int | None
     first: int  # offset of the first line
     last: int  # offset of the last line
     first_time: float | None
     last_time: float | None
-    seen: dict[int, Sighting] = {}  # by number of the template
-    # Of the last line, those that open incidents first: offset, part and number.
+    seen: dict[int, Sighting] = {}  # by template number
+    # Last line, preferably one that opens incidents: offset, part and number.
     until: tuple[bool, int, int, int] = (False, -1, 0, 0)
-    crowded: bool = False  # of one without a process: several processes failed close by
-    context: bytes = b""  # the whole log, if it is short
+    crowded: bool = False  # for a session without a process: several processes failed nearby
+    context: bytes = b""  # a short log, without the lines of other processes
 
     @property
     def reach(self) -> int:
-        """Greatest distance in bytes from its last line to the next."""
+        """Maximum distance in bytes from its last line to the next."""
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Merge the records of another part of the same process into this one."""
+        """Merge another part of the same process into this session."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
@@ -78,7 +79,7 @@ class LogSession(msgspec.Struct):
             self.first, self.first_time = other.first, other.first_time
 
     def shift(self, offset: int, number: int, part: int) -> None:
-        """Shift a session to the position of its range in the whole log."""
+        """Move a session from the position in its range to that in the whole log."""
         self.first += offset
         self.last += offset
         opens, at, _, last = self.until
@@ -100,14 +101,14 @@ class SessionGrouper:
     """Groups hits, which arrive in order of offset, into sessions, and returns closed sessions."""
 
     def __init__(self, counting: Container[int] = ()) -> None:
-        self._counting = counting  # templates whose numbers are added up
+        self._counting = counting  # templates whose numbers are summed
         self._open: dict[int | None, LogSession] = {}
         self._closed: list[LogSession] = []
-        self.sweep = _SWEEP  # the offset from which on it is of use to ask what is over
+        self.sweep = _SWEEP  # offset from which `closed` is worth calling
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
         """Add a hit later than all before; `offset` counts from the start of all parts."""
-        pid = hit.pid or None  # lines of the kernel stand among those without a process
+        pid = hit.pid or None  # kernel lines belong to the lines without a process
         time, opens, number, counting = hit.time, hit.opens, base + hit.number, self._counting
         session = self._open.get(pid)
         if session is None or (
@@ -137,7 +138,7 @@ class SessionGrouper:
             session.last_time = time
 
     def put(self, session: LogSession) -> None:
-        """Add a session of a range, later than those before of its process."""
+        """Add a session of a range; it must be later than the process's earlier sessions."""
         mine = self._open.get(session.pid)
         if mine is not None and _together(
             session.first - mine.last, mine.last_time, session.first_time
@@ -165,11 +166,12 @@ class SessionGrouper:
         self._closed = []
         return over
 
-    def finish(self, context: bytes = b"") -> list[LogSession]:
-        """Return all remaining sessions; `context` is the whole log, if it is short."""
+    def finish(self, log: bytes = b"") -> list[LogSession]:
+        """Return all remaining sessions; `log` is the whole log if it is short."""
         over = [*self._open.values(), *self._closed]
         for session in over:
-            session.context = session.context or context
+            own = lines_of(log, session.pid)
+            session.context = session.context or (own if is_chosen(own) else b"")
         self._open.clear()
         self._closed = []
         return over

@@ -1,9 +1,9 @@
 """Shapes of lines: lines with the same words and other numbers are examined once.
 
-Logs say the same things over and over. The shape of a line is the line without the time and the
-process in its head, and with a 1 for every number but zero, which may mean that nothing failed.
-What may be in a line depends on its shape alone: on the fixed texts of templates without numbers,
-and on its words. Only templates with numbers in their texts are asked for each line anew.
+Logs repeat the same lines. The shape of a line is the line without the time and the process in its
+head, and with 1 for every number except zero, which may mean success. The possible matches of a
+line depend only on its shape: on the fixed texts of templates without numbers, and on its words.
+Only templates with numbers in their texts are matched with each line.
 """
 
 from __future__ import annotations
@@ -36,42 +36,42 @@ _OF_HEAD = lazy_pattern(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
 _HEX = lazy_pattern(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = lazy_pattern(rb"0x[01]*|[01]+")
-_MOST = 8192  # shapes that are remembered
-_LONGEST = 1024  # bytes of a line that is
-# Shapes of a log that are read by their words: so many, and one more for so many bytes.
+_MOST = 8192  # remembered shapes
+_LONGEST = 1024  # bytes of a remembered line
+# Shapes of a log whose words are read: this many, and one more for each number of bytes.
 _FIRST_READ, _BYTES_FOR_READ = 100, 8192
 
 
 class LineShape(msgspec.Struct, frozen=True, gc=False):
-    """The possible matches of all lines of one shape."""
+    """Possible matches of all lines of one shape."""
 
     whole: tuple[int, ...]  # templates with all anchors and the prefilter text in it
-    part: tuple[int, ...]  # with one anchor of two: the line may be a piece of their message
-    unsure: tuple[int, ...]  # those for which that depends on its numbers
-    plain: bool  # whether the first ones are nothing but text, so that it matches them
-    reads: bool  # whether it may tell of a failure in words
-    numbered: bool  # whether only a number in it may be such a word
+    part: tuple[int, ...]  # templates with one of two anchors: perhaps a piece of their message
+    unsure: tuple[int, ...]  # templates for which that depends on the numbers
+    plain: bool  # True: `whole` templates are plain texts, which match for certain
+    reads: bool  # True: its words may report a failure
+    numbered: bool  # True: only a number in it may be a failure word
 
     def tells(self, low: bytes) -> bool:
-        """Return whether a lower-case line of this shape may report a failure in words."""
+        """Return True if the words of a lower-case line of this shape may report a failure."""
         return self.reads and (not self.numbered or is_failing(low))
 
 
 _DULL = LineShape((), (), (), False, False, False)
-_FOREIGN = LineShape((), (), (), False, False, True)  # the same, as its letters alone tell
+_FOREIGN = LineShape((), (), (), False, False, True)  # the same, recognised by its letters alone
 
 
 class ReadingBudget:
-    """A limit on the shapes of a log that are read by their words, at about 10 ms each.
+    """Limit on the shapes of a log whose words are read, at about 10 ms each.
 
-    Logs of programs have a few dozen. A log of shuffled words has one in every line.
+    Program logs have a few dozen shapes. A log of shuffled words has a new shape in every line.
     """
 
     def __init__(self) -> None:
         self._read = self.unread = 0
 
     def may_read(self, offset: int) -> bool:
-        """Return whether the words of a new shape, first seen at an offset, may be read."""
+        """Return True if the words of a new shape, first seen at an offset, may be read."""
         if self._read < _FIRST_READ + offset // _BYTES_FOR_READ:
             self._read += 1
             return True
@@ -80,7 +80,7 @@ class ReadingBudget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Describe in a sentence which lines were left out."""
+        """Note about skipped lines; empty if none were skipped."""
         if not self.unread:
             return ()
         lines = counted(self.unread, "line")
@@ -91,13 +91,13 @@ class ReadingBudget:
 
 
 class LineShapes:
-    """The shapes of the lines of a log."""
+    """Shapes of the lines of a log."""
 
     def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
         self._knowledge, self._engine = knowledge, engine
         self.templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
         self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(BY_TOOL + 1))
-        self._anchors: dict[int, list[bytes]] = {}  # of each template
+        self._anchors: dict[int, list[bytes]] = {}  # anchors of each template
         for anchor, templates in zip(engine.anchors, self.templates, strict=True):
             for index in templates:
                 self._anchors.setdefault(index, []).append(anchor)
@@ -116,7 +116,7 @@ class LineShapes:
     ) -> LineShape | None:
         """Return the possible matches of a line; None if there are none. `body` is the head's end.
 
-        The budget is that of the log, `offset` where the line is in it.
+        The budget is that of the log, `offset` the line's position in it.
         """
         told = body, style
         if not body and (head := _HEAD.match(raw)):
@@ -129,7 +129,7 @@ class LineShapes:
             unread = budget.unread
             shape = self._look(raw[:body], key, budget, offset)
             if budget.unread > unread:
-                return shape  # of this log alone, so it is not remembered
+                return shape  # depends on this log, so it is not remembered
             if len(key) <= _LONGEST:
                 if len(known) >= _MOST:
                     known.clear()
@@ -142,7 +142,7 @@ class LineShapes:
 
     @cached_property
     def _ours(self) -> tuple[bytes, ...]:
-        """QNN words; every line about QNN holds at least one."""
+        """QNN words; every line about QNN contains at least one."""
         return _shortest(OURS)
 
     @cached_property
@@ -151,14 +151,14 @@ class LineShapes:
         return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
 
     def _is_foreign(self, low: bytes) -> bool:
-        """Return whether a line cannot be about QNN, judged by its letters alone."""
+        """Return True if a line cannot be about QNN, judged only by its letters."""
         bare = without_digits(low)
         if b"0x" in low or any(text in bare for text in self._letters):
-            return False  # addresses have letters, which differ
+            return False  # hexadecimal addresses contain letters, which differ
         return not self._engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
-        """Return whether a lower-case line holds prefilter text and an anchor of a template."""
+        """Return True if a lower-case line contains prefilter text and an anchor of a template."""
         if self._knowledge.prefilter_bytes[template] not in low:
             return False
         return any(anchor in low for anchor in self._anchors[template])
@@ -190,7 +190,7 @@ class LineShapes:
 
 
 class ShapesByEngine:
-    """The shapes of all logs read with one knowledge base, by engine."""
+    """Shapes of all logs read with one knowledge base, by engine."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
@@ -207,10 +207,10 @@ class ShapesByEngine:
 
 
 class _NumberedTemplates:
-    """Templates with digits in their fixed texts, with prefilter text and anchors."""
+    """Templates with digits in their fixed texts, by prefilter text and anchors."""
 
     def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
-        self._of_head: list[int] = []  # that may begin in the head of a line
+        self._of_head: list[int] = []  # templates that may begin in the head of a line
         self._by_anchor: dict[bytes, list[tuple[int, bytes]]] = {}  # with their prefilter texts
         prefilters = knowledge.prefilter_bytes
         digits = set(filter(_has_digit, {*prefilters, *chain(*anchors.values())}))

@@ -1,15 +1,15 @@
-"""The meaning of a short log as a whole, and of the end of any log.
+"""Reading of a short log as a whole, and of the end of any log.
 
-Somebody chose the few lines of a short log for the doctor. So where something of QNN is in it, each
-line may tell of a failure without a word of QNN; and where nothing is, no line does:
+A person selected the few lines of a short log for the doctor. If some line is about QNN, each line
+may report a failure without a QNN word; otherwise no line does:
 
-    nothing of QNN          no word, no tag, no library, no code: nothing is said of it
-    words shared with others    the cause model says whether it is a log of another program
-    good news at its end    what was tried before it is no failure
-    no line tells           the cause model says whether the log is that of a failure
+nothing of QNN          no word, no tag, no library, no code: the log is not judged
+words shared with others    the cause model decides whether it is a log of another program
+success at its end      earlier failed attempts are not failures
+no failing line         the cause model decides whether the log shows a failure
 
-At the end of a long log a program may die, or the kernel may kill it, in lines without a word of
-QNN. They count when the lines near the end are about QNN.
+At the end of a long log, a program may die, or the kernel may kill it, in lines without a QNN word.
+These lines count if the lines near the end are about QNN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, words
-from qnnmem.doctor.logs.header import process_of
+from qnnmem.doctor.logs.header import is_chosen, lines_of, process_of
 from qnnmem.doctor.logs.hit import Hit
 from qnnmem.doctor.logs.line import bare_line, read_failure
 from qnnmem.doctor.logs.reading import (
@@ -41,26 +41,26 @@ _NUMBER = lazy_pattern(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = lazy_pattern(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
-_FEW_WORDS = 4  # of a log in which the model finds nothing
-_FEW = 20  # lines of a log that need not tell how things went
-_LAST = 3  # lines without a head in which a program says that it gave up
+_FEW_WORDS = 4  # words: in a shorter log, the model finds nothing
+_FEW = 20  # lines: a shorter log need not show its outcome
+_LAST = 3  # final lines without a head in which a program gives up
 
 
 class ShortLog(msgspec.Struct, frozen=True):
-    """A short log that was read as a whole."""
+    """Short log that was read as a whole."""
 
     hits: tuple[Hit, ...]
-    ours: bool  # whether anything of QNN is in it
-    unclear: bool = False  # whether it says neither that something failed nor that all went well
+    ours: bool  # True: some line is about QNN
+    unclear: bool = False  # True: it shows neither a failure nor a success
 
 
 class EndWord(msgspec.Struct, frozen=True):
-    """A line at the end of a log that reports how it ended."""
+    """Line at the end of a log that reports how it ended."""
 
-    start: int  # of the line, in the piece that was looked at
+    start: int  # offset of the line in the examined piece
     text: bytes
     pid: int | None
-    said: bytes  # without the head, but for the name of who says it
+    said: bytes  # without the head, except the name of the author
 
 
 def read_short(
@@ -69,7 +69,7 @@ def read_short(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> ShortLog:
-    """Return the reading of a short log, of which some lines are matched already."""
+    """Return the reading of a short log; `known` are lines that match already."""
     if not _is_ours(knowledge, log, known):
         return ShortLog((), ours=False)
     lines = log.split(b"\n")
@@ -104,13 +104,20 @@ def _failing_lines(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> Iterator[Hit]:
-    """Yield lines that report a failure without a QNN word."""
+    """Yield lines that report a failure without a QNN word, of processes that print one elsewhere.
+
+    In a longer log such lines belong to other work.
+    """
+    if not is_chosen(b"\n".join(lines)):
+        return
     hints = knowledge.hints
+    ours = {None, *(hit.pid for hit in known)}
+    ours.update(process_of(line)[0] for line in lines if names_qnn(line.lower()))
     seen = {hit.number for hit in known if any(one not in hints for one, _ in hit.found)}
     low = 0
     for number, line in enumerate(lines, 1):
         text = bare_line(line)
-        if number not in seen:
+        if number not in seen and process_of(text)[0] in ours:
             pieces = partial(wrapped, low, low + len(line), text)
             if found := read_failure(knowledge, text, alone=True, wrapped=pieces):
                 opens = any(knowledge.opens[index] for index, _ in found)
@@ -140,17 +147,22 @@ def _by_model(
 
 
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
-    """Return whether a later line reports success and the model agrees that the run was good."""
-    last = max(hit.number for hit in hits if hit.opens)
-    if not any(says_well(line) for line in lines[last:] if line.strip()):
+    """Return True if a later line reports success and the model also sees a good run.
+
+    A success of another process, or far after the failure, may belong to other work.
+    """
+    last = max((hit for hit in hits if hit.opens), key=lambda hit: hit.number)
+    own = lines_of(log, last.pid)
+    later = lines_of(b"\n".join(lines[last.number :]), last.pid).split(b"\n")
+    if own.count(b"\n") > _FEW or not any(says_well(line) for line in later if line.strip()):
         return False
     from qnnmem.doctor.cause_model import guess, threshold
 
-    return guess(_text(log)).outcomes["healthy"] >= threshold("healthy")
+    return guess(_text(own)).outcomes["healthy"] >= threshold("healthy")
 
 
 def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
-    """Return whether lines without a failure show that the run succeeded."""
+    """Return True if lines without a failure show that the run succeeded."""
     if _stops_midway(lines):
         return False
     said = [(place, line) for place, line in enumerate(lines, 1) if line.strip()]
@@ -158,7 +170,7 @@ def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
 
 
 def _stops_midway(lines: Sequence[bytes]) -> bool:
-    """Return whether the last news is of work that was begun and whose end is not reported."""
+    """Return True if the log ends after the start of an operation and before its result."""
     for line in reversed(lines):
         low = line.lower()
         if words.rule("begun").search(low):
@@ -169,7 +181,7 @@ def _stops_midway(lines: Sequence[bytes]) -> bool:
 
 
 def ends_well(log: bytes) -> bool:
-    """Return whether one of the last two lines reports that all tests or runs passed."""
+    """Return True if one of the last two lines reports that all tests or runs passed."""
     lines = [line for _, line in _lines(log)][-2:]
     passed = [bool(words.rule("passed").search(line.lower())) for line in lines]
     if any(passed[-1:]):
@@ -186,7 +198,7 @@ def end_words(tail: bytes) -> Iterator[EndWord]:
     for place, (start, text) in enumerate(lines):
         low = text.lower()
         head = header.parse(text)
-        if any(word in low for word in OURS):  # such lines are read where they stand
+        if any(word in low for word in OURS):  # such lines are read at their own position
             ours.update(() if head.pid is None else (head.pid,))
             continue
         if head.style == "plain":
@@ -212,7 +224,7 @@ def at_the_limit(tail: bytes) -> Iterator[EndWord]:
 
 
 def _lines(tail: bytes) -> list[tuple[int, bytes]]:
-    """Return lines that are not empty, each with its start."""
+    """Return the non-empty lines, each with its start."""
     found, at = [], 0
     for line in tail.split(b"\n"):
         if line.strip():

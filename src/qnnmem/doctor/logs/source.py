@@ -32,7 +32,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed
 
 _MAX_FILES = 100_000
-_SAID = 20  # things left out that are named
+_SAID = 20  # skipped files named in notes
 _CHUNK = 64 << 10
 
 _INFIX = r"(.*?)[._-]([0-9]{2,6})(\.[A-Za-z].*)"  # dev.000.log, dev.001.log: oldest first
@@ -42,13 +42,13 @@ _SKIPPED = (
     *(".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".o", ".java", ".kt", ".rs", ".sh", ".toml"),
     *(".csv", ".raw", ".npy", ".npz", ".pt", ".pth", ".yaml", ".yml", ".eaix", ".pdf", ".apk"),
 )
-# Names of files of a folder that are looked into, and of members of an archive that are not.
+# Suffixes of archives in a folder that are opened, and of archive members that are not.
 _ARCHIVES = (
     *(".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tzst"),
     *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
 )
 _NESTED = "an archive in an archive: unpack it"
-_NO_LOGS_IN = ("visible_windows.zip",)  # what a bug report of Android has of the screen
+_NO_LOGS_IN = ("visible_windows.zip",)  # screen content in an Android bug report
 # Limits on decompressing a tar again for rotated logs: bytes, and passes.
 _AGAIN_BYTES = 256 << 20
 _AGAIN_PASSES = 8
@@ -57,22 +57,22 @@ _ONLY_FILES = "an archive, which is read from a file: name that"
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """One log: a file, or the files that a rotating logger cut it into, oldest first."""
+    """Log: a file, or the files of a rotating logger, oldest first."""
 
     parts: tuple[str, ...]
-    named: bool = True  # by the user; what a folder holds must be regular files
+    named: bool = True  # True: named by the user; files of a folder must be regular
 
 
 class FoundLogs(msgspec.Struct, frozen=True):
-    """The logs that the names stand for, and the other content of their folders."""
+    """Logs that the names stand for, and the other content of their folders."""
 
     streams: tuple[Stream, ...]
-    unread: tuple[LoadError, ...] = ()  # may be logs, but are not read
-    notes: tuple[str, ...] = ()  # about what is left out and is no log
+    unread: tuple[LoadError, ...] = ()  # files that may be logs but are not read
+    notes: tuple[str, ...] = ()  # about skipped files that are not logs
 
 
 class _Rest(NamedTuple):
-    """The content of folders and archives that is not read as a log."""
+    """Content of folders and archives that is not read as a log."""
 
     left_out: list[LeftOut]
     notes: list[str]
@@ -80,17 +80,17 @@ class _Rest(NamedTuple):
 
 
 class OpenPart:
-    """An open part, decompressed as it is read; `notes` lists its defects."""
+    """Open part, decompressed as it is read; `notes` lists its defects."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed
-        self.notes: list[str] = getattr(file, "notes", [])  # which members of archives have
-        self.start = _peeked(file) if packed == "wrapped" else b""  # of the file as it is
+        self.notes: list[str] = getattr(file, "notes", [])  # only archive members have notes
+        self.start = _peeked(file) if packed == "wrapped" else b""  # first unprocessed bytes
         self._file = file
         self._out = 0
         self._packed = CountedBytes(file)
         self._read: Callable[[memoryview], int]
-        # Returns the offset from a line number of the log to that of the file, where they differ.
+        # Returns the offset from a line number of the log to that of the file, if they differ.
         self.shift: Callable[[int], int] | None = None
         if packed == "plain":
             self._read = _reader(file)
@@ -112,7 +112,7 @@ class OpenPart:
             got = self._read(view)
         except (EOFError, OSError, ValueError) as exc:
             return self._broken(exc)
-        except Exception as exc:  # every decompressor has an error class of its own
+        except Exception as exc:  # every decompressor has its own errors
             if self.packed in AS_IT_IS:
                 raise
             return self._broken(exc)
@@ -124,7 +124,7 @@ class OpenPart:
         return got
 
     def _taken(self) -> int:
-        """Compressed bytes read so far; for a member of an archive, bytes of the archive."""
+        """Return the compressed bytes read so far; for an archive member, bytes of the archive."""
         return min(self._packed.bytes, getattr(self._file, "taken", self._packed.bytes))
 
     @property
@@ -163,7 +163,7 @@ class OpenPart:
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """Treat a truncated compressed log as ended, since a crash may cut it; raise otherwise."""
+        """Treat a truncated compressed log as ended, because a crash truncates logs; else raise."""
         if self.packed in AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
@@ -180,7 +180,7 @@ def open_part(name: str, named: bool = True) -> OpenPart:
             _refuse_archive(name, head)
             return OpenPart(name, file, _packing(head, _bytes_of(file)))
         except BaseException:
-            with suppress(OSError):  # the first error counts
+            with suppress(OSError):  # report the first error
                 _close(file)
             raise
     except (OSError, ValueError) as exc:
@@ -199,7 +199,7 @@ def _refuse_archive(name: str, head: bytes) -> None:
 
 
 def _packing(head: bytes, size: int | None) -> str:
-    """Return the compression of a file with these first bytes."""
+    """Return the compression or wrapping of a file with these first bytes."""
     if packed := packing_of(head):
         return packed
     if head.startswith(_WIDE) or wide_name(head):
@@ -216,7 +216,7 @@ def _bytes_of(file: Any) -> int | None:
     try:
         return os.fstat(file.fileno()).st_size or None
     except (OSError, ValueError, AttributeError):
-        return getattr(file, "size", None)  # of a member of an archive
+        return getattr(file, "size", None)  # set by archive members
 
 
 def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
@@ -226,9 +226,9 @@ def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
     try:
         path = _local(name)
         if path is not None and os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113
-            return None  # opening a pipe would take its bytes
+            return None  # opening a pipe would consume its bytes
         if path is not None and split_name(path):
-            return None  # which is read from its start
+            return None  # members are read only from the start
         with _open(name, named=False) as file:
             head = file.read(LOOKED_AT)
             if not file.seekable():
@@ -245,7 +245,7 @@ def find_streams(names: Sequence[str]) -> list[Stream]:
 
 
 def find_logs(names: Sequence[str]) -> FoundLogs:
-    """Return the logs that the names stand for, and what was left out of folders and archives."""
+    """Return the logs that the names stand for, and the skipped content of folders and archives."""
     streams: list[Stream] = []
     rest = _Rest([], [], [])
     for name in names:
@@ -261,7 +261,7 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
                 streams += _few(name, _logs_in(archive, rest))
         elif os.path.isfile(path) and (kind := archive_kind(path)):  # noqa: PTH113
             logs = _logs_in(name, rest)
-            # A named file of another kind that holds no logs is refused with its kind.
+            # A named file of another kind without logs is refused, with its kind.
             streams += logs if logs or kind in ("zip", "tar") else [Stream((name,))]
         else:
             streams.append(Stream((name,)))
@@ -269,7 +269,7 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
 
 
 def _found(names: Sequence[str], streams: list[Stream], rest: _Rest) -> FoundLogs:
-    # A folder may hold a hundred thousand pipes: name the first, count the rest.
+    # A folder may contain a hundred thousand pipes: name the first, count the rest.
     rest.left_out.sort(key=lambda one: not one.unread)
     said, notes = rest.left_out[:_SAID], rest.notes
     if more := len(rest.left_out[_SAID:]):
@@ -311,9 +311,9 @@ def standard_input() -> Any:
     if sys.stdin is None:
         raise OSError("standard input is closed")
     file = sys.stdin.buffer
-    with suppress(io.UnsupportedOperation):  # not a file of the system
+    with suppress(io.UnsupportedOperation):  # no file descriptor
         try:
-            os.read(file.fileno(), 0)  # fails where it is closed, or open for writing only
+            os.read(file.fileno(), 0)  # fails if it is closed or open only for writing
         except OSError as exc:
             raise OSError("standard input is closed") from exc
         if not file.isatty():
@@ -323,7 +323,7 @@ def standard_input() -> Any:
 
 def _open_named(path: str) -> int:
     """Open a file that the user named; opening a pipe waits for its writer."""
-    _refuse_device(os.stat(path))  # noqa: PTH116 - pathlib is not needed otherwise
+    _refuse_device(os.stat(path))  # noqa: PTH116 - avoids importing pathlib
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     )
@@ -336,7 +336,7 @@ def _open_named(path: str) -> int:
 
 
 def _refuse_device(state: os.stat_result) -> None:
-    """Refuse a device, which may be endless; /dev/null is harmless."""
+    """Raise OSError for a device, which may be endless; /dev/null is allowed."""
     device = stat.S_ISCHR(state.st_mode) or stat.S_ISBLK(state.st_mode)
     if device and state.st_rdev != os.stat(os.devnull).st_rdev:  # noqa: PTH116
         raise OSError("a device, not a log")
@@ -348,7 +348,7 @@ def _reader(file: Any) -> Callable[[memoryview], int]:
 
 
 class _Wide:
-    """UTF-16, as Windows shells write it, converted to UTF-8."""
+    """Reader that converts UTF-16, the output of Windows shells, to UTF-8."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         import codecs
@@ -374,7 +374,7 @@ def _files_below(name: str, folder: str, archives: list[str], rest: _Rest) -> It
     seen = others = 0
     for found in files_in(folder.rstrip("/") or "/", below=True):
         archive = isinstance(found, str) and _is_named_archive(found) and archive_kind(found)
-        # A file named .zip that holds no logs is a model, or irrelevant.
+        # A file named .zip that contains no logs is a model, or irrelevant.
         if not archive and (_is_no_log(found) or _path_of(found).lower().endswith(".zip")):
             others += 1
             continue
@@ -446,7 +446,7 @@ def _path_of(found: str | LeftOut) -> str:
 
 
 def _is_no_log(found: str | LeftOut) -> bool:
-    """Return whether a name marks a file that is no log; a folder may always hold logs."""
+    """Return True if a name marks a file that is not a log; any folder may contain logs."""
     if isinstance(found, LeftOut) and found.folder:
         return False
     name = _path_of(found).rpartition("/")[2]

@@ -1,10 +1,10 @@
-"""List the members of a tar archive, header by header from its start.
+"""Listing of the members of a tar archive, header by header from its start.
 
     header of 512 bytes: name, size, kind -> data, filled up to 512 bytes -> next header
 
-`tarfile` takes quadratic time for headers made to be slow, holds headers of any size and follows
-chains of them by recursion, in the versions of Python that are around. Here every byte is looked at
-once, and one header at a time is held.
+`tarfile` takes quadratic time for hostile headers, holds headers of any size, and follows chains of
+them by recursion, in current versions of Python. This module examines every byte once and holds one
+header at a time.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from qnnmem.errors import LoadError
 BLOCK = 512
 MAX_UNPACKED = 64 << 30  # bytes
 _STEP = 64 << 10
-_NOWHERE = 1 << 62  # behind every member
+_NOWHERE = 1 << 62  # offset after every member
 _LONGEST = 1 << 20  # bytes of a header with a long name
 _MAGIC = b"ustar"
 _FILES = b"0\x007"
-_PARTS = b"xgLK"  # headers that say more about the member behind them
+_PARTS = b"xgLK"  # headers with more information about the next member
 _KINDS = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
 _WITHOUT_DATA = b"123456"
 
 
 class DamagedTar(ValueError):
-    """An invalid header, or an archive that ends without its end mark."""
+    """Raised for an invalid header, or an archive without its end mark."""
 
     def __init__(self, why: str = "the archive is damaged or breaks off") -> None:
         super().__init__(why)
 
 
 class TarBytes(Protocol):
-    """A decompressed archive that is read forwards only."""
+    """Interface of a decompressed archive that is read forwards only."""
 
     at: int
 
@@ -51,17 +51,17 @@ class TarBytes(Protocol):
 
 
 class TarMember(msgspec.Struct, frozen=True):
-    """A file in an archive, or another kind of member; `why` is the reason not to read it."""
+    """File or other member of an archive; `why` is the reason for skipping it."""
 
     name: bytes
     offset: int
     size: int
     why: str = ""
-    unread: bool = False  # whether it may hold what is looked for, and is not read
+    unread: bool = False  # True: it may contain a log, but is not read
 
 
 class PackedTar:
-    """A compressed archive, read from its start."""
+    """Compressed archive, read from its start."""
 
     def __init__(self, path: str, file: IO[bytes], packed: str) -> None:
         self._path, self._file, self.counted = path, file, CountedBytes(file)
@@ -73,7 +73,7 @@ class PackedTar:
         try:
             got = self._unpacked(view)
         except BaseException:
-            self.at = _NOWHERE  # what comes next is of no known place
+            self.at = _NOWHERE  # the position is unknown after an error
             raise
         self.at += got
         if is_bomb(self.at, self.counted.bytes):
@@ -100,12 +100,12 @@ class PackedTar:
         self._file.close()
 
     def __del__(self) -> None:
-        """Close the file of a reader that is kept for members but no longer used."""
+        """Close the file of a reader that is cached for members but no longer used."""
         self.close()
 
 
 class PlainTar:
-    """An archive that is not compressed."""
+    """Uncompressed archive."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.at = file, 0
@@ -127,7 +127,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def members(tar: TarBytes) -> Iterator[TarMember]:
-    """Yield the members of an archive except folders; raise `DamagedTar` where the list breaks."""
+    """Yield the members of an archive except folders; raise `DamagedTar` if the list breaks off."""
     said: dict[bytes, bytes] = {}
     while any(block := tar.take(BLOCK)):
         if len(block) < BLOCK or not _is_header(block):
@@ -170,7 +170,7 @@ def _said(kind: bytes, data: bytes) -> dict[bytes, bytes]:
 
 
 def _records(data: bytes) -> dict[bytes, bytes]:
-    """Parse pax records `length key=value`; keep the few relevant keys."""
+    """Parse pax records `length key=value`; return the few relevant keys."""
     found = {}
     at = 0
     while at < len(data):
@@ -199,12 +199,12 @@ def _name(block: bytes, said: dict[bytes, bytes]) -> bytes:
     if long := said.get(b"GNU.sparse.name") or said.get(b"path"):
         return long
     name, prefix = (field.partition(b"\0")[0] for field in (block[:100], block[345:500]))
-    # GNU tar stores times where other formats store a name prefix, and another magic.
+    # GNU tar stores times in place of a name prefix, and has another magic.
     return prefix + b"/" + name if prefix and block[257:263] == _MAGIC + b"\0" else name
 
 
 def _is_header(block: bytes) -> bool:
-    """Return whether the checksum is right; it counts its own bytes as blanks."""
+    """Return True if the checksum is right; it counts its own bytes as blanks."""
     try:
         written = _number(block[148:156])
     except DamagedTar:

@@ -1,7 +1,7 @@
 """Decompression of gzip, zstd, xz, bzip2, and members of zip archives.
 
-Handed out in steps of bounded size and in bounded memory; an error at the end takes nothing with it
-that came before.
+Data is returned in steps of bounded size and in bounded memory; an error at the end does not lose
+the data before it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _MAGIC = {
     b"\xfd7zXZ\x00": "xz",
     b"BZh": "bzip2",
 }
-# A compressed log is ten to thirty times smaller, one line again and again three hundred times with
-# gzip. One that is this much smaller, and large, was made to waste time.
+# A compressed log is ten to thirty times smaller; a single repeated line three hundred times with
+# gzip. A large file with a higher ratio is a decompression bomb.
 BOMB_RATIO = 250
 BOMB_BYTES = 64 << 20
-# Frames may ask for gigabytes of memory; what common levels write needs 8 MiB, and `xz -9` 65 MiB.
+# Frames may request gigabytes of memory; common levels need 8 MiB, and `xz -9` 65 MiB.
 _ZSTD_WINDOW_LOG = 25
 _XZ_MEMORY = 72 << 20
 _STEP = 256 << 10
 _CHUNK = 64 << 10
-_GZIP, _RAW = 31, -15  # as zlib calls them
+_GZIP, _RAW = 31, -15  # zlib's window bits
 
 
 class _Bytes(Protocol):
@@ -35,7 +35,7 @@ class _Bytes(Protocol):
 
 
 class CountedBytes:
-    """A compressed file that counts the bytes read: pipes have no position."""
+    """Compressed file that counts the bytes read, because pipes have no position."""
 
     def __init__(self, file: _Bytes) -> None:
         self._file = file
@@ -49,17 +49,17 @@ class CountedBytes:
 
 
 def packing_of(head: bytes) -> str:
-    """Return the compression of a file with these first bytes; empty for none."""
+    """Return the compression of a file with these first bytes; empty if not compressed."""
     return next((packed for magic, packed in _MAGIC.items() if head.startswith(magic)), "")
 
 
 def is_bomb(unpacked: int, packed: int) -> bool:
-    """Return whether the compression ratio is too high for a log."""
+    """Return True if the compression ratio is too high for a log."""
     return unpacked > BOMB_BYTES and unpacked > BOMB_RATIO * max(packed, 1)
 
 
 def bomb_words(unpacked: int, packed: int) -> str:
-    """Return the reason for refusing such a file."""
+    """Return the reason for refusing a decompression bomb."""
     return f"unpacks to over {unpacked:,} bytes from {packed:,}: a log does not"
 
 
@@ -91,9 +91,9 @@ def _unpacker(packed: str) -> Callable[[], Any]:
 
 
 class _Unpack:
-    """A decompressor of consecutive streams that works in steps of bounded size.
+    """Decompressor of consecutive streams that works in steps of bounded size.
 
-    An error at the end then takes nothing with it that came before.
+    An error at the end therefore does not lose the data before it.
     """
 
     def __init__(self, file: CountedBytes, new: Callable[[], Any]) -> None:
@@ -129,10 +129,10 @@ def _zlib() -> Any:
 
 
 class _Inflate:
-    """A decompressor of gzip or raw deflate that returns all data before a break.
+    """Decompressor of gzip or raw deflate that returns all data before a break.
 
-    The file objects of both modules keep back what they have unpacked when the data breaks off, and
-    that is where a log ends in a failure.
+    The file objects of both modules withhold decompressed data if the input breaks off, and a log
+    of a failure often ends like that.
     """
 
     def __init__(self, file: CountedBytes, form: int) -> None:
@@ -143,13 +143,13 @@ class _Inflate:
     def readinto(self, view: memoryview) -> int:
         while True:
             out = self._member.decompress(self._packed, min(len(view), _STEP))
-            # At the end of a member the tail is stale: returned again, it would be unpacked twice.
+            # At the end of a member the tail is stale: it would be decompressed twice.
             self._packed = b"" if self._member.eof else self._member.unconsumed_tail
             if out:
                 view[: len(out)] = out
                 return len(out)
             if self._member.eof:
-                if self._form == _RAW:  # of which there is one
+                if self._form == _RAW:  # raw deflate has a single stream
                     return 0
                 self._packed = (self._member.unused_data or self._file.read()).lstrip(b"\0")
                 if not self._packed:

@@ -1,7 +1,7 @@
-"""The vocabulary of reading: rules and texts of `kb/words.toml`, compiled when first needed.
+"""The vocabulary of reading: rules and texts of `kb/words.toml`, compiled on first use.
 
-A rule is a list of expressions, and lines match few of them. So each expression is kept with the
-texts that it requires, and is compiled and tried only for lines that hold one of these.
+A rule is a list of expressions, and lines match few of them. Therefore each expression is stored
+with its required texts, and is compiled and tried only for lines with one of these texts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OF_FORM = Path(__file__).parents[1] / "kb" / "required.py"
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """An expression without alternatives, and the texts of which each match holds one."""
+    """Expression without alternatives, and texts, one of which occurs in each match."""
 
     pattern: str
-    texts: tuple[str, ...]  # empty: nothing is known, so every line is tried
+    texts: tuple[str, ...]  # empty: unknown, so every line is tried
 
 
 class WordRule(msgspec.Struct, frozen=True, dict=True):
-    """One rule: expressions that match a lower-case line if any of them occurs, with examples."""
+    """Rule: expressions that match a lower-case line if any of them occurs, with examples."""
 
     name: str
     any: tuple[Expression, ...]
@@ -37,14 +37,14 @@ class WordRule(msgspec.Struct, frozen=True, dict=True):
     nomatch: tuple[str, ...]
 
     def search(self, low: bytes) -> bool:
-        """Return whether an expression of the rule occurs in a lower-case line."""
+        """Return True if an expression of the rule occurs in a lower-case line."""
         for pattern in self._possible(low):  # noqa: SIM110 - `any` takes twice as long
             if _compiled(pattern).search(low):
                 return True
         return False
 
     def spans(self, low: bytes) -> list[tuple[int, int]]:
-        """Return where expressions of the rule stand in a lower-case line, in order."""
+        """Return the matches of the rule in a lower-case line, in order."""
         return sorted(
             hit.span()
             for pattern in self._possible(low)
@@ -57,7 +57,7 @@ class WordRule(msgspec.Struct, frozen=True, dict=True):
         return _joined(here).sub(b" ", low) if here else low
 
     def _possible(self, low: bytes) -> Iterator[bytes]:
-        """Yield the expressions of which a line holds a required text."""
+        """Yield the expressions whose required texts occur in a line."""
         for texts, pattern in self._encoded:
             for text in texts:
                 if text in low:
@@ -78,7 +78,7 @@ class _Words(msgspec.Struct, frozen=True):
 
 @cache
 def _words() -> _Words:
-    """Return the vocabulary, which is kept in a form that takes less time to read than TOML."""
+    """Return the vocabulary; a cached form loads faster than TOML."""
     from qnnmem.doctor import cache
 
     states = [(path.name, *_state(path)) for path in (FILE, _OF_FORM)]
@@ -88,7 +88,7 @@ def _words() -> _Words:
         try:
             return msgspec.json.decode(kept, type=ready(_Words))
         except msgspec.DecodeError:
-            pass  # of a form that is not ours: made anew
+            pass  # another format: read the file again
     made = _read()
     cache.keep(name, msgspec.json.encode(made))
     return made
@@ -131,7 +131,7 @@ def texts(name: str) -> tuple[bytes, ...]:
 
 @cache
 def rules(start: str) -> tuple[WordRule, ...]:
-    """Return the rules whose name has this prefix, in the order of the file."""
+    """Return the rules whose names have this prefix, in the order of the file."""
     return tuple(one for one in _words().rule if one.name.startswith(start))
 
 

@@ -1,1 +1,1 @@
-"""Remedies that change the graph, or only its order: fusion, recomputing, operators, shapes."""
+"""Remedies that change the graph or its order: fusion, recomputing, operators, shapes."""

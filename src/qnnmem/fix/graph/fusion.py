@@ -1,6 +1,6 @@
-"""Remedy that fuses and folds nodes; models are rewritten in a child process.
+"""Remedy that fuses and folds nodes; a child process rewrites the model.
 
-onnxruntime's optimiser does this at its first level, which adds no ops outside the standard. Two
+onnxruntime's optimiser does this at its first level, which adds no non-standard ops. There are two
 steps, the milder first:
 
     exact      changes no rounding: padding into convolutions, copies, casts and transposes that
@@ -8,8 +8,8 @@ steps, the milder first:
     rounding   also folds a factor or a BatchNormalization into weights: the last bits of results
                may differ, which counts only where that is allowed
 
-A rewritten model is read like any file of the user and keeps the order of nodes: the order decides
-how many bytes are alive.
+A rewritten model is read like a user's file and keeps the order of nodes, because the order decides
+how many bytes are live.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _TIME_LIMIT_S = 300.0
 
 
 def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> ShapedModel:
-    """Return the model after the optimiser's first level, without some of its rules."""
+    """Return the model after the optimiser's first level, without the named rules."""
     before = self_contained(model)
     with Reworker() as child:
         return taken_over(case, before, child.optimised(before, without))
 
 
 def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
-    """Return the model with operators of these kinds replaced by their ONNX definition."""
+    """Return the model with operators of these kinds replaced by their ONNX definitions."""
     before = self_contained(model)
     with Reworker() as child:
         return taken_over(case, before, child.inlined(before, kinds))
 
 
 def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
-    """Return a rewritten model with every tensor typed and nodes in their former order."""
+    """Return the rewritten model with types for all tensors, and nodes in the original order."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
         raise ChildFailed("non-standard operators were inserted")
@@ -74,7 +74,7 @@ def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -
 
 
 def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Sort nodes in the order of the nodes they came from, matched by outputs."""
+    """Sort the nodes of a rewritten graph by the original order; outputs identify nodes."""
     place = {name: at for at, node in enumerate(before.graph.node) for name in node.output if name}
     nodes = list(after.graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
@@ -118,15 +118,15 @@ class Reworker(ChildProcess):
         super().__init__("qnnmem.fix.graph.rework_program", time_limit_s)
 
     def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
-        """Return the model from onnxruntime's optimiser without some of its rules."""
+        """Return the model rewritten by onnxruntime's optimiser, without the named rules."""
         return self._asked(Optimise(list(without)), model)
 
     def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
-        """Return the model from onnx's inliner for operators of these kinds."""
+        """Return the model with operators of these kinds inlined by onnx."""
         return self._asked(InlineOps(list(kinds)), model)
 
     def _asked(self, request: WireMessage, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the rewritten model."""
+        """Return the rewritten model from the child process."""
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
@@ -138,28 +138,28 @@ class Reworker(ChildProcess):
         return made
 
 
-ROUNDING = "rounding"  # the user must allow this name if last bits change
-# Relative to the largest value of an output; a larger difference is more than rounding.
+ROUNDING = "rounding"  # name in `--allow`, if last bits may change
+# Relative to the largest value of an output; a larger difference cannot be rounding.
 MOST_ROUNDING = 1e-4
-# Rules of onnxruntime's optimiser that compute other weights, sum in another order, or drop ops
-# that seem to do nothing: adding zero turns -0.0 into +0.0.
+# Optimiser rules that compute other weights, sum in another order, or drop seemingly empty ops:
+# adding zero turns -0.0 into +0.0.
 _ROUND_OTHERWISE = (
     "NoopElimination",
     *("ConvBNFusion", "ConvMulFusion", "ConvAddFusion", "DivMulFusion", "GemmSumFusion"),
     *("MatMulAddFusion", "GemmTransposeFusion", "MatMul_BatchNormalization_Fusion"),
 )
 LEVELS = {"exact": _ROUND_OTHERWISE, ROUNDING: ()}
-_NAMED = 2  # kinds of nodes in a line of the table
+_NAMED = 2  # kinds of nodes named in a table row
 
 
 @dataclass(frozen=True, slots=True)
 class FusionRemedy:
-    """Remedy that fuses nodes."""
+    """Remedy that fuses nodes with onnxruntime's optimiser."""
 
     name: str = "fusion"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield fusions that keep rounding, then all fusions."""
+        """Yield the model after rounding-safe fusions, then after all fusions."""
         start, case = unplanned(base.change), bench.case
         seen, before = _kinds(start.model), self_contained(start.model)
         with Reworker() as child:
@@ -174,7 +174,7 @@ class FusionRemedy:
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply the rules of a recipe."""
+        """Repeat the fusion of a recipe; raise UsageError if the model differs."""
         nodes, level = count(step["nodes"]), str(step["level"])
         found = len(base.model.scope.graph.node)
         if nodes != found:
@@ -191,7 +191,7 @@ class FusionRemedy:
 
 
 def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
-    """Return a change with different last bits as lossy, if that is allowed."""
+    """Return the change marked as lossy if only last bits differ and rounding is allowed."""
     proof = judged.proof
     if proof is None or proof.identical or not proof.relative <= MOST_ROUNDING:
         return judged
@@ -212,19 +212,19 @@ def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
 
 
 def flagged(step: Step) -> bool:
-    """True if a step of a recipe was allowed to change last bits."""
+    """Return True if a recipe step was allowed to change last bits."""
     return step.get("lossy") is True
 
 
 def _kinds(model: ShapedModel) -> Counter[str]:
-    """Count the operators of a model that run; constants cost nothing."""
+    """Count the operators that run, by kind; constants are computed in advance."""
     scope = model.scope
     running = (node for node in scope.graph.node if not scope.are_const(node.output))
     return Counter(node.op_type for node in running)
 
 
 def _words(gone: Counter[str]) -> str:
-    """Describe the removed nodes in a few words."""
+    """Return a short description of the removed nodes."""
     if not gone:
         return "nodes fused"
     named = ", ".join(f"{number} {quote(kind)[1:-1]}" for kind, number in gone.most_common(_NAMED))

@@ -1,14 +1,15 @@
 """Replace operators that a backend does not support by equivalent operators.
 
-The ONNX standard defines many operators by simpler ones; onnx's inliner substitutes those. Einsum
-becomes Transpose, Reshape, MatMul and ReduceSum where it has one or two operands:
+The ONNX standard defines many operators as functions of simpler operators, and onnx's inliner
+substitutes those. An Einsum with one or two operands becomes Transpose, Reshape, MatMul and
+ReduceSum:
 
     letters of both operands and the result   a batch of products
     of both, not of the result                the contraction
     of one and the result                     rows of the left, columns of the right operand
 
-Then the model is run and compared like any other change. Sums in another order round differently,
-so the change counts only where that is allowed.
+The changed model is then run and compared like any other change. A sum in another order rounds
+differently, so the change counts only if rounding is allowed.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
     from qnnmem.targets.socs import Soc
 
 _EQUATION = re.compile(r"([A-Za-z]+)(?:,([A-Za-z]+))?(?:->([A-Za-z]*))?")
-_AXES_AS_INPUT = 13  # operator set from which ReduceSum takes axes so
+_AXES_AS_INPUT = 13  # operator set in which ReduceSum takes its axes as an input
 
 
 def without_einsum(model: ShapedModel) -> ShapedModel:
-    """Return the model with every supported Einsum replaced by other ops."""
+    """Return the model with each supported Einsum replaced by other ops."""
     graph = TiledGraph.of(model)
     writer = _EinsumWriter(graph)
     for node in graph.nodes:
@@ -51,7 +52,7 @@ def without_einsum(model: ShapedModel) -> ShapedModel:
 
 
 class _EinsumWriter:
-    """Writes equivalent nodes and the types of their intermediate tensors."""
+    """Writes the nodes that replace an Einsum, and the types of their tensors."""
 
     def __init__(self, graph: TiledGraph) -> None:
         self.graph = graph
@@ -62,7 +63,7 @@ class _EinsumWriter:
         self._base, self._elem = "", 0
 
     def write(self, node: onnx.NodeProto) -> bool:
-        """Replace a node if supported; return whether it was."""
+        """Replace an Einsum node; return False if it is not supported."""
         parts = _parts(node)
         if parts is None or self.graph.opset < _AXES_AS_INPUT:
             return False
@@ -74,7 +75,7 @@ class _EinsumWriter:
                 return False
             for letter, size in zip(letters, shape, strict=True):
                 if sizes.setdefault(letter, size) != size:
-                    return False  # one of them is broadcast
+                    return False  # an operand is broadcast
         self._base, self._elem = node.output[0], self.graph.types[node.output[0]].elem
         names = [
             self._summed(name, letters, "".join([*others, result]), sizes)
@@ -91,7 +92,7 @@ class _EinsumWriter:
     def _summed(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
-        """Return an operand summed over the letters that occur in no other."""
+        """Return an operand summed over letters that occur only there, and the letters left."""
         axes = [at for at, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters
@@ -127,7 +128,7 @@ class _EinsumWriter:
     def _arranged(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int], output: str = ""
     ) -> str:
-        """Return a transposed tensor."""
+        """Return the name of the operand with its axes in the wanted order."""
         if letters == wanted and not output:
             return name
         shape = [sizes[one] for one in wanted]
@@ -164,7 +165,7 @@ class _EinsumWriter:
 
 
 def _parts(node: onnx.NodeProto) -> list[str] | None:
-    """Return the letters of operands and result; None if one repeats a letter."""
+    """Return the letters of operands and result; None if a term repeats a letter."""
     found = attribute(node, "equation")
     text = "" if found is None else found.s.decode("utf-8", "replace").replace(" ", "")
     match = _EQUATION.fullmatch(text)
@@ -179,11 +180,11 @@ def _parts(node: onnx.NodeProto) -> list[str] | None:
     return parts
 
 
-OPERATORS = "operators"  # the name that must be allowed
+OPERATORS = "operators"  # name in `--allow`
 _NAMED = 4
 _MOST_KINDS = 20
 
-# Tested one by one on SM8650 with onnxruntime-qnn 2.7.0; 30 others compile.
+# Each was tested on SM8650 with onnxruntime-qnn 2.7.0; 30 others compile.
 _REFUSED_BY_HTP = frozenset(
     (
         *("Celu", "Einsum", "Erf", "GlobalLpPool", "Hardmax", "MeanVarianceNormalization"),
@@ -191,12 +192,12 @@ _REFUSED_BY_HTP = frozenset(
     )
 )
 
-Refused = Callable[[ShapedModel], Collection[str]]  # kinds of unsupported operators
-Takes = Callable[[str], bool]  # whether a kind of operator is acceptable as a replacement
+Refused = Callable[[ShapedModel], Collection[str]]  # returns kinds of unsupported operators
+Takes = Callable[[str], bool]  # returns whether a replacement operator is supported
 
 
 def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
-    """Return operators that no public source lists for LPAI."""
+    """Return operators of the model that no public source lists for LPAI."""
     from qnnmem.lpai.program.contents import unknown_operators
 
     scope = model.scope
@@ -206,19 +207,19 @@ def unknown_to_lpai(model: ShapedModel) -> Collection[str]:
 
 
 def taken_by_lpai(kind: str) -> bool:
-    """True if a public source lists an operator for LPAI."""
+    """Return True if a public source lists an operator for LPAI."""
     from qnnmem.lpai.program.contents import KNOWN
 
     return kind in KNOWN
 
 
 def taken_by_htp(kind: str) -> bool:
-    """True unless the library is known to refuse an operator."""
+    """Return False if the HTP library is known to refuse an operator."""
     return kind not in _REFUSED_BY_HTP
 
 
 def refused_by_htp(soc: Soc, options: CompileOptions) -> Refused:
-    """Ask the real library which operators it refuses for a SoC."""
+    """Return a function that asks the real library which operators it refuses for a SoC."""
 
     def ask(model: ShapedModel) -> Collection[str]:
         from tempfile import TemporaryDirectory
@@ -238,14 +239,14 @@ def refused_by_htp(soc: Soc, options: CompileOptions) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRemedy:
-    """Remedy that replaces unsupported operators by others of the ONNX standard."""
+    """Remedy that replaces unsupported operators by other standard ONNX operators."""
 
     refused: Refused = unknown_to_lpai
     takes: Takes = taken_by_lpai
     name: str = OPERATORS
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield one change that replaces all of them."""
+        """Yield one change that replaces all unsupported operators."""
         if self.name not in bench.case.allow:
             return
         kinds = self._kinds(bench.case, base.change.model)
@@ -254,7 +255,7 @@ class OperatorRemedy:
             yield allowed_to_round(may, bench.judged(self._change(bench.case, base.change, kinds)))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Replace the operators of a recipe."""
+        """Repeat the replacements of a recipe; raise UsageError if the model differs."""
         kinds = [str(kind) for kind in step["operators"]][:_MOST_KINDS]
         if not replaceable(base.model, kinds):
             raise UsageError("the recipe replaces operators that this model does not have")
@@ -262,7 +263,7 @@ class OperatorRemedy:
         return replace(change, is_lossy=change.is_lossy or flagged(step))
 
     def _kinds(self, case: FixCase, model: ShapedModel) -> list[str]:
-        """Return the kinds to replace whose replacements are supported."""
+        """Return the operator kinds to replace whose replacements are supported."""
         refused = self.refused(model)
         found: list[str] = []
         for kind in sorted(replaceable(model, refused))[:_MOST_KINDS]:
@@ -292,14 +293,14 @@ def _new_kinds(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> set[s
 
 
 def _apart(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
-    """Return the model with operators of these kinds replaced."""
+    """Return the model with all operators of these kinds replaced."""
     model = without_einsum(model) if "Einsum" in kinds else model
     others = [kind for kind in kinds if kind != "Einsum"]
     return inlined(case, model, others) if others else model
 
 
 def count_kinds(model: ShapedModel) -> dict[str, int]:
-    """Count the operators that run."""
+    """Count the operators that run, by kind."""
     found: dict[str, int] = {}
     scope = model.scope
     for node in scope.graph.node:
@@ -309,7 +310,7 @@ def count_kinds(model: ShapedModel) -> dict[str, int]:
 
 
 def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
-    """Return the operators that ONNX defines as functions of others."""
+    """Return those of the given operators that ONNX defines as functions of other operators."""
     found = set()
     for node in model.scope.graph.node:
         ours = node.op_type in kinds and node.domain in ONNX_DOMAINS
@@ -319,7 +320,7 @@ def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
 
 
 def has_definition(model: ShapedModel, kind: str) -> bool:
-    """True if the model's operator set defines an operator as a function of others."""
+    """Return True if the model's operator set defines this operator as a function."""
     import onnx
 
     head = model.resolved.head
@@ -328,7 +329,7 @@ def has_definition(model: ShapedModel, kind: str) -> bool:
         schema = onnx.defs.get_schema(kind, min(versions, default=1), "")
     except onnx.defs.SchemaError:
         return False
-    known: Any = schema  # onnx leaves these two out of its types
+    known: Any = schema  # onnx's type stubs lack these two attributes
     return bool(known.has_function or known.has_context_dependent_function)
 
 

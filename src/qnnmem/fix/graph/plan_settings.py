@@ -1,6 +1,6 @@
-"""Mildest remedy: plan the unchanged model in place, or run its ops in another order.
+"""The mildest remedy: plan the unchanged model in place, or reorder its ops.
 
-Another order is written into the model, so that every reader of the file runs it.
+The new order is written into the model, so every reader of the file runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> ShapedModel | None:
-    """Return the model in an order that needs less memory; None if none is found."""
+    """Return the model in an order that needs less memory; None if the search finds none."""
     built = build(model)
     found = plan_model(built, replace(options, reorder=True), seed=case.seed)
     if [op.sources for op in found.model.ops] == [op.sources for op in built.ops]:
@@ -47,12 +47,12 @@ _WISHES = (
 
 @dataclass(frozen=True, slots=True)
 class PlanRemedy:
-    """Remedy that plans element-wise ops in place and changes the order of ops."""
+    """Remedy that plans element-wise ops in place and reorders ops."""
 
     name: str = "plan"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield each alone, then both."""
+        """Yield in-place planning, a new order, then both together."""
         start = base.change
         for words, wish in _WISHES:
             if "reorder" in wish and "order" in bench.case.keep:
@@ -62,7 +62,7 @@ class PlanRemedy:
                 yield bench.judged(found)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply in place and another order as the recipe says."""
+        """Repeat the plan settings of a recipe."""
         wish = {name: flag(step[name]) for name in ("inplace", "reorder") if name in step}
         return self._made(case, base, "as in the recipe", wish) or base
 
@@ -80,7 +80,7 @@ class PlanRemedy:
     def _made(
         self, case: FixCase, base: Change, words: str, wish: dict[str, bool]
     ) -> Change | None:
-        """Return the change, or None if no other order is found."""
+        """Return the change with these settings; None if the search finds no other order."""
         options = base.pool_options
         if wish.get("inplace"):
             options = replace(options, inplace=True)
@@ -93,13 +93,13 @@ class PlanRemedy:
 
 
 def unplanned(change: Change) -> Change:
-    """Return the change without its plan settings, which the next remedy chooses anew."""
+    """Return the change without its plan settings: the next remedy chooses its own."""
     last = change.steps[-1]["remedy"] if change.steps else ""
     return change.of if last == PlanRemedy().name and change.of is not None else change
 
 
 def flag(value: object) -> bool:
-    """Return a boolean of a recipe; raise ValueError otherwise."""
+    """Return a boolean from a recipe; raise ValueError for another value."""
     if not isinstance(value, bool):
         raise ValueError("inplace and reorder must be true or false")
     return value

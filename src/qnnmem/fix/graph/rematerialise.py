@@ -1,12 +1,12 @@
-"""Remedy that recomputes a cheap tensor before a late reader instead of keeping it.
+"""Remedy that recomputes cheap tensors shortly before a late use.
 
-    at the step with most bytes alive   tensors kept there and read only later
-    can a tensor be recomputed          by a few cheap ops, from inputs alive anyway or smaller
-    are fewer bytes alive then          counted as the planner counts, over all steps
+at the step with most live bytes     tensors that are only used later
+can a tensor be recomputed           by a few cheap ops, from live inputs or smaller tensors
+are fewer bytes live then            counted as in the planner, over all steps
 
-until nothing improves. The nodes are copied under other names, and readers from there on read the
-copies. Quantize and dequantize nodes go with their op. The planner judges the whole, and results
-are compared.
+The search repeats this until nothing improves. Copies of the nodes get new names, and later readers
+read the copies. Quantize and dequantize nodes move with their op. The planner judges the whole
+model, and results are compared.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class SteppedGraph:
 
     @cached_property
     def model(self) -> Model:
-        """Ops of the graph; their sources are positions of nodes."""
+        """Ops of the graph; the sources of an op are positions of nodes."""
         return build(self.graph.model)
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """Ops that each node belongs to."""
+        """Positions of the ops that each node belongs to."""
         found: dict[int, list[int]] = {}
         for at, op in enumerate(self.model.ops):
             for source in op.sources:
@@ -69,7 +69,7 @@ class SteppedGraph:
 
     @property
     def nodes(self) -> Sequence[onnx.NodeProto]:
-        """All nodes; the first ones compute constants."""
+        """All nodes; nodes that compute constants come first."""
         return self.graph.model.scope.graph.node
 
     @property
@@ -79,7 +79,7 @@ class SteppedGraph:
 
 
 def recomputed(graph: SteppedGraph, recomputation: Recomputation) -> SteppedGraph:
-    """Return the graph with some ops recomputed."""
+    """Return the graph with the recomputation written into it."""
     writer = _RecomputeWriter(graph, recomputation)
     for at, op in enumerate(graph.model.ops):
         if at == recomputation.before:
@@ -91,7 +91,7 @@ def recomputed(graph: SteppedGraph, recomputation: Recomputation) -> SteppedGrap
 
 @dataclass
 class _RecomputeWriter:
-    """Writes the nodes of a graph op by op."""
+    """Writes the nodes of a graph op by op, with recomputed copies."""
 
     graph: SteppedGraph
     recomputation: Recomputation
@@ -103,7 +103,7 @@ class _RecomputeWriter:
         self._taken |= {node.name for node in self.graph.nodes}
         self._fixed = len(self.graph.graph.fixed)
         self._done: set[int] = set()
-        self._new: dict[str, str] = {}  # names of recomputed tensors
+        self._new: dict[str, str] = {}  # new names of recomputed tensors
         outputs = (self.graph.model.ops[at].outputs for at in self.recomputation.ops)
         self._again = {name for names in outputs for name in names}
 
@@ -115,12 +115,12 @@ class _RecomputeWriter:
                 self._copy(at, self._new)
 
     def emit(self, at: int, op: Op) -> None:
-        """Write the remaining nodes of an op; late readers read the copies."""
+        """Write the nodes of an op; after the recomputation they read the copies."""
         if at < self.recomputation.before or self._again.isdisjoint(op.inputs):
             for source in op.sources:
                 self._once(source)
             return
-        # Only reads of this op change: other ops keep the names.
+        # Rename reads of this op only: other ops keep the original names.
         names = {name: self._new[name] for name in op.inputs if name in self._again}
         for source in op.sources:
             node = self.graph.nodes[source]
@@ -137,7 +137,7 @@ class _RecomputeWriter:
             self.written.append(self.graph.nodes[source])
 
     def _copy(self, source: int, names: dict[str, str]) -> None:
-        """Return a copy of a node that reads by `names`; add its outputs to `names`."""
+        """Write a copy of a node that reads by `names`; add its outputs to `names`."""
         node = self.graph.nodes[source]
         inputs = [names.get(name, name) for name in node.input]
         outputs = [self._free(name) if name else "" for name in node.output]
@@ -158,7 +158,7 @@ class _RecomputeWriter:
         self.written.append(made)
 
     def _free(self, wish: str) -> str:
-        """Return an unused name and give it the type of the copied tensor."""
+        """Return an unused name; its tensor gets the type of the copied tensor."""
         number = 1
         while (name := f"{wish}/again{number}") in self._taken:
             number += 1
@@ -168,11 +168,11 @@ class _RecomputeWriter:
         return name
 
 
-_MOST_RECOMPUTED = 40  # in one model
-_MOST_OPS = 8  # recomputed for one tensor
-_MOST_TRIED = 8  # tensors at a step, the largest first
-_MOST_MACS = 0.01  # of the whole model, for an op that multiplies
-# Ops that move, copy, convert or look at each element a few times.
+_MOST_RECOMPUTED = 40  # recomputations in one model
+_MOST_OPS = 8  # ops recomputed for one tensor
+_MOST_TRIED = 8  # tensors tried at a step, the largest first
+_MOST_MACS = 0.01  # share of the model's multiply-adds that a recomputed op may have
+# Ops that move, copy, convert or read each element only a few times.
 _LIGHT = frozenset(ELEMENTWISE) | frozenset(
     (
         *("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Cast", "Transpose"),
@@ -192,7 +192,7 @@ class RecomputeRemedy:
     name: str = "recompute"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield one change that recomputes every tensor worth it."""
+        """Yield one change with all recomputations that lower the peak."""
         start = base.change
         graph = SteppedGraph(TiledGraph.of(start.model))
         if not graph.is_whole:
@@ -214,7 +214,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, done, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Recompute the ops of a recipe."""
+        """Repeat the recomputations of a recipe; raise UsageError if the model differs."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:
@@ -250,7 +250,7 @@ class RecomputeRemedy:
 
 
 class _RecomputeSearch:
-    """Search for tensors worth recomputing in one graph."""
+    """Search for tensors of one graph that are worth recomputing."""
 
     def __init__(self, graph: SteppedGraph, options: PoolOptions) -> None:
         self.graph, self.options = graph, options
@@ -264,18 +264,18 @@ class _RecomputeSearch:
 
     @property
     def score(self) -> tuple[int, int]:
-        """Peak of live bytes and the number of steps at it; less is better."""
+        """Peak of live bytes, and the number of steps at the peak; lower is better."""
         return max(self._alive), self._alive.count(max(self._alive))
 
     @cached_property
     def _lives(self) -> dict[str, Lifetime]:
-        """Lifetimes by the names of all tensors in them."""
+        """Lifetime of each tensor, by tensor name."""
         options = self.options
         found = lifetimes(self.model, bits=options.bits, inplace=options.inplace)
         return {name: life for life in found for name in (life.name, *life.aliases)}
 
     def best(self) -> Recomputation | None:
-        """Return the best recomputation at the peak step, or None."""
+        """Return the recomputation with the lowest score at the peak step; None if none helps."""
         least, found = self.score, None
         for recomputation in self._possible():
             score = _RecomputeSearch(recomputed(self.graph, recomputation), self.options).score
@@ -302,7 +302,7 @@ class _RecomputeSearch:
                 return
 
     def _recomputation(self, life: Lifetime, names: set[str], hot: int) -> Recomputation | None:
-        """Return the recomputation of a tensor for all its later readers."""
+        """Return the recomputation of a tensor for all later readers; None if not worthwhile."""
         late = [
             (at, name)
             for at, op in enumerate(self.model.ops)
@@ -320,7 +320,7 @@ class _RecomputeSearch:
         return Recomputation(tuple(sorted(ops)), before)
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
-        """Return the bytes kept so that a tensor can be recomputed; collect the ops."""
+        """Return the extra bytes kept live for a recomputation; add its ops to `ops`."""
         at = self._maker.get(name)
         if at is None or depth >= _MOST_OPS or not self.is_cheap(at):
             return math.inf
@@ -330,9 +330,9 @@ class _RecomputeSearch:
         for source in self.model.ops[at].inputs:
             life = self._lives.get(source)
             if life is None:
-                continue  # a constant, or state
+                continue  # a constant or a state
             if source not in own and life.live.covers(hot):
-                continue  # alive anyway
+                continue  # live at the peak anyway
             kept = math.inf if source in own else float(life.size)
             inner: set[int] = set()
             made = self._cost(source, hot, own, inner, depth + 1)
@@ -343,7 +343,7 @@ class _RecomputeSearch:
         return total
 
     def is_cheap(self, at: int) -> bool:
-        """True if an op is cheap enough to recompute."""
+        """Return True if an op is cheap enough to recompute."""
         op = self.model.ops[at]
         nodes = [self.graph.nodes[source] for source in op.sources]
         if op.bodies or not op.inputs or not all(map(is_deterministic, nodes)):
@@ -360,7 +360,7 @@ class _RecomputeSearch:
         return Bander(self.graph.graph).macs()
 
     def work(self, at: int) -> int:
-        """Return the multiply-adds of an op; one for each element if it does not multiply."""
+        """Return the multiply-adds of an op; ops without multiplications count one per element."""
         return sum(self._node_work(source) for source in self.model.ops[at].sources)
 
     def _node_work(self, source: int) -> int:
@@ -370,7 +370,7 @@ class _RecomputeSearch:
 
 
 def _as_json(graph: SteppedGraph, recomputation: Recomputation) -> dict[str, Any]:
-    """Return the recomputation for a recipe; ops are named by their outputs."""
+    """Return a recomputation as JSON values; output names identify the ops."""
     ops = graph.model.ops
     return {
         "ops": [ops[at].outputs[0] for at in recomputation.ops],
@@ -379,7 +379,7 @@ def _as_json(graph: SteppedGraph, recomputation: Recomputation) -> dict[str, Any
 
 
 def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recomputation:
-    """Return the recomputation of a recipe; raise an error if the model differs."""
+    """Read a recomputation from a recipe; raise UsageError if the model differs."""
     place = {op.outputs[0]: at for at, op in enumerate(graph.model.ops) if op.outputs}
     names = [*map(str, values["ops"]), str(values["before"])]
     unknown = next((name for name in names if name not in place), None)

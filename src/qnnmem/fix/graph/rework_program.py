@@ -1,6 +1,6 @@
 """Child program in which onnxruntime's optimiser and onnx's inliner rewrite a model.
 
-A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
+Models are untrusted: a crash, a hang or an out-of-memory error ends only this limited process.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from qnnmem.wire import Done, WireMessage
 if TYPE_CHECKING:
     import onnx
 
-# Gives a pooling more padding than its kernel has rows, which onnxruntime itself then refuses.
+# Can pad a pooling by more rows than its kernel has, which onnxruntime itself refuses.
 _OVERZEALOUS = "Pad_Fusion"
 
 
 class Optimise(WireMessage, frozen=True):
-    """Rewrite the model in the payload with onnxruntime's optimiser, without some rules."""
+    """Request to rewrite the model in the payload with onnxruntime's optimiser."""
 
     doing: ClassVar[str] = "rewriting"
     without: list[str]
 
 
 class InlineOps(WireMessage, frozen=True):
-    """Inline operators of some kinds in the model of the payload."""
+    """Request to inline operators of some kinds in the model of the payload."""
 
     doing: ClassVar[str] = "rewriting"
     kinds: list[str]
 
 
 def optimise(without: list[str], blob: bytes) -> bytes:
-    """Return the model after the optimiser's first level, which knows only ops of the standard."""
+    """Return the model after the optimiser's first level, which adds only standard ops."""
     try:
         return _optimised(without, blob)
-    except Exception:  # onnxruntime's classes have no common base of their own
+    except Exception:  # onnxruntime's exceptions have no common base class
         return _optimised([*without, _OVERZEALOUS], blob)
 
 
@@ -57,14 +57,14 @@ def _optimised(without: list[str], blob: bytes) -> bytes:
 
 
 def inline(kinds: list[str], blob: bytes) -> bytes:
-    """Return the model with operators of some kinds replaced by their ONNX definition."""
+    """Return the model with operators of some kinds replaced by their ONNX definitions."""
     import onnx
     import onnx.shape_inference
     from onnx.inliner import inline_selected_functions
 
     model = onnx.ModelProto.FromString(blob)
     inputs = len(model.graph.input)
-    for tensor in model.graph.initializer:  # the inliner knows types of inputs only
+    for tensor in model.graph.initializer:  # the inliner knows only the types of inputs
         info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         model.graph.input.append(info)
     _say_defaults(model, kinds)
@@ -78,7 +78,7 @@ def inline(kinds: list[str], blob: bytes) -> bytes:
 
 
 def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
-    """Write out default attributes, which the inliner would lose."""
+    """Write default attributes into the nodes, because the inliner drops them."""
     import onnx
 
     version = min((one.version for one in model.opset_import if not one.domain), default=1)
@@ -91,7 +91,7 @@ def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
 
 
 def _cast_plainly(graph: onnx.GraphProto) -> None:
-    """Replace CastLike by Cast with an explicit type."""
+    """Replace each CastLike by a Cast with an explicit type."""
     import onnx
 
     infos = (*graph.input, *graph.value_info, *graph.output)
@@ -104,14 +104,14 @@ def _cast_plainly(graph: onnx.GraphProto) -> None:
 
 
 def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Raise ValueError if a rewritten model has other outputs."""
+    """Raise ValueError if the rewritten model has other outputs."""
     names = [[item.name for item in one.graph.output] for one in (before, after)]
     if names[0] != names[1]:
         raise ValueError("the rewritten model has other outputs")
 
 
 def main() -> int:
-    """Answer requests until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe."""
     return serve(
         {
             Optimise: lambda request, blob: (Done(), optimise(request.without, blob)),

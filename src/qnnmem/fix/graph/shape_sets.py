@@ -1,7 +1,7 @@
-"""Several shapes of one model: one graph for each, together in one binary.
+"""Several input shapes of one model: one graph per shape, all in one binary.
 
-LPAI fixes every shape when a model is prepared. A model that runs at two resolutions is two
-graphs; in one binary they share their weights.
+LPAI fixes all shapes when a model is prepared. A model that runs at two resolutions therefore
+becomes two graphs; in one binary they share their weights.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MOST_SETS = 16
 
 
 def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ...]:
-    """Return the input shapes of each graph; a shape given once applies to all graphs."""
+    """Return the input shapes of each graph; a shape given only once applies to all graphs."""
     found: dict[str, list[Shape]] = {}
     for name, shape in given:
         found.setdefault(name, []).append(shape)
@@ -42,6 +42,6 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
 
 
 def set_names(sets: Sequence[Mapping[str, Shape]]) -> list[str]:
-    """Return a name for each set, made of the shapes that differ."""
+    """Return a name for each set, made from the shapes that differ between sets."""
     several = [name for name in sets[0] if len({one[name] for one in sets}) > 1]
     return ["_".join("x".join(map(str, one[name])) for name in several) for one in sets]

@@ -1,1 +1,1 @@
-"""Remedies for HTP, and the real library as judge of them."""
+"""HTP remedies, judged by the real library."""

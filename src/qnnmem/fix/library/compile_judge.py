@@ -1,7 +1,7 @@
-"""Judge and bench for HTP: the real library compiles and loads a change; every limit is checked.
+"""Judge for HTP: the real library compiles and loads a change; every limit is checked.
 
-With resident contexts, the change must also fit in the process domains of one process, placed
-first-fit in load order as the library does.
+With resident contexts, the change must also fit the process domains of one process. Contexts are
+placed first-fit in load order, as the library does.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from qnnmem.results.place import DOMAINS, Placement
 from qnnmem.targets.socs import pd_budget
 from qnnmem.text import counted
 
-MODEL = "model"  # name of an undivided model's context in rounds
+MODEL = "model"  # name of an undivided model's context in a load order
 TOGETHER = "all process domains"
 IN_TURN = Arrangement.IN_TURN
-# Names of the bytes that are counted.
+# Noun for the bytes of each pool.
 NOUNS = {
     "compile": "graph",
     "pd": "process domain",
@@ -47,13 +47,13 @@ NOUNS = {
 
 
 class CompileJudge:
-    """Judge that returns the need of a change in the pool that decided about the original model."""
+    """Judge that returns the need of a change in the pool that limited the original model."""
 
     def __init__(
         self, case: FixCase, trials: LibraryTrials, others: Sequence[Resident] = ()
     ) -> None:
         self.case, self.trials, self.others = case, trials, tuple(others)
-        self._pool = ""  # the deciding pool
+        self._pool = ""  # the limiting pool
 
     def __call__(self, change: Change) -> Need:
         """Return the memory that the change needs."""
@@ -71,7 +71,7 @@ class CompileJudge:
         return self._together(change, need) if need.fits and self.others else need
 
     def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
-        """Return the need of all parts together, loaded in the rounds of the change."""
+        """Return the combined need of all parts, loaded in the rounds of the change."""
         parts = change.parts
         if parts is None:
             return worst
@@ -103,14 +103,14 @@ class CompileJudge:
         )
 
     def _plain_weights(self, change: Change) -> int | None:
-        """Return the weight bytes of the undivided model; None if it does not compile."""
+        """Return the weight bytes of the undivided model; None if it is unknown."""
         if change.of is None:
             return None
         trial = self.trials.trial(self.source(change.of), change.of.compile_options)
         return trial.needs.get("weights")
 
     def trials_of(self, change: Change) -> tuple[LibraryTrial, ...]:
-        """Return the library's trial of the model or of each part."""
+        """Return the library's trial of the whole model, or a trial of each part."""
         options = change.compile_options
         if change.parts is None:
             return (self.trials.trial(self.source(change), options),)
@@ -124,7 +124,7 @@ class CompileJudge:
         return HtpSource(content, path)
 
     def fixed_bytes(self, change: Change) -> int:
-        """Return bytes of 16-bit weights and IO of a model without a bill."""
+        """Return the bytes of weights (stored with 16 bits) and IO, estimated without a compile."""
         from qnnmem.loader.onnx.passes.build import build
 
         model = build(change.model)
@@ -133,14 +133,14 @@ class CompileJudge:
         return weights // 2 + io
 
     def residents(self, change: Change) -> dict[str, Resident]:
-        """Return all contexts by name: resident ones, and the model or its parts."""
+        """Return all contexts by name: the resident contexts, and the model or its parts."""
         found = self.trials_of(change)
         names = [MODEL] if change.parts is None else [f"part{n + 1}" for n in range(len(found))]
         own = (trial.resident(name) for name, trial in zip(names, found, strict=True))
         return {one.name: one for one in (*self.others, *own) if one is not None}
 
     def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
-        """Return the contexts loaded together and their placement, for every round."""
+        """Return the contexts of each round and their placement in process domains."""
         known = self.residents(change)
         rounds = change.rounds or (tuple(known),)
         return tuple(
@@ -163,7 +163,7 @@ class CompileJudge:
             size = (check.need.low if check.fits is False else check.need.high).value
         what = "bytes" if check is None else NOUNS[check.pool]
         if check is not None and check.pool == "vtcm" and check.refused:
-            what = "one op in VTCM"  # not the VTCM that a graph uses
+            what = "one op in VTCM"  # not the VTCM that a whole graph uses
         return Need(
             size,
             fit.fits,
@@ -182,7 +182,7 @@ class CompileJudge:
         return mine or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Check that the contexts of each round fit together."""
+        """Return the need of the contexts of the worst round, placed together."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
         worst = max(needs, key=lambda need: need.rank)
@@ -214,7 +214,7 @@ class CompileJudge:
 
 
 def _said_here(why: Words, allowed: frozenset[str]) -> Words:
-    """Return why it does not fit; a fix replaces operators instead of leaving them to the CPU."""
+    """Return the reason for a failure; a fix replaces operators instead of using the CPU."""
     parts = (why,) if isinstance(why, str) else tuple(why)
     at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
     if at is None:
@@ -226,22 +226,22 @@ def _said_here(why: Words, allowed: frozenset[str]) -> Words:
 
 
 class HtpBench(CaseBench):
-    """Bench with the real library."""
+    """Bench for HTP: the real library judges, onnxruntime compares results."""
 
     def __init__(
         self, case: FixCase, judge: CompileJudge, memory: ResultCache | None = None
     ) -> None:
         super().__init__(case, judge, memory)
         self.library = judge
-        self.obstacles: list[str] = []  # why a remedy found nothing; the last one is reported
-        self.loaded: dict[int, HtpParts] = {}  # by the identity of a partition
+        self.obstacles: list[str] = []  # reasons why remedies found nothing; the last is reported
+        self.loaded: dict[int, HtpParts] = {}  # loaded parts by the id of their partition
 
     def __enter__(self) -> HtpBench:
         return self
 
 
 def htp_bench(bench: FixBench) -> HtpBench:
-    """Return the HTP bench inside any wrappers, for remedies of HTP alone."""
+    """Return the HTP bench inside any wrappers; raise TypeError for another backend."""
     inner = getattr(bench, "inner", bench)
     if not isinstance(inner, HtpBench):
         raise TypeError("this remedy is for HTP only")

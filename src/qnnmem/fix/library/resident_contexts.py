@@ -1,4 +1,4 @@
-"""Contexts that stay loaded beside a model: their sizes, and the remedy that frees some of them."""
+"""Contexts that stay loaded next to a model, and the remedy that frees some of them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from qnnmem.text import quote
 
 
 def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
-    """Return each file with the library's estimate; a file named twice is loaded twice."""
+    """Return each file's resident size as estimated by the library; repeated files count again."""
     found: list[Resident] = []
     for path in paths:
         same = sum(one == path for one in paths[: len(found)])
-        # The model and its parts have names without a suffix.
+        # A dot in the name: names without a suffix belong to the model and its parts.
         name = str(path) if path.suffix else f"{path}."
         name = f"{name} ({same + 1})" if same else name
         found.append(replace(_read(path, soc, worker), name=name))
@@ -39,7 +39,7 @@ def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
         raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
     if known is None:
         raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
-    if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file beside the model
+    if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file next to the model
         return known
     estimate = last_estimate(load_binaries(worker, [path], soc.model_id).log)
     if estimate is None or estimate.total is None:
@@ -58,7 +58,7 @@ class PlacementRemedy:
     name: str = "placement"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the best order, then the fewest contexts freed while the model is loaded."""
+        """Yield the best load order, then the order that frees the fewest contexts."""
         own = htp_bench(bench)
         if base.need.what != TOGETHER or base.change.parts is not None:
             return
@@ -74,7 +74,7 @@ class PlacementRemedy:
         yield own.judged(self._made(base.change, rounds, words))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply the rounds of a recipe; the judge checks that their contexts exist."""
+        """Repeat the load order of a recipe; the judge checks that its contexts exist."""
         return self._made(base, read_rounds(step["rounds"]), "order of loading as in the recipe")
 
     def _made(self, base: Change, rounds: Rounds, words: str) -> Change:
@@ -83,17 +83,17 @@ class PlacementRemedy:
 
 
 def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
-    """Return names in the load order that takes the fewest process domains."""
+    """Return context names in the load order that needs the fewest process domains."""
     found = best_order([one.size for one in residents], budget)
     return tuple(residents[at].name for at in found.order)
 
 
 def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
-    """Return two rounds: all others, then the model with as many of them as fit."""
+    """Return two rounds: all other contexts, then the model with as many of them as fit."""
     budget, others = judge.domain_bytes, sorted(judge.others, key=lambda one: one.size)
     if not best_order([one.size for one in others], budget).fits:
         return None
-    for kept in range(len(others) - 1, -1, -1):  # free the largest first
+    for kept in range(len(others) - 1, -1, -1):  # drop the largest contexts first
         beside = [*others[:kept], model]
         if best_order([one.size for one in beside], budget).fits:
             return ordered(list(judge.others), budget), ordered(beside, budget)
@@ -101,7 +101,7 @@ def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
 
 
 def read_rounds(value: object) -> Rounds:
-    """Return the rounds of a recipe; raise ValueError if they are malformed."""
+    """Read load rounds from a recipe; raise ValueError if they are malformed."""
     if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
         raise ValueError("rounds must be lists of names")
     rounds = tuple(tuple(names) for names in value)

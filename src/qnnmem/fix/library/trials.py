@@ -1,8 +1,8 @@
-"""Trials with the real HTP library: models compiled and loaded once, and parts that it accepts.
+"""Trials with the real HTP library: models are compiled and loaded, whole or in parts.
 
-Results are cached by content: the model, the SoC, settings, the library and our version. Limits are
-checked each time. So a killed search resumes, and only the final binaries are made again. A cached
-file is untrusted: an invalid file counts as missing.
+Results are cached by content: the model, the SoC, settings, the library and the package version.
+Limits are checked each time. A killed search therefore resumes, and only the final binaries are
+compiled again. A cached file is untrusted: an invalid file counts as missing.
 
 Every part is compiled and loaded in a child process, and its bill is checked against each limit.
 Parts that do not fit into one process domain together are loaded and freed in turn.
@@ -57,33 +57,33 @@ from qnnmem.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class LibraryTrial:
-    """A compile and a load of one model, checked against every limit."""
+    """Result of compiling and loading one model, checked against every limit."""
 
     fit: Fit
-    is_taken: bool = True  # False: the library does not support an op, whatever its size
+    is_taken: bool = True  # False: the library refuses an op, whatever the size
     pd: SizeRange | None = None
     spill_fill: Count = 0
     vtcm: Count = 0
-    fixed: Count = 0  # bytes of weights and IO, which no setting changes
-    measured: tuple[FitCheck, ...] = ()  # of every pool, whether or not it has a limit
+    fixed: Count = 0  # bytes of weights and IO, which settings do not change
+    measured: tuple[FitCheck, ...] = ()  # checks of every pool, with or without a limit
 
     def resident(self, name: str) -> Resident | None:
-        """Return the context's resident size for placement; None without a binary."""
+        """Return the context's size for placement in a process domain; None without a binary."""
         return None if self.pd is None else Resident(name, self.pd, self.spill_fill)
 
     @property
     def needs(self) -> dict[str, int]:
-        """Most bytes of each pool, as far as known."""
+        """Upper bound of the bytes of each pool that the library reported."""
         return {one.pool: one.need.high.value for one in self.measured if one.need is not None}
 
     @property
     def is_sure(self) -> bool:
-        """True if a repeat gives the same answer: not after a crash or a timeout."""
+        """True if a repeat gives the same answer; False after a crash or a timeout."""
         return self.fit.fits is not None or not self.is_taken
 
 
 def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
-    """Return the trial of a compiled model."""
+    """Return the trial result of a compiled model from its fit and its bill."""
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
     fixed = [part.value for part in (bill.weights, bill.io) if part is not None]
     vtcm = 0 if bill.vtcm is None else bill.vtcm.value
@@ -91,14 +91,14 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def every_pool() -> dict[str, Sourced]:
-    """Return limits that nothing exceeds, so that every pool is measured for later questions."""
+    """Return unreachable limits, so that a trial measures every pool for later questions."""
     of_soc = ("compile", "pd", "vtcm")
     endless = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: endless for pool in POOLS if pool not in of_soc}
 
 
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
-    """Return the trial checked against a user's limits instead of `every_pool`."""
+    """Return the trial checked against the user's limits instead of unreachable limits."""
     fit, endless = trial.fit, every_pool()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(
@@ -117,7 +117,7 @@ def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> Library
 
 
 def kept_trial(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
-    """Return a kept trial; None if missing or invalid."""
+    """Decode a cached trial; return None for a missing or invalid trial."""
     trial = from_kept(LibraryTrial, values)
     if trial is None or trial.fit.soc != soc:
         return None
@@ -127,14 +127,14 @@ def kept_trial(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | Non
 
 @dataclass(frozen=True)
 class HtpSource:
-    """A model to compile: its bytes, and its path if it is the user's own file."""
+    """Model to compile: its bytes, and its path if it is the user's own file."""
 
     content: bytes
     path: Path | None = None
 
     @property
     def digest(self) -> str:
-        """Key of its results in the cache."""
+        """Key of the model in the result cache."""
         return hashlib.sha256(self.content).hexdigest() + ("" if self.path is None else " file")
 
 
@@ -147,7 +147,7 @@ class LibraryTrials(LibraryBench):
     known: dict[str, LibraryTrial] = field(default_factory=dict)
 
     def trial(self, source: HtpSource, options: CompileOptions) -> LibraryTrial:
-        """Return the library's trial of a model."""
+        """Return the library's trial of a model, from the cache if possible."""
         key = self._key(source, options)
         if key not in self.known:
             kept = None if self.memory is None else self.memory.get(key)
@@ -155,7 +155,7 @@ class LibraryTrials(LibraryBench):
         return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:
-        """Return the context binary of a fitting model; compile it if only the trial was kept."""
+        """Return the path of a fitting model's binary; compile again if only the trial exists."""
         path = self.folder / f"{self._key(source, options)}.bin"
         if not path.exists():
             model = self._file(path.stem, source)
@@ -208,49 +208,49 @@ class LibraryTrials(LibraryBench):
 
 
 def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
-    """Return options without shapes and values, which a changed model already has."""
+    """Return options without shapes and values, because a changed model already has them."""
     return options if source.path is not None else replace(options, dims={}, shapes={}, values={})
 
 
-_OF_SIZE = ("compile", "pd", "ram", "weights")  # pools that weights and IO fill
-_MARGIN = 1.25  # of the estimate from the whole model
-PLACES = 48  # for cuts, where the compiler is the judge
+_OF_SIZE = ("compile", "pd", "ram", "weights")  # pools that hold weights and IO
+_MARGIN = 1.25  # factor on an estimate derived from the whole model
+PLACES = 48  # candidate cut positions, because every trial is a compile
 MOST_TRIALS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class HtpParts:
-    """A model in parts that the library compiled and loaded, one context binary each."""
+    """Model cut into parts that the library compiled and loaded, with a binary for each part."""
 
     partition: Partition
     soc: Soc
     library: str  # package and version
     fits: tuple[Fit, ...]
     binaries: tuple[Path, ...]
-    together: bool  # whether the library admits all to one process domain
-    refused: int | None  # part, from 1, that did not fit beside the earlier parts
-    residency: PlaceResult  # in the process domains of a device
+    together: bool  # True: the library loads all parts into one process domain
+    refused: int | None  # first part, from 1, that did not fit next to the earlier parts
+    residency: PlaceResult  # placement of the parts in the process domains of a device
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing had to be cut."""
+        """True if the model needed no cut."""
         return len(self.binaries) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """Estimate of a stretch's need of a pool, scaled from the whole model's need.
+    """Estimate of a range's need in a pool, scaled from the whole model's need.
 
-    Only a wide miss excludes a stretch: near the limit the library decides.
+    Only an estimate far over the limit excludes a range; otherwise the library decides.
     """
 
     limit: int
-    base: int  # that every part has
-    rate: float  # for each byte of weights as HTP stores them, and of IO
+    base: int  # bytes that every part needs
+    rate: float  # bytes of need per byte of weights (as HTP stores them) and IO
     counts_io: bool
 
     def may_fit(self, weights: int, io: int) -> bool:
-        """True if the stretch is worth a compile."""
+        """Return True if a range with these bytes is worth compiling."""
         filled = weights // 2 + (io if self.counts_io else 0)
         return self.base + self.rate * filled <= _MARGIN * self.limit
 
@@ -260,9 +260,9 @@ _RUNNING = ("vtcm", "compile", "host-ram")
 
 
 def library_need(sequence: OpSequence, stretch: Stretch, trial: LibraryTrial) -> PartNeed:
-    """Return bytes of one part; there is one VTCM, which the part that runs has.
+    """Return the bytes of one part by pool; only the running part uses VTCM.
 
-    A pool that the library did not report is left out.
+    Pools that the library did not report are left out.
     """
     known = trial.needs
     loaded = {pool: known[pool] for pool in _LOADED if pool in known}
@@ -285,9 +285,9 @@ def library_need(sequence: OpSequence, stretch: Stretch, trial: LibraryTrial) ->
 
 @dataclass(frozen=True)
 class LibraryJudge:
-    """Judge that compiles and loads stretches of a sequence.
+    """Judge that compiles and loads ranges of ops from one sequence.
 
-    One judge is for one sequence: it caches the library's answers.
+    The judge caches the library's answers, so use a new judge for each sequence.
     """
 
     trials: LibraryTrials
@@ -295,7 +295,7 @@ class LibraryJudge:
     found: dict[tuple[int, int], LibraryTrial] = field(default_factory=dict)
 
     def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
-        """Return whether a stretch compiles, loads and stays within every limit."""
+        """Return whether a range of ops compiles, loads and stays within every limit."""
         trial = self.trial(sequence, stretch)
         fit, worst = trial.fit, trial.fit.worst
         need = None if worst is None or worst.need is None else worst.need.low.value
@@ -311,25 +311,25 @@ class LibraryJudge:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
 
     def trial(self, sequence: OpSequence, stretch: Stretch) -> LibraryTrial:
-        """Return the library's trial of a stretch."""
+        """Return the library's trial of a range of ops."""
         key = (stretch.first, stretch.last)
         if key not in self.found:
             ops = counted(stretch.last - stretch.first, "op")
             self.trials.progress(f"compiling {ops} from {stretch.first}")
             self.found[key] = self.trials.trial(_source(sequence, stretch), self.options)
-        # An op that is not taken in the whole is no matter of size. In a part it may be one that
-        # only stays at a cut, such as a Dropout whose result the part gives.
+        # If the whole model fails because of an op, size is not the reason. In a part, the op may
+        # be there only because of the cut, such as a Dropout that makes a part's output.
         found = self.found[key]
         if not found.is_taken and stretch.last - stretch.first == len(sequence):
             raise CannotTell(found.fit.why)
         return found
 
     def binary(self, sequence: OpSequence, stretch: Stretch) -> Path:
-        """Return the path of a stretch's context binary."""
+        """Return the path of the context binary for a range of ops."""
         return self.trials.binary(_source(sequence, stretch), self.options)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a rule that excludes stretches far above a limit, by the whole model's bill."""
+        """Return a rule that excludes ranges far over a limit; None without an estimate."""
         guesses = tuple(self._guesses(sequence))
         if not guesses:
             return None
@@ -355,13 +355,13 @@ class LibraryJudge:
 
 
 def _source(sequence: OpSequence, stretch: Stretch) -> HtpSource:
-    """Return the model of a stretch; the same bytes for every part number."""
+    """Return the model of a range of ops; its bytes do not depend on the part number."""
     return HtpSource(write_part(sequence, stretch, 1))
 
 
 def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
-    """True if a limit is broken without inputs and outputs, so that more ops cannot mend it."""
-    if broken.pool == "vtcm":  # memory of one op, which every larger stretch contains
+    """Return True if a limit is exceeded even without IO, so that adding ops cannot help."""
+    if broken.pool == "vtcm":  # memory of one op, which every larger range contains
         return True
     if broken.pool in ("io", "host-ram") or broken.need is None or broken.limit is None:
         return False
@@ -372,7 +372,7 @@ def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
 
 
 def io_bytes(stretch: Stretch) -> int:
-    """Return bytes of inputs and outputs."""
+    """Return the bytes of inputs and outputs of a range."""
     tensors = stretch.model.tensors
     return sum(tensors[name].nbytes for name in {*stretch.inputs, *stretch.outputs})
 
@@ -386,12 +386,12 @@ def partition_htp(
 ) -> HtpParts | NoPartition:
     """Cut a model into the fewest parts that the library compiles and loads.
 
-    The search tries the narrowest places first, and all places if that fails.
-    `is_over` ends the search when the time is up.
+    The search first tries the positions with the fewest crossing bytes, then all positions. It ends
+    when `is_over` returns True.
     """
     if judge.options.precision is not HtpPrecision.FP16:
         raise UsageError("a model is quantized as a whole before it is cut")
-    judge(sequence, sequence.stretch(0, len(sequence)))  # its need tells where to look
+    judge(sequence, sequence.stretch(0, len(sequence)))  # the whole model's need is a guide
     places = narrow_places(sequence.crossing, sequence.work, PLACES)
     found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)
     if isinstance(found, NoPartition) and len(sequence) > len(places) + 1:
@@ -402,19 +402,19 @@ def partition_htp(
 
 
 def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
-    """Load the parts together into one process domain and return the outcome."""
+    """Load all parts into one process domain and return the outcome."""
     trials, soc = judge.trials, judge.trials.soc
     binaries = tuple(judge.binary(found.sequence, part) for part in found.parts)
     trials.progress(f"loading {counted(len(binaries), 'part')} together")
     codes = load_binaries(trials.worker, binaries, soc.model_id).codes
     refused = next((n for n, code in enumerate(codes, start=1) if code), None)
-    if refused is None and len(codes) < len(binaries):  # the library died at the next part
+    if refused is None and len(codes) < len(binaries):  # the library crashed at the next part
         refused = len(codes) + 1
     parts = [judge.trial(found.sequence, part) for part in found.parts]
     known = (part.resident(f"part{n}") for n, part in enumerate(parts, start=1))
     budget = trials.budgets.get("pd", pd_budget())
     residency = plan_residency([one for one in known if one is not None], budget)
-    if refused is None and len(residency.given.domains) > 1:  # by a budget of the user's
+    if refused is None and len(residency.given.domains) > 1:  # the user's budget separates them
         refused = residency.given.domains[1].contexts[0] + 1
     return HtpParts(
         partition=found,
@@ -429,7 +429,7 @@ def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
 
 
 def describe_htp(found: HtpParts, binaries: Sequence[bytes]) -> HtpChain:
-    """Return the manifest entry about context binaries."""
+    """Return the manifest entry about the context binaries of a chain."""
     placed = found.residency
     sizes = [one.size for one in placed.contexts]
     return HtpChain(

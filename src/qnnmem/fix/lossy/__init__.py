@@ -1,1 +1,1 @@
-"""Remedies that change results, which must be allowed: batch, precision, resolution."""
+"""Remedies that change results and need permission: batch, precision, resolution."""

@@ -1,11 +1,10 @@
-"""Remedy that computes in fewer bits: the model is really quantized, and measured.
+"""Remedy that computes with fewer bits: the model is quantized, and the error measured.
 
     LPAI   int16, w8a16, int8   as `prepare` quantizes for LPAI, integers at the border, too
     HTP    fp16, w8a16, int8    as a compile quantizes for HTP, integers at the border, too
 
-The judge gets the quantized model itself, and the proof compares its results: nothing is quantized
-afterwards. So other remedies, such as bands or parts, can follow. Ranges come from the user's
-samples, cut or resized for the model.
+Judge and proof get the quantized model itself, so other remedies such as bands or parts can follow.
+Ranges come from the user's samples, cropped or resized for the model.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-_MOST = 256  # samples; ranges hardly change with more
+_MOST = 256  # samples; more samples hardly change the ranges
 
 
 def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path | None:
-    """Write the samples of a case, one file each, cut or resized for the model.
+    """Write the samples of a case for the model, one file each, and return their folder.
 
-    Return None without samples if the inputs are unchanged: the quantizer and the proof then
-    make the same random data.
+    Return None without samples and with unchanged inputs: quantizer and proof then generate the
+    same random data.
     """
     import zipfile
 
@@ -67,7 +66,7 @@ def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path 
     number = 0
     for whole in given if case.samples else made_up:
         for feed in border.feeds(whole):
-            # Not numpy's own writer: it cannot take an input that is called `file`.
+            # numpy's own writer cannot take an input named `file`.
             with zipfile.ZipFile(folder / f"{number:06}.npz", "w") as archive:
                 for name, value in feed.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -77,26 +76,26 @@ def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path 
 
 
 _QUANTIZE_S = 600.0
-# By word: bits of activations and of weights; those that lose least come first.
+# By word: bits of activations and of weights, the least lossy first.
 LPAI_WIDTHS: dict[str, tuple[Literal[8, 16], Literal[8, 16]]] = {
     "int16": (16, 16),
     "w8a16": (16, 8),
     "int8": (8, 8),
 }
 HTP_WORDS = ("fp16", "w8a16", "int8")
-_WEIGHTS = {"constants", "tcm"}  # pools that weights are part of
-_LAYOUT = ("plan", "tiling", "placement")  # found anew for a quantized model
+_WEIGHTS = {"constants", "tcm"}  # pools that contain weights
+_LAYOUT = ("plan", "tiling", "placement")  # remedies to repeat for a quantized model
 
 
 @dataclass(frozen=True, slots=True)
 class PrecisionRemedy:
-    """Remedy that quantizes; `words` are the precisions to try."""
+    """Remedy that quantizes a model to each precision in `words`."""
 
     words: tuple[str, ...] = ()
     name: str = "precision"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield precisions, the least lossy first, skipping those whose plan does not fit."""
+        """Yield quantized models, the least lossy first; precisions that cannot fit are skipped."""
         start = without_layout(base.change)
         words = [word for word in precisions_for(bench.case) if word in self.words]
         likely = _likely(bench, base.change, words)
@@ -104,7 +103,7 @@ class PrecisionRemedy:
         notes = tuple(f"{word} loses less, but its plan does not fit" for word in skipped)
         last: tuple[int, Need] | None = None
         for word in likely:
-            width = 0  # not for HTP: weights count in all of its limits
+            width = 0  # not for HTP: weights count against all of its limits
             if isinstance(start.options, PoolOptions):
                 width = LPAI_WIDTHS[word][0]
             if last is not None and width and last[0] == width and not _weights_matter(last[1]):
@@ -112,7 +111,7 @@ class PrecisionRemedy:
             judged = self._judged(bench, start, word, notes)
             last = width, judged.need
             yield judged
-        # Where no bands of the quantized model do, those of the float one may, each quantized.
+        # If no bands of the quantized model fit, quantized bands of the float model may.
         if likely and base.change.model is not start.model and base.change.parts is None:
             yield self._judged(bench, base.change, likely[-1], notes)
 
@@ -156,19 +155,19 @@ class PrecisionRemedy:
 
 
 def precisions_for(case: FixCase) -> tuple[str, ...]:
-    """Return the precisions of a backend, the least lossy first."""
+    """Return the precisions of the case's backend, the least lossy first."""
     return tuple(LPAI_WIDTHS) if isinstance(case.options, PoolOptions) else HTP_WORDS
 
 
 def without_layout(change: Change) -> Change:
-    """Return the change without bands, order and parts, which depend on the model."""
+    """Return the change without bands, order and parts, because they depend on the model."""
     while change.of is not None and (change.remedy in _LAYOUT or change.parts is not None):
         change = change.of
     return change
 
 
 def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
-    """Return the change with the precision of an earlier change on top."""
+    """Return the change with the quantization of another change added."""
     for step in done.steps:
         if step["remedy"] == "precision":
             change = PrecisionRemedy().again(case, change, step)
@@ -176,9 +175,9 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
 
 
 def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
-    """Return precisions from the first that fits by a plan; the last one if none does.
+    """Return the precisions from the first whose plan fits; only the last if none fits.
 
-    Planning the best change so far with fewer bits is cheap; quantizing takes long.
+    Planning the best change with fewer bits is cheap; quantizing takes long.
     """
     options = best.options
     if not isinstance(options, PoolOptions):
@@ -188,7 +187,7 @@ def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
     for at, word in enumerate(words):
         bits, weight_bits = LPAI_WIDTHS[word]
         need = bench.judge(replace(best, options=replace(options, bits=bits)))
-        # The plan counts weights with the bits of all numbers.
+        # A plan stores weights with the same bits as all other numbers.
         over = set(need.over) - (_WEIGHTS if weight_bits < bits else set())
         if need.fits is not False or not over:
             found = words[at:]
@@ -197,7 +196,7 @@ def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
 
 
 def _weights_matter(need: Need) -> bool:
-    """True if a pool that includes weights exceeds its limit."""
+    """Return True if a pool that contains weights exceeds its limit."""
     return bool(_WEIGHTS & set(need.over))
 
 
@@ -221,7 +220,7 @@ def _quantized(case: FixCase, base: Change, word: str) -> tuple[ShapedModel, tup
     return read_again(made), notes
 
 
-_Files = tuple[Path, Path, Path | None]  # the model, the quantized one, samples
+_Files = tuple[Path, Path, Path | None]  # model, quantized model, samples
 
 
 def _for_lpai(case: FixCase, options: PoolOptions, word: str, files: _Files) -> tuple[str, ...]:
@@ -238,7 +237,7 @@ def _for_lpai(case: FixCase, options: PoolOptions, word: str, files: _Files) -> 
         states=options.states,
         time_limit_s=_QUANTIZE_S,
     )
-    # The first note is about random samples, the last about the difference; both appear here.
+    # The first note is about random samples, the last about the error; both are reported elsewhere.
     return result.notes[result.seeded_random : -1 if result.worst_error is not None else None]
 
 
@@ -259,19 +258,19 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
     if not outcome.is_done:
         raise ChildFailed(f"{word}: {outcome.sentence}")
     made = onnx.load(target)
-    integer_io(made)  # otherwise inputs and outputs keep their size
+    integer_io(made)  # otherwise inputs and outputs would keep their size
     onnx.save(made, target)
     return ()
 
 
 def _halved(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model in 16-bit floats."""
+    """Return the model converted to 16-bit floats."""
     import warnings
 
     from qnnmem.quiet_onnxruntime import import_onnxruntime
 
     module = import_onnxruntime("transformers.float16")
-    with warnings.catch_warnings():  # about weights that become zero; results are compared
+    with warnings.catch_warnings():  # about weights that become zero
         warnings.simplefilter("ignore")
         made: onnx.ModelProto = module.convert_float_to_float16(
             model, keep_io_types=False, disable_shape_infer=True

@@ -1,4 +1,4 @@
-"""The remedies that change results, and the lossless remedies tried on top of them.
+"""The remedies that change results, each followed by lossless remedies.
 
 for each lossy change that is not enough:
     for each lossless remedy, on the best so far:
@@ -50,7 +50,7 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """A remedy under its own name, whose steps repeat as its own."""
+    """Wrapper around a remedy that keeps its name and repeats its steps."""
 
     first: ModelRemedy
 
@@ -60,7 +60,7 @@ class _WrappedRemedy:
         return self.first.name
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat a step as the wrapped remedy does."""
+        """Repeat a step with the wrapped remedy."""
         return self.first.again(case, base, step)
 
 
@@ -69,18 +69,18 @@ class TimeLimitedRemedy(_WrappedRemedy):
     """Wrapper that gives a remedy half of the remaining time."""
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the changes found in half of the time."""
+        """Yield the wrapped remedy's changes until half of the time is used."""
         return self.first.changes(TimeLimitedBench(bench, bench.case.seconds_left / 2), base)
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedRemedy(_WrappedRemedy):
-    """A lossy remedy, with lossless remedies tried after each of its changes."""
+    """Lossy remedy, with lossless remedies tried after each of its changes."""
 
     then: tuple[ModelRemedy, ...] = ()
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield each lossy change, then lossless changes on top; only these use search time."""
+        """Yield each lossy change, then lossless changes on top; only those use search time."""
         failure: ChildFailed | None = None
         left = whole = bench.case.seconds_left
         for made in self.first.changes(bench, base):
@@ -107,7 +107,7 @@ class FollowedRemedy(_WrappedRemedy):
 
 
 def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRemedy, ...]:
-    """Return lossless remedies, then allowed lossy ones, in the order they are tried."""
+    """Return all remedies to try in order: lossless remedies, then allowed lossy remedies."""
     words = tuple(word for word in precisions_for(case) if word in case.allow)
     lossy: list[ModelRemedy] = []
     if "batch" in case.allow:
@@ -123,13 +123,13 @@ def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRem
 
 
 def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the names that must be allowed for the steps of a recipe."""
+    """Return the names that `--allow` needs for the steps of a recipe."""
     found = [str(step.get("to", step["remedy"])) for step in steps if step["remedy"] in _NAMES]
     return tuple(dict.fromkeys(found))
 
 
 def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
-    """Judge all steps together; steps after lossy ones must lose nothing more."""
+    """Judge a change from a recipe; steps after the last lossy step must not change results."""
     lossy: Change | None = change
     while lossy is not None and lossy.remedy not in _NAMES:
         lossy = lossy.of
@@ -139,7 +139,7 @@ def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
 
 
 def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
-    """Return lossy remedies that would fit by a plan, the least lossy first."""
+    """Return lossy remedies whose plans would fit, the least lossy first."""
     case = bench.case
     found = []
     for word, change in _planned(case, best.change):
@@ -150,11 +150,11 @@ def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
 
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
-    """Yield lossy changes as far as the planner needs them."""
+    """Yield lossy changes that can be planned without quantizing the model."""
     options, base = best.options, without_layout(best)
     if not isinstance(options, PoolOptions):
         return
-    with suppress(ChildFailed):  # the model accepts no other batch
+    with suppress(ChildFailed):  # the model may accept no other batch
         if batch_of(case) > 1:
             yield "batch", BatchRemedy().again(case, base, {"size": 1})
     for word, (bits, _) in LPAI_WIDTHS.items():
@@ -166,6 +166,6 @@ def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
 
 
 def lossy_words(backend: str) -> tuple[str, ...]:
-    """Return the names of lossy remedies that can be allowed."""
+    """Return the names that `--allow` accepts for a backend."""
     precisions = tuple(LPAI_WIDTHS) if backend == "lpai" else HTP_WORDS
     return (ROUNDING, OPERATORS, "batch", *precisions, "resolution")

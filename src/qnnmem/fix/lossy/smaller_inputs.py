@@ -1,12 +1,12 @@
 """Remedies that shrink inputs: a smaller batch, or fewer rows and columns.
 
 A batch of 8 becomes two runs of 4, four of 2 or eight of 1. That is correct only if no op mixes
-items of a batch; so the runs are made, concatenated and compared. Results that differ by more than
-the last bits do not count. `run_in_batches` runs the result on the original batch.
+items of a batch. Therefore the runs are made, concatenated and compared; a difference beyond the
+last bits rejects the change. `run_in_batches` runs the result on the original batch.
 
-Smaller pictures need a model made for any size. Outputs whose shape changes cannot be compared:
-only the user knows whether the model still recognises enough. Outputs of the same shape, such as
-classes, are compared on the same samples, resized.
+Smaller pictures need a model that accepts any size. Outputs with a changed shape cannot be
+compared: only the user can judge whether the model still recognises enough. Outputs with an
+unchanged shape, such as classes, are compared on resized samples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def input_shapes(model: ShapedModel) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all inputs."""
+    """Return the shape of each input."""
     scope = model.scope
     return {item.name: tuple(scope.types[item.name].shape or ()) for item in scope.graph.input}
 
@@ -58,13 +58,13 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
 
 
 def first_of(change: Change) -> Change:
-    """Return the original model, before all steps of a change."""
+    """Return the original model as a change without steps."""
     while change.of is not None:
         change = change.of
     return change
 
 
-# Kernels sum up in another order when there are fewer rows: some last bits of 23. Ops that mix
+# With fewer rows, kernels sum in another order: a few of the 23 mantissa bits differ. Ops that mix
 # items of a batch are off by far more.
 _LAST_BITS = 1e-4
 
@@ -76,7 +76,7 @@ class BatchRemedy:
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the batch divided by its smallest factor, down to one item."""
+        """Yield ever smaller batches, each divided by its smallest factor, down to one item."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:
@@ -84,13 +84,13 @@ class BatchRemedy:
             judged = bench.judged(self._made(bench.case, first_of(base.change), whole, size))
             proof = judged.proof
             mixed = proof is not None and (proof.unmeasured or proof.relative > _LAST_BITS)
-            if mixed:  # not lossy by choice: reported as a change with wrong results
+            if mixed:  # not intentionally lossy: report it as a change with wrong results
                 yield replace(judged, change=replace(judged.change, is_lossy=False))
                 return
             yield judged
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply the batch size of a recipe."""
+        """Repeat the batch size of a recipe; raise UsageError if it does not divide the batch."""
         size, whole = count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
             raise UsageError(f"the recipe makes a batch of {size}, which {whole} cannot be cut to")
@@ -115,11 +115,11 @@ class BatchRemedy:
 
 
 def batch_of(case: FixCase) -> int:
-    """Return the batch: the first size of the first input; 1 if it cannot be divided."""
+    """Return the batch, the first size of the first input; 1 if the batch cannot be divided."""
     shapes = list(input_shapes(case.model).values())
     options = case.options
     if not shapes or len(shapes[0]) < 2 or (isinstance(options, PoolOptions) and options.states):
-        return 1  # a state belongs to one item; several runs would mix them
+        return 1  # a state belongs to one item; several runs would mix states
     return max(1, shapes[0][0])
 
 
@@ -129,9 +129,9 @@ def _smallest_factor(number: int) -> int:
 
 _FACTORS = (0.75, 0.5)
 _PICTURE_AXES = 4
-_MOST_CHANNELS = 4  # of a picture whose channels come last
-_COARSEST = 32  # product of the strides of usual backbones
-_LEAST = 8  # rows and columns; a smaller input is not a picture
+_MOST_CHANNELS = 4  # channels of a picture with channels last
+_COARSEST = 32  # usual product of a backbone's strides
+_LEAST = 8  # rows or columns; a smaller input is not a picture
 
 Sizes = dict[str, tuple[int, ...]]
 
@@ -143,7 +143,7 @@ class ResolutionRemedy:
     name: str = "resolution"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield three quarters of rows and columns, then half."""
+        """Yield the model with pictures of three quarters of the size, then of half."""
         done: list[Sizes] = []
         refusal: ChildFailed | None = None
         for factor in _FACTORS:
@@ -154,7 +154,7 @@ class ResolutionRemedy:
             begin = monotonic()
             try:
                 made = self._made(bench.case, first_of(base.change), sizes)
-            except ChildFailed as exc:  # half may work where three quarters do not
+            except ChildFailed as exc:  # half may work even if three quarters do not
                 refusal = exc
                 continue
             judged = bench.judged(repeated_precision(bench.case, made, base.change))
@@ -163,7 +163,7 @@ class ResolutionRemedy:
             raise ChildFailed(f"the model takes no picture of another size: {refusal}")
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply the picture sizes of a recipe."""
+        """Repeat the picture sizes of a recipe; raise UsageError if the inputs differ."""
         known = input_shapes(case.model)
         sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
         for name, shape in sizes.items():
@@ -195,7 +195,7 @@ class ResolutionRemedy:
 
 
 def smaller_pictures(case: FixCase, factor: float) -> Sizes:
-    """Return smaller shapes of inputs that are pictures."""
+    """Return smaller shapes of the inputs that are pictures."""
     found = {}
     for name, shape in input_shapes(case.model).items():
         if len(shape) != _PICTURE_AXES:
@@ -209,23 +209,23 @@ def smaller_pictures(case: FixCase, factor: float) -> Sizes:
 
 
 def _less(size: int, factor: float) -> int:
-    """Return a fraction of a size that keeps its divisibility by strides."""
+    """Return the scaled size, rounded to a multiple that the model's strides divide."""
     step = min(_COARSEST, size & -size)
     while step > 1 and size < 4 * step:
         step //= 2
     return max(step, round(size * factor / step) * step)
 
 
-_WIDEST = 8  # bytes of one element, whatever its type
+_WIDEST = 8  # bytes of the widest element type
 
 
 def run_in_batches(
     model: Path, inputs: Mapping[str, NDArray[Any]], *, time_limit_s: float = TIME_LIMIT_S
 ) -> dict[str, NDArray[Any]]:
-    """Run a model with a small batch on a large one; return arrays by name of output.
+    """Run a small-batch model on a larger batch; return output arrays by name.
 
-    onnxruntime runs it on the CPU in a limited child; ChildFailed if it cannot. An input that has
-    the model's own shape is given to every run.
+    onnxruntime runs the model on the CPU in a limited child process; raise ChildFailed if it
+    cannot. An input with the model's own shape goes to every run.
     """
     import numpy
 
@@ -246,7 +246,7 @@ def run_in_batches(
 
 
 def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[str], int]:
-    """Return types and shapes of inputs, names of outputs, and the most bytes of outputs."""
+    """Return types and shapes of inputs, names of outputs, and an upper bound of output bytes."""
     from onnx import helper
 
     from qnnmem.loader.onnx import read_guarded

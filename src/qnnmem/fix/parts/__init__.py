@@ -1,1 +1,1 @@
-"""A model cut into parts that run one after the other: where to cut, the files, the chain."""
+"""A model cut into parts that run in sequence: where to cut, the files, the chain."""

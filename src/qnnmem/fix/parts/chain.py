@@ -1,10 +1,10 @@
 """A chain of parts: its files and manifest, and running it on the CPU.
 
-The manifest is a JSON file beside the parts (`qnnmem.chain/1`). It lists the tensors between parts,
-when each can be freed, and the peak.
+The manifest is a JSON file next to the parts (`qnnmem.chain/1`). It lists the tensors between
+parts, when each can be freed, and the peak.
 
-onnxruntime runs the parts in a limited child, one at a time: a part is opened, run and closed
-before the next, and a tensor is dropped after the last part that reads it.
+onnxruntime runs the parts in a limited child process. Each part is opened, run and closed before
+the next part, and a tensor is dropped after its last reader.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ SCHEMA = "qnnmem.chain/1"
 MANIFEST = "chain.json"
 FIRST_PART = "part1.onnx"
 _MOST = 1 << 26  # bytes of a manifest
-_LARGEST = 1 << 32  # bytes of a model or context binary
+_LARGEST = 1 << 32  # bytes of a model or a context binary
 _ALIGN = 64
 
 
 def write_chain(found: Partition, folder: Path, *, force: bool = False) -> Chain:
-    """Write the parts and the manifest, all or none."""
+    """Write the parts and the manifest; if one file fails, none is written."""
     blobs = found.models()
     chain = describe_chain(found, blobs)
     with folder_for_output(folder):
@@ -91,7 +91,7 @@ def _part(
 
 
 def _held(found: Partition, alive: Mapping[str, tuple[int, int]], number: int) -> int:
-    """Return bytes outside of parts while one runs; model inputs count until their last read."""
+    """Return the bytes of tensors between parts while one part runs; model inputs are included."""
     return sum(
         round_up(found.sequence.model.tensors[name].nbytes, _ALIGN)
         for name, (first, last) in alive.items()
@@ -138,7 +138,7 @@ def _peak(found: Partition, parts: tuple[ChainPart, ...]) -> ChainPeak:
 
 
 def read_chain(folder: Path) -> Chain:
-    """Return the chain in a folder; raise LoadError if a file differs from the manifest."""
+    """Read the chain in a folder; raise LoadError if a file differs from the manifest."""
     path = folder / MANIFEST
     try:
         chain = msgspec.json.decode(read_bytes(path, _MOST), type=Chain)
@@ -149,7 +149,7 @@ def read_chain(folder: Path) -> Chain:
 
 
 def _check(path: Path, chain: Chain) -> None:
-    """Raise LoadError if files differ or a part lacks an input."""
+    """Raise LoadError if a file differs from the manifest or an input has no source."""
     known = set(chain.inputs)
     for part in chain.parts:
         missing = next((name for name in part.inputs if name not in known), None)
@@ -177,17 +177,17 @@ def _check_file(path: Path, name: str, sha256: str) -> None:
 
 
 TIME_LIMIT_S = 600.0
-_PLAIN = "biufc"  # kinds of numpy's own element types
+_PLAIN = "biufc"  # kinds of numpy's standard element types
 
 
 class ChainChild(ChildProcess):
-    """A limited process that checks parts and runs chains."""
+    """Limited child process that runs chains."""
 
     def __init__(self, time_limit_s: float) -> None:
         super().__init__("qnnmem.fix.parts.chain_program", time_limit_s)
 
     def run(self, request: RunChain, payload: bytes, values: int) -> dict[str, NDArray[Any]]:
-        """Return at most `values` bytes of outputs by name; raise ChildFailed if it cannot run."""
+        """Return the outputs by name, at most `values` bytes; raise ChildFailed on failure."""
         reply, data = self.ask(request, ChainOutputs, payload, values + REPLY_LIMIT)
         try:
             arrays = arrays_of(reply.outputs, data)
@@ -202,7 +202,7 @@ def run_chain(
     *,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> dict[str, NDArray[Any]]:
-    """Return the outputs of a chain by name; raise ChildFailed if it cannot run."""
+    """Return the outputs of a chain by name; raise ChildFailed if the run fails."""
     chain = read_chain(folder)
     tensors = {tensor.name: tensor for tensor in chain.tensors}
     wanted = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
@@ -219,7 +219,7 @@ def run_chain(
 def packed(
     wanted: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
 ) -> tuple[tuple[ArrayForm, ...], bytes]:
-    """Return the forms and bytes of inputs; raise UsageError on a wrong type or shape."""
+    """Return the forms and bytes of inputs; raise UsageError for a wrong type or shape."""
     import numpy
 
     forms, blobs = [], []

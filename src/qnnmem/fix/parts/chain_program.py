@@ -1,6 +1,6 @@
-"""Child program that runs the parts of a chain one after the other.
+"""Child program that runs the parts of a chain in sequence.
 
-A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
+Models are untrusted: a crash, a hang or an out-of-memory error ends only this limited process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ArrayForm(NamedTuple):
-    """An array in a payload: its name, numpy type, shape and bytes."""
+    """Array in a payload: name, numpy type, shape and bytes."""
 
     name: str
     dtype: str
@@ -28,7 +28,7 @@ class ArrayForm(NamedTuple):
 
 
 class PartStep(NamedTuple):
-    """A part of a chain: its file, the tensors it reads and gives, those to drop after it."""
+    """Part of a chain: its file, its inputs and outputs, and tensors to drop afterwards."""
 
     path: Path
     inputs: tuple[str, ...]
@@ -37,7 +37,7 @@ class PartStep(NamedTuple):
 
 
 class RunChain(WireMessage, frozen=True):
-    """Run parts in turn; the payload is the inputs, concatenated."""
+    """Request to run parts in sequence; the payload is the concatenated inputs."""
 
     doing: ClassVar[str] = "the chain"
     parts: tuple[PartStep, ...]
@@ -46,16 +46,16 @@ class RunChain(WireMessage, frozen=True):
 
 
 class ChainOutputs(WireMessage, frozen=True):
-    """The outputs of a chain; the payload is their bytes, concatenated."""
+    """Outputs of a chain; the payload is their concatenated bytes."""
 
     outputs: tuple[ArrayForm, ...]
 
 
 def run(request: RunChain, payload: bytes) -> Frame[ChainOutputs]:
-    """Run the parts in turn; one is open at a time, and no tensor is kept longer than needed."""
+    """Run the parts in sequence; only one part is open, and unneeded tensors are dropped."""
     known = arrays_of(request.inputs, payload)
     for part in request.parts:
-        session = exact_session(str(part.path))  # each bit as the whole has it
+        session = exact_session(str(part.path))  # gives the whole model's results
         feeds = {name: known[name] for name in part.inputs}
         results = session.run(list(part.outputs), feeds)
         del session, feeds
@@ -80,7 +80,7 @@ def arrays_of(forms: Sequence[ArrayForm], payload: bytes) -> dict[str, NDArray[A
 
 
 def main() -> int:
-    """Answer requests until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe."""
     return serve({RunChain: run})
 
 

@@ -1,10 +1,10 @@
-"""Memory of a chain of parts at the worst moment of a whole run, pool by pool.
+"""Peak memory of a chain of parts over a whole run, by pool.
 
     all resident      every part stays loaded; one runs at a time
     one spill/fill    the same, with one spill/fill buffer for all contexts (HTP)
     loaded in turn    each part is loaded, run and freed before the next
 
-The whole deployed chain must meet a budget, not only its largest part.
+The whole chain must meet a budget, not only its largest part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from qnnmem.results.fix import FixDeployment
 from qnnmem.targets import tcm_pool
 from qnnmem.units import MAX_BYTES, round_up
 
-TOTAL = "total"  # the pool that holds everything
+TOTAL = "total"  # the pool that sums all pools
 
 
 class Arrangement(Enum):
@@ -42,62 +42,62 @@ _NAMES: Mapping[Arrangement, Literal["resident", "shared", "in-turn"]] = {
 
 @dataclass(frozen=True)
 class PartNeed:
-    """Bytes that one part takes, by pool."""
+    """Bytes that one part needs, by pool."""
 
-    loaded: Mapping[str, int]  # as long as it is loaded
-    running: Mapping[str, int]  # on top of that while it runs
+    loaded: Mapping[str, int]  # bytes as long as the part is loaded
+    running: Mapping[str, int]  # additional bytes while the part runs
     weights: int
-    held: int = 0  # tensors of other parts that wait while it runs
-    # Pools in which `held` counts only if the part is loaded alone: where all parts stay loaded,
-    # the buffers of the other parts are there anyhow.
+    held: int = 0  # bytes of tensors of other parts while this part runs
+    # Pools in which `held` counts only if the part is loaded alone. If all parts stay loaded, the
+    # buffers of the other parts already hold these tensors.
     alone: frozenset[str] = frozenset()
-    kept: Mapping[str, int] = field(default_factory=dict)  # state: stays between runs
+    kept: Mapping[str, int] = field(default_factory=dict)  # bytes of state, kept between runs
     spill_fill: int = 0
 
     def in_turn(self, pool: str) -> int:
-        """Return the bytes while it runs and no other part is loaded."""
+        """Return the bytes while this part runs and no other part is loaded."""
         held = self.held if pool in self.alone else 0
         return self.loaded.get(pool, 0) + self.running.get(pool, 0) + held
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """A chain of parts in one arrangement."""
+    """Chain of parts in one arrangement, with the bytes of each step."""
 
     arrangement: Arrangement
     steps: tuple[Mapping[str, int], ...]  # bytes by pool while each part runs
-    held: tuple[int, ...]  # bytes that wait for other parts while each runs
-    weights_bytes: int  # of all parts
-    plain_weights_bytes: int | None  # of the model in one piece; None: it does not compile
-    moved_bytes: int  # tensors that are handed from part to part in one inference
+    held: tuple[int, ...]  # bytes of tensors for other parts while each part runs
+    weights_bytes: int  # weight bytes of all parts
+    plain_weights_bytes: int | None  # weight bytes of the uncut model; None if it does not compile
+    moved_bytes: int  # bytes passed from part to part in one inference
 
     @property
     def pools(self) -> dict[str, int]:
-        """Bytes of each pool at its own worst moment."""
+        """Peak bytes of each pool; pools may peak at different steps."""
         return {pool: max(step[pool] for step in self.steps) for pool in self.steps[0]}
 
     @property
     def total(self) -> int:
-        """Bytes of everything at the worst moment."""
+        """Peak of all pools together, in bytes."""
         return self.pools[TOTAL]
 
     def worst(self, pool: str = TOTAL) -> int:
-        """Return the part, from 0, at which a pool is fullest."""
+        """Return the number of the part, from 0, at which a pool is fullest."""
         return max(range(len(self.steps)), key=lambda at: (self.steps[at][pool], -at))
 
     @property
     def load_bytes(self) -> int:
-        """Bytes that every inference loads or moves: all weights, if parts are loaded in turn."""
+        """Bytes loaded or moved in each inference; with all weights if parts load in turn."""
         weights = self.weights_bytes if self.arrangement is Arrangement.IN_TURN else 0
         return weights + self.moved_bytes
 
     @property
     def repeated_bytes(self) -> int:
-        """Bytes of weights that several parts repeat."""
+        """Bytes of weights stored in more than one part."""
         return max(0, self.weights_bytes - (self.plain_weights_bytes or self.weights_bytes))
 
     def result(self, plain_total: int | None) -> FixDeployment:
-        """Return the result type, with the total of the undivided model."""
+        """Return the JSON result type; `plain_total` is the total of the undivided model."""
         at = self.worst()
         return FixDeployment(
             arrangement=_NAMES[self.arrangement],
@@ -116,7 +116,7 @@ class Deployment:
 
     def over(self, limits: Mapping[str, int]) -> dict[str, int]:
         """Return the excess over each exceeded limit, by pool."""
-        need = {pool: self.pools.get(pool, MAX_BYTES) for pool in limits}  # unknown: not met
+        need = {pool: self.pools.get(pool, MAX_BYTES) for pool in limits}  # unknown: over the limit
         return {pool: need[pool] - most for pool, most in limits.items() if need[pool] > most}
 
 
@@ -127,9 +127,9 @@ def deployments(
     plain_weights: int | None,
     bits: int | None = None,
 ) -> tuple[Deployment, ...]:
-    """Return every arrangement of a chain, the one that costs least time first.
+    """Return every arrangement of a chain, the fastest first.
 
-    `bits` is the width of floating-point elements; None: as in the model.
+    `bits` is the width of floating-point elements; None means as in the model.
     """
     kinds = [Arrangement.RESIDENT, Arrangement.IN_TURN]
     if sum(need.spill_fill > 0 for need in needs) > 1:
@@ -141,7 +141,7 @@ def deployments(
 
 
 def chosen(found: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
-    """Return the first arrangement within all limits, else the one least over them."""
+    """Return the first arrangement within all limits, else the one that exceeds them least."""
     return min(found, key=lambda one: sum(one.over(limits).values()))
 
 
@@ -175,7 +175,7 @@ def _at_step(
 
 
 def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int] | None:
-    """Return pool, need and limit of the first limit that a part alone exceeds."""
+    """Return pool, need and limit of the first limit that a single part exceeds."""
     for pool, most in limits.items():
         size = need.in_turn(pool) + need.kept.get(pool, 0)
         if size > most:
@@ -184,9 +184,10 @@ def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int
 
 
 def held_over(sequence: OpSequence, stretch: Stretch, *, copies: bool) -> tuple[str, ...]:
-    """Return the tensors that exist before a stretch runs and are needed after it.
+    """Return tensors that exist before a part runs and are needed after it.
 
-    With `copies` its own inputs count too: where IO lies in scratch, a part may overwrite them.
+    With `copies`, the part's own inputs count too: if IO is inside scratch, a part may overwrite
+    them.
     """
     own = {*stretch.outputs, *(() if copies else stretch.inputs)}
     wanted = set(sequence.model.outputs)
@@ -208,8 +209,8 @@ def planned_need(
 ) -> PartNeed:
     """Return the bytes of one part, and of tensors held for other parts meanwhile.
 
-    One part at a time uses scratch and IO, so all parts share them. `state` names
-    tensors in persistent memory, which are not held outside.
+    Only one part runs at a time, so all parts share scratch and IO. `state` names tensors in
+    persistent memory, which are not counted as held.
     """
     options = plan.options
     inside = options.io is Io.INSIDE
@@ -238,7 +239,7 @@ def planned_need(
 
 
 def state_names(parts: Sequence[Stretch], pairs: Sequence[StatePair]) -> frozenset[str]:
-    """Return inputs and outputs that are state of one part; the application keeps the rest."""
+    """Return inputs and outputs that are state of one part; the application passes the others."""
     return frozenset(
         name
         for pair in pairs

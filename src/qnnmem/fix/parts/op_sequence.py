@@ -1,7 +1,7 @@
-"""A model as a sequence of ops that can be cut, and one part as an ONNX model of its own.
+"""A model as a sequence of ops that can be cut, and parts as ONNX models.
 
-A part has the nodes that its outputs depend on, back to its inputs. So it computes its outputs from
-its inputs as the whole model does.
+A part has the nodes that its outputs depend on, back to its inputs, so it computes the same results
+as the whole model.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class _OpUse:
-    """Bytes that an op reads and writes."""
+    """Tensors that an op reads, and bytes that it writes."""
 
     stored: list[tuple[str, int]]  # constants and their sizes
-    read: list[tuple[str, int, int, bool]]  # name, size, maker, whether it can be freed after
+    read: list[tuple[str, int, int, bool]]  # name, size, maker, whether this is the last read
     made: int
 
 
 @dataclass(frozen=True)
 class OpSequence:
-    """The ops of a model in execution order, and the ONNX graph they stand for."""
+    """Ops of a model in execution order, and the ONNX graph that they come from."""
 
     path: Path
     model: Model
-    proto: onnx.ModelProto  # every tensor typed, functions inlined
+    proto: onnx.ModelProto  # every tensor has a type, functions are inlined
 
     def __len__(self) -> int:
         return len(self.model.ops)
 
     @cached_property
     def fixed(self) -> frozenset[str]:
-        """Names of constants; every part stores those it needs."""
+        """Names of constants; each part stores its own copy."""
         copied = (op.outputs for op in self.model.ops if _is_copy_of_constant(op))
         return frozenset((*self.model.constants, *(name for names in copied for name in names)))
 
     @cached_property
     def maker(self) -> dict[str, int]:
-        """The op that writes each tensor; -1 for inputs."""
+        """Position of the op that writes each tensor; -1 for inputs."""
         made = dict.fromkeys(self.model.inputs, -1)
         made.update((name, at) for at, op in enumerate(self.model.ops) for name in op.outputs)
         return made
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
-        """The ops that read each tensor that is not fixed, in order."""
+        """Positions of the ops that read each non-constant tensor, in order."""
         found: dict[str, list[int]] = {}
         for at, op in enumerate(self.model.ops):
             for name in dict.fromkeys(op.inputs):
@@ -74,7 +74,7 @@ class OpSequence:
 
     @cached_property
     def crossing(self) -> tuple[int, ...]:
-        """Bytes that cross a cut before each op: written before it, read at or after it.
+        """Bytes that cross a cut before each op: written before the cut, read after it.
 
         Inputs of the model do not count: the application passes them to each part.
         """
@@ -89,7 +89,7 @@ class OpSequence:
 
     @cached_property
     def work(self) -> tuple[int, ...]:
-        """Bytes that each op writes, plus constants and inputs that it is the first to read."""
+        """Bytes that each op writes, plus constants and inputs that it reads first."""
         outside = {*self.model.constants, *self.model.inputs}
         seen: set[str] = set()
         found = []
@@ -123,10 +123,7 @@ class OpSequence:
         )
 
     def around(self, first: int, most: int) -> tuple[list[int], list[int]]:
-        """Return bytes of constants and of IO for all stretches from an op, by their end.
-
-        Beyond `most` bytes of constants the last values are repeated.
-        """
+        """Return bytes of constants and of IO for all ranges that start at `first`, by end."""
         weights, io = [0] * (first + 1), [0] * (first + 1)
         stored = given = 0
         seen: set[str] = set()
@@ -150,13 +147,13 @@ class OpSequence:
         return weights + [stored] * behind, io + [given] * behind
 
     def stretch(self, first: int, last: int) -> Stretch:
-        """Return the ops `first <= op < last`."""
+        """Return the ops `first <= op < last` as a model."""
         return _make_stretch(self, first, last)
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Consecutive ops of a sequence as a model of their own."""
+    """Consecutive ops of a sequence as a separate model."""
 
     first: int
     last: int
@@ -174,9 +171,9 @@ def read_sequence(
     reorder: bool = False,
     time_limit_s: float = 60.0,
 ) -> OpSequence:
-    """Return the ops of an ONNX model to cut; raise UsageError if cutting is unsound.
+    """Read an ONNX model as a sequence of ops; raise UsageError if cutting is unsound.
 
-    With `reorder`, ops run in the order with the fewest live bytes.
+    With `reorder`, ops are in the order with the fewest live bytes.
     """
     from qnnmem.loader.onnx import read_shaped
 
@@ -185,7 +182,7 @@ def read_sequence(
 
 
 def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
-    """Return the sequence of a shaped model."""
+    """Return the sequence of a shaped model; raise UsageError if a shape depends on data."""
     from qnnmem.loader.onnx.passes.build import build
     from qnnmem.loader.onnx.passes.shape import write_typed
 
@@ -202,7 +199,7 @@ def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
 def make_sequence(
     path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False
 ) -> OpSequence:
-    """Return the sequence of a model and its graph."""
+    """Return the sequence of a model and its graph; raise UsageError if it cannot be cut."""
     if not model.ops:
         raise UsageError("the model has no ops, so there is nothing to cut", where=path)
     _refuse_random(path, proto, model)
@@ -210,14 +207,14 @@ def make_sequence(
         from qnnmem.planner.order import reorder as best_order
 
         better = best_order(model).model
-        # Files have no place for such copies, so that readers put them first.
+        # A file has no position for such copies, so readers put them first.
         ops = sorted(better.ops, key=lambda op: not _is_copy_of_constant(op))
         model = replace(better, ops=tuple(ops))
     return OpSequence(path, model, proto)
 
 
 def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
-    """Raise UsageError for random ops: results of parts could not be compared."""
+    """Raise UsageError for random ops: the results of parts could not be compared."""
     from qnnmem.loader.onnx.graph import QUANT_DOMAINS
     from qnnmem.loader.onnx.scope import is_deterministic
 
@@ -233,7 +230,7 @@ def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
 
 
 def _is_copy_of_constant(op: Op) -> bool:
-    """True if an op only copies a constant to an output of the model."""
+    """Return True if an op only copies a constant to an output of the model."""
     return op.type == "Constant" and not op.inputs
 
 
@@ -250,7 +247,7 @@ def _make_stretch(sequence: OpSequence, first: int, last: int) -> Stretch:
         if name in wanted or sequence.readers.get(name, (-1,))[-1] >= last
     )
     if last == len(model.ops):
-        # Tensors that the whole only passes through are outputs of the last part.
+        # Model inputs that are also outputs become outputs of the last part.
         through = tuple(name for name in model.outputs if sequence.maker[name] < 0)
         inputs = tuple(dict.fromkeys((*inputs, *through)))
         outputs = (*outputs, *through)
@@ -270,9 +267,9 @@ def _make_stretch(sequence: OpSequence, first: int, last: int) -> Stretch:
 
 
 def lives(sequence: OpSequence, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
-    """Return for every tensor between parts the first and the last part it lives in.
+    """Return the first and the last part in which each tensor between parts is live.
 
-    Inputs of the model live from the start (-1), its outputs to the end.
+    Inputs of the model are live from the start (-1), its outputs until the end.
     """
     found: dict[str, tuple[int, int]] = dict.fromkeys(sequence.model.inputs, (-1, -1))
     for number, part in enumerate(parts):
@@ -284,12 +281,12 @@ def lives(sequence: OpSequence, parts: Sequence[Stretch]) -> dict[str, tuple[int
     return found
 
 
-# Beside the weights: nodes, names and types take no more than this in any file that is read.
+# bytes for nodes, names and types, on top of the weights
 _ROOM = 1 << 26
 
 
 def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
-    """Return the ONNX model of a stretch with external weights embedded."""
+    """Return the ONNX model of a range of ops as bytes, external weights included."""
     import onnx
 
     graph = sequence.proto.graph
@@ -314,7 +311,7 @@ def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
 
 
 def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]]:
-    """Return the positions of a stretch's nodes, and the stored tensors they read.
+    """Return the positions of the nodes of a range, and the names of stored tensors they read.
 
     Nodes are in the order of their ops, which may differ from the file's order.
     """

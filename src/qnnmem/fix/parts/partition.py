@@ -1,14 +1,14 @@
-"""A model cut into the fewest parts that fit, with the fewest bytes crossing the cuts.
+"""Cut a model into the fewest parts that fit, with the fewest bytes crossing the cuts.
 
     sequence = read_sequence(path)                      its ops in execution order
     found = partition(sequence, PlannedParts("256K"))   or with your own judge
     chain = write_chain(found, folder)                  part1.onnx, part2.onnx ..., chain.json
 
-A judge says whether a stretch of ops fits as a model of its own: the planner for LPAI, the real
+A judge decides whether a range of ops fits as a separate model: the planner for LPAI, the real
 compiler and loader for HTP (`library.trials`). Results do not change: every part computes with the
-nodes of the whole, and `parts.chain` compares them bit by bit.
+nodes of the whole model, and `parts.chain` compares the results bit by bit.
 
-A judge may have to run a compiler, so the search asks it as seldom as possible:
+A judge may have to run a compiler, so the search asks it as rarely as possible:
 
     from each end, take the longest parts that fit, by bisection: an upper bound on the parts
     repeat:
@@ -16,10 +16,10 @@ A judge may have to run a compiler, so the search asks it as seldom as possible:
         ask about each; if all fit, that is the answer
         else find how far a part from the start of the one that does not fit may reach
 
-A stretch that contains one that does not fit is presumed not to fit either. Inputs and outputs can
-break that presumption: a cut at a wide place makes a part larger than the two around it. So a judge
-may have a rule that needs no trial (`rows`), and if presuming leaves no way to cut, the search goes
-on without it. The judge was asked about every part of an answer.
+A range that contains a range that does not fit is presumed not to fit either. Inputs and outputs
+can break this presumption: a cut with many crossing bytes can make a part larger than the whole
+around it. Therefore a judge may have a rule that needs no trial (`rows`). If the presumption leaves
+no solution, the search continues without it. The judge was asked about every part of an answer.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from qnnmem.units import MAX_BYTES
 
 
 class PartFit(Enum):
-    """Whether a stretch of ops fits as a part."""
+    """Answer of a judge: whether a range of ops fits as a part."""
 
     YES = "yes"
     NO = "no"
-    NEVER = "never"  # nor does anything that contains it, for sure
+    NEVER = "never"  # nor does any range that contains it
 
 
-Fits = Callable[[int, int], PartFit]  # of the ops first <= op < last
-Rows = Callable[[int], Sequence[bool]]  # for a first op: whether it may fit up to each last
+Fits = Callable[[int, int], PartFit]  # judges the ops first <= op < last
+Rows = Callable[[int], Sequence[bool]]  # for a first op: whether a range may fit, by its end
 
-_Cost = tuple[int, int]  # parts, bytes that cross
+_Cost = tuple[int, int]  # number of parts, crossing bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class Cuts:
 
     parts: tuple[tuple[int, int], ...]
     crossing_bytes: int
-    trials: int  # parts that the judge tested
-    is_cheapest: bool = True  # False: trials ran out before fewer bytes were ruled out
+    trials: int  # ranges that the judge tested
+    is_cheapest: bool = True  # False: trials ran out before cheaper cuts were ruled out
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """No valid cuts: no stretch that ends at `last` fits, not even from `first` on."""
+    """Result without valid cuts: no range from `first` on that ends at `last` fits."""
 
     first: int
     last: int
@@ -74,7 +74,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """The allowed trials are used up."""
+    """Result of a search that used up its trials."""
 
     trials: int
 
@@ -90,9 +90,10 @@ def least_cuts(
 ) -> Cuts | Stuck | Undecided:
     """Return cuts with the fewest parts that all fit, then the fewest crossing bytes.
 
-    `crossing[at]` are the bytes that cross a cut before op `at`; its first and last entry stand
-    for the ends of the sequence. `places` are those where a cut is allowed, by default all. `rows`
-    excludes parts without a trial: `rows(first)[last]`. The search ends when `is_over` is true.
+    `crossing[at]` is the number of bytes that cross a cut before op `at`; the first and the last
+    entry are the ends of the sequence. `places` are the allowed cuts, by default all. `rows`
+    excludes parts without a trial: `rows(first)[last]`. The search ends when `is_over` returns
+    True.
     """
     last = len(crossing) - 1
     allowed = sorted({0, last, *(range(last) if places is None else places)})
@@ -108,9 +109,9 @@ def least_cuts(
 
 
 def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tuple[int, ...]:
-    """Return the narrowest place in each of `most` stretches of equal work.
+    """Return the cut with the fewest crossing bytes in each of `most` ranges of equal work.
 
-    `work[at]` is the weight of op `at`. For searches in which every trial is expensive.
+    `work[at]` is the work of op `at`. Use this if every trial is expensive.
     """
     total = sum(work) or 1
     best: dict[int, int] = {}
@@ -124,7 +125,7 @@ def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tu
 
 
 class _NoTrialsLeftError(Exception):
-    """The allowed trials are used up."""
+    """Raised when the allowed trials are used up."""
 
 
 @dataclass(slots=True)
@@ -138,10 +139,10 @@ class _CutSearch:
     most_trials: int | None
     is_over: Callable[[], bool] | None = None
     presumes: bool = True
-    presumed: bool = False  # whether any part was ruled out without a trial
+    presumed: bool = False  # True: a part was ruled out without a trial
     answers: dict[tuple[int, int], PartFit] = field(default_factory=dict)
-    starts: list[set[int]] = field(default_factory=list)  # that are open, for each end
-    longest: list[list[tuple[int, int]]] = field(default_factory=list)  # ways that fit
+    starts: list[set[int]] = field(default_factory=list)  # possible starts for each end
+    longest: list[list[tuple[int, int]]] = field(default_factory=list)  # greedy solutions that fit
 
     @property
     def trials(self) -> int:
@@ -156,13 +157,13 @@ class _CutSearch:
             found = self._cheapest()
             if isinstance(found, Stuck):
                 return found
-            # The longest is the likeliest to fail, and a failure ends the round.
+            # The longest part is the likeliest to fail, and a failure ends the round.
             longest_first = sorted(found, key=lambda part: (self._ops(part), part))
             if all(self._holds(*part) for part in longest_first):
                 return self._cuts(found)
 
     def fallback(self) -> Cuts | None:
-        """Return the cheaper of the two greedy answers, if trials ran out."""
+        """Return the cheaper of the two greedy solutions, for a search that ran out of trials."""
         found = [replace(self._cuts(parts), is_cheapest=False) for parts in self.longest]
         return min(found, key=lambda cuts: (len(cuts.parts), cuts.crossing_bytes), default=None)
 
@@ -171,7 +172,7 @@ class _CutSearch:
         return Cuts(ranges, sum(self.crossing[last] for _, last in ranges), self.trials)
 
     def _open(self) -> None:
-        """List for each end the starts that neither the rule nor a trial excludes."""
+        """Compute the starts for each end that neither the rule nor a trial excludes."""
         count = len(self.places)
         self.starts = [set() for _ in range(count)]
         for start in range(count - 1):
@@ -192,7 +193,7 @@ class _CutSearch:
         return self.places[part[0]] - self.places[part[1]]
 
     def _yes(self, first: int, last: int) -> bool:
-        """Return whether an open part fits; ask the judge at most once."""
+        """Return whether a part fits; the judge is asked at most once per part."""
         key = (first, last)
         if key not in self.answers:
             if first not in self.starts[last]:
@@ -218,12 +219,12 @@ class _CutSearch:
         self.longest.append(parts if forward else parts[::-1])
 
     def _farthest(self, at: int, *, forward: bool) -> int | None:
-        """Return the other end of the longest part that fits; exclude longer ones."""
+        """Return the other end of the longest part that fits; exclude longer parts."""
         if forward:
             ways = [end for end in range(at + 1, len(self.places)) if at in self.starts[end]]
         else:
             ways = sorted(self.starts[at], reverse=True)
-        low, high = 0, len(ways)  # how many of the shortest fit, how many may
+        low, high = 0, len(ways)  # the shortest `low` parts fit, at most `high` may fit
         probe = high
         while low < high:
             to = ways[probe - 1]
@@ -250,7 +251,7 @@ class _CutSearch:
             }
 
     def _holds(self, first: int, last: int) -> bool:
-        """Return whether a part fits; if not, exclude it and larger ones."""
+        """Return whether a part fits; if not, exclude it and larger parts."""
         if self._yes(first, last):
             return True
         if self.presumes:
@@ -260,14 +261,14 @@ class _CutSearch:
     def _shortest_that_fails(self, first: int, last: int) -> int:
         """Return the first end at which a part from `first` does not fit.
 
-        In most cases it follows the known fit closely, so steps begin small.
+        That end is mostly close to the largest known fit, so the steps start small.
         """
         fitting = (key for key, answer in self.answers.items() if answer is PartFit.YES)
         low = max((b for a, b in fitting if a <= first < b < last), default=first)
         step, high = 1, last
         while high - low > 1:
             probe = min(low + step, (low + high) // 2)
-            # What the rule or an answer excludes says nothing about what is around it.
+            # An exclusion by the rule or an answer implies nothing about larger ranges.
             if first not in self.starts[probe] or self._yes(first, probe):
                 low, step = probe, 2 * step
             else:
@@ -275,7 +276,7 @@ class _CutSearch:
         return high
 
     def _cheapest(self) -> list[tuple[int, int]] | Stuck:
-        """Return the open parts of least cost; ties are broken the same way each time."""
+        """Return the cheapest cover by possible parts; ties are broken deterministically."""
         best: list[_Cost | None] = [(0, 0)]
         came = [0]
         for end in range(1, len(self.places)):
@@ -296,14 +297,14 @@ class _CutSearch:
         return parts[::-1]
 
 
-PLANNING_S = 1.0  # for one stretch
-MOST_PLACES = 1000  # for cuts that are looked at
+PLANNING_S = 1.0  # seconds to plan one range
+MOST_PLACES = 1000  # candidate cut positions
 MOST_TRIALS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class PartVerdict:
-    """Whether a stretch fits as a model of its own, and why not."""
+    """Verdict on a range of ops: whether it fits as a separate model, and the reason."""
 
     fit: PartFit
     why: Words = ""
@@ -311,20 +312,20 @@ class PartVerdict:
 
 
 class PartJudge(Protocol):
-    """Judge of whether stretches of a sequence fit as models of their own."""
+    """Judge that decides whether ranges of a sequence fit as separate models."""
 
     def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
-        """Return the verdict on one stretch; may take long."""
+        """Return the verdict on one range of ops; may take long."""
         ...
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a cheap rule that excludes stretches, or None."""
+        """Return a cheap rule that excludes ranges of ops, or None."""
         ...
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A model cut into parts that all fit."""
+    """Model cut into parts that all fit."""
 
     sequence: OpSequence
     cuts: Cuts
@@ -332,22 +333,22 @@ class Partition:
 
     @cached_property
     def parts(self) -> tuple[Stretch, ...]:
-        """The parts in the order they run."""
+        """The parts in execution order."""
         return tuple(self.sequence.stretch(*ends) for ends in self.cuts.parts)
 
     def models(self) -> tuple[bytes, ...]:
-        """Return every part as an ONNX model; not kept, because weights are large."""
+        """Return each part as an ONNX model; not cached, because weights are large."""
         numbered = enumerate(self.parts, start=1)
         return tuple(write_part(self.sequence, part, number) for number, part in numbered)
 
 
 @dataclass(frozen=True, slots=True)
 class NoPartition:
-    """No cuts make a model fit, or none were found with the trials allowed."""
+    """Result of a failed partition: no cuts fit, or the trials ran out."""
 
     why: Words
     trials: int
-    op: str = ""  # that does not fit even alone
+    op: str = ""  # an op that does not fit even alone
 
 
 def partition(
@@ -358,9 +359,9 @@ def partition(
     most_trials: int | None = MOST_TRIALS,
     is_over: Callable[[], bool] | None = None,
 ) -> Partition | NoPartition:
-    """Cut a sequence into the fewest parts that fit, where the fewest bytes cross.
+    """Cut a sequence into the fewest parts that fit, with the fewest crossing bytes.
 
-    `is_over` ends the search when the time is up.
+    The search ends when `is_over` returns True.
     """
     said: dict[tuple[int, int], PartVerdict] = {}
 
@@ -390,7 +391,7 @@ def _stuck(
 ) -> NoPartition:
     ops = sequence.model.ops[found.first : found.last]
     verdict = said.get((found.first, found.last))
-    if verdict is None:  # the rule excluded it
+    if verdict is None:  # excluded by the rule without a verdict
         verdict = judge(sequence, sequence.stretch(found.first, found.last))
     reason = verdict.why
     if len(ops) == 1:
@@ -411,7 +412,7 @@ class PlannedParts:
     seed: int = 0
 
     def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
-        """Plan one stretch; tensors held for other parts count too."""
+        """Return the verdict from a plan of one range; tensors held for other parts count too."""
         plan = plan_part(stretch, self.options, time_limit_s=self.time_limit_s, seed=self.seed)
         state = {name for pair in self.options.states for name in pair}
         need = planned_need(sequence, stretch, plan, state)
@@ -426,9 +427,9 @@ class PlannedParts:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return the rule that constants and IO must fit TCM together and their own budgets."""
+        """Return a rule that excludes ranges with too large constants or IO, or None."""
         if self.options.bits is not None or self.options.states:
-            return None  # sizes are others then
+            return None  # other bits and states change the sizes
         limits = as_limits(self.budget)
         if limits.tcm is None and limits.pools.keys() <= {Pool.SCRATCH, Pool.PERSISTENT}:
             return None
@@ -453,7 +454,7 @@ def plan_part(
     time_limit_s: float = PLANNING_S,
     seed: int = 0,
 ) -> MemoryPlan:
-    """Return the plan of a part; a state pair that it holds half of is plain IO."""
+    """Return the plan of a part; a state with only one end in the part becomes plain IO."""
     both = (
         pair for pair in options.states if pair[0] in stretch.inputs and pair[1] in stretch.outputs
     )

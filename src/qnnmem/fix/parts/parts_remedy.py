@@ -1,8 +1,8 @@
-"""Remedies that cut a model into parts: the last ones, because the application must run a chain.
+"""Remedies that cut a model into parts; tried last, because the application must run a chain.
 
-Results stay the same bit by bit. Several models run one after the other, and the application keeps
-the tensors that pass from one to the next. For LPAI the planner judges the parts, for HTP the
-library, which also decides which of them are loaded together.
+Results stay equal bit by bit. Several models run in sequence, and the application stores the
+tensors that pass between them. The planner judges the parts for LPAI, the library for HTP. The
+library also decides which parts are loaded together.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.text import counted, quote
 
 NAME = "partition"
-KEEP = "one-file"  # the option of users who want no parts
+KEEP = "one-file"  # `--keep` value that forbids cutting
 _MOST_PARTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartsRemedy:
-    """Remedy for LPAI: parts that meet the budgets together, resident or loaded in turn."""
+    """Remedy for LPAI: parts that meet the budgets together, all resident or loaded in turn."""
 
     name: str = NAME
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the fewest parts; nothing without a budget."""
+        """Yield the fewest parts that fit; nothing without a budget."""
         case, start = bench.case, base.change
         if KEEP in case.keep or not case.budget or start.parts is not None:
             return
         begin = monotonic()
         try:
             sequence = sequence_of(start.model)
-        except UsageError:  # whose parts could not be compared
+        except UsageError:  # the results of its parts could not be compared
             return
         if _cannot_help(base):
             return
@@ -56,21 +56,21 @@ class PlannedPartsRemedy:
             return
         made = cut(start, found, counted(len(found.parts), "part"), ())
         need = bench.judge(made)
-        if need.missing or need.deployment is None:  # as deployed it would not fit
+        if need.missing or need.deployment is None:  # the deployed chain would not fit
             return
         words = f"{made.what}, {need.deployment.arrangement.value}"
         judged = bench.judged(replace(made, what=words))
         yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the cuts of a recipe."""
+        """Repeat the cuts of a recipe."""
         return cut_again(base, step, ())
 
 
 def _cannot_help(base: JudgedChange) -> bool:
-    """True if one step alone needs more scratch than the limit.
+    """Return True if a single step needs more scratch than the limit, so cutting cannot help.
 
-    A tensor held outside of a part counts like one inside.
+    A tensor held outside of a part counts like a tensor inside.
     """
     plan, limit = base.need.plan, base.need.limit
     if plan is None or plan.peak is None or limit is None or plan.options.io is Io.OUTSIDE:
@@ -79,7 +79,7 @@ def _cannot_help(base: JudgedChange) -> bool:
 
 
 def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
-    """Return the change that cuts a model into parts."""
+    """Return the change that cuts a model into the found parts."""
     ops = found.sequence.model.ops
     step: dict[str, Any] = {
         "ops": len(ops),
@@ -116,7 +116,7 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
 
 
 def parts_at(sequence: OpSequence, places: list[int]) -> Partition:
-    """Return the partition at these places, both ends of the sequence included."""
+    """Return the partition at these places, which include both ends of the sequence."""
     crossing = sum(sequence.crossing[at] for at in places[1:-1])
     return Partition(sequence, Cuts(tuple(pairwise(places)), crossing, trials=0))
 
@@ -128,7 +128,7 @@ class HtpPartsRemedy:
     name: str = NAME
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield parts that are resident together if they fit, else loaded in turn."""
+        """Yield all parts resident together if they fit, then parts loaded in turn."""
         own, start = htp_bench(bench), base.change
         if KEEP in own.case.keep or start.parts is not None or not base.need.over:
             return
@@ -139,7 +139,7 @@ class HtpPartsRemedy:
             return
         if found.is_whole:
             return
-        if base.need.what != TOGETHER:  # otherwise it was checked against the room left by others
+        if base.need.what != TOGETHER:  # checked against the room that others leave
             own.loaded[id(found.partition)] = found
         for words, rounds in _residences(own, found):
             made = cut(start, found.partition, words, rounds)
@@ -152,11 +152,11 @@ class HtpPartsRemedy:
             own.obstacles.append(join_words(need.why))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the cuts of a recipe."""
+        """Repeat the cuts and the load rounds of a recipe."""
         return cut_again(base, step, read_rounds(step["rounds"]))
 
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:
-        """Return the parts, or why there are none."""
+        """Return the parts, or the reason why none were found."""
         start = base.change
         if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
             return "every part takes all VTCM, as the whole model does"
@@ -190,7 +190,7 @@ def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]
 
 
 def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
-    """Return the judge limited to the room that other contexts leave in a process domain."""
+    """Return the judge with the room that other contexts leave in a process domain as limit."""
     library = bench.library
     sizes = [one.size for one in library.others]
     placed = best_order(sizes, library.domain_bytes)
@@ -201,7 +201,7 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
 
 
 def _residences(bench: HtpBench, found: HtpParts) -> Iterator[tuple[str, Rounds]]:
-    """Yield descriptions and rounds: all parts resident if they fit, then one at a time."""
+    """Yield description and rounds: all parts resident if they fit, then one at a time."""
     count = counted(len(found.binaries), "part")
     parts = found.residency.contexts
     names, others = tuple(one.file for one in parts), bench.library.others

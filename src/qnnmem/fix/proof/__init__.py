@@ -1,5 +1,5 @@
-"""Prove that a changed model computes the same: run both, compare every output."""
+"""Prove that a changed model computes the same: run both models, compare every output."""
 
-SAMPLES = 3  # of random data, where none are given
-# Optimisation levels of onnxruntime beside "disabled"; it uses the last unless told otherwise.
+SAMPLES = 3  # random samples if the user gives none
+# onnxruntime's optimisation levels other than "disabled"; the last is its default.
 LEVELS = ("basic", "extended", "all")

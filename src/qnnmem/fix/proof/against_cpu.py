@@ -1,4 +1,4 @@
-"""One model on the CPU and on HTP, or beside saved outputs, tensor by tensor."""
+"""Compare a model on the CPU with HTP, or with saved outputs, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from qnnmem.results.validate import ValidateResult
     from qnnmem.targets.socs import Soc
 
-_MOST_TENSORS = 400  # that become outputs, so that the first that differs is found
-_EXACT = 1e-5  # of saved outputs: differences that another order of float32 sums explains
+_MOST_TENSORS = 400  # tensors made outputs to find the first that differs
+_EXACT = 1e-5  # tolerance for saved outputs: explained by another order of float32 sums
 
 
 def beside_htp(
@@ -27,7 +27,7 @@ def beside_htp(
     time_limit_s: float,
     say: Callable[[str], None],
 ) -> ValidateResult:
-    """Compare a model on the CPU with the real library."""
+    """Compare a model on the CPU with the same model in the real HTP library."""
     from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
     from qnnmem.htp.compile.compiled import TOLERANCE
     from qnnmem.htp.requests import CompareReply, CompareRequest, HtpSettings
@@ -68,7 +68,7 @@ def beside_htp(
 
 
 def _with_inner_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with every float tensor as an output, in the order of the graph."""
+    """Return the model with float tensors as additional outputs, in the order of the graph."""
     from onnx import ModelProto, TensorProto
 
     made = ModelProto()
@@ -95,7 +95,7 @@ def _write_epcontext(epcontext: bytes, name: str, binary: Path, target: Path) ->
 def _refused(
     file: str, other: str, model: onnx.ModelProto, failure: CompileFailure
 ) -> ValidateResult:
-    """Return the result for a model that the compiler refuses, after a try on the CPU."""
+    """Return the result for a model that the compiler refuses, after a trial run on the CPU."""
     from qnnmem.fix.proof.prove import prove
     from qnnmem.htp.compile.compiled import TOLERANCE
 
@@ -117,7 +117,7 @@ def beside_files(
     tolerance: float | None,
     time_limit_s: float,
 ) -> ValidateResult:
-    """Compare a model on the CPU with outputs in files, sample by sample."""
+    """Compare a model on the CPU with saved outputs, sample by sample."""
     from qnnmem.calibration import Input, find_samples
     from qnnmem.fix.proof.prove import beside_saved, inputs_of
 

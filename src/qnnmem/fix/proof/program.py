@@ -1,16 +1,18 @@
-"""Child program that runs a model and changed ones on the same data and compares the results.
+"""Child program that runs a model and changed models on the same data and compares results.
 
-A result can also be run in planned memory. The payload of a request is models, one after the other.
+A change can also be run in planned memory. The payload of a request is a list of models,
+concatenated.
 
-A changed model may take and give other data than the original. `ModelBorder` converts between them:
+A changed model may have other inputs and outputs than the original. `ModelBorder` converts between
+them:
 
     other element type     quantized by the scale that the file notes, or cast
     smaller batch          several runs, results concatenated
     other sizes            resized by linear interpolation
 
-Outputs of another shape are left as they are: they cannot be compared.
+Outputs with another shape are not converted and cannot be compared.
 
-A model is foreign code: here a crash, a hang or running out of memory costs one limited process.
+Models are untrusted: a crash, a hang or an out-of-memory error ends only this limited process.
 """
 
 from __future__ import annotations
@@ -38,18 +40,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Tensors = dict[str, "NDArray[Any]"]
-Scale = tuple[float, int]  # and zero point
+Scale = tuple[float, int]  # scale and zero point
 
 
 @dataclass(frozen=True, slots=True)
 class ModelBorder:
-    """Element types and shapes of inputs, and the scales of quantized IO."""
+    """Types and shapes of a changed model's inputs, and the scales of its quantized IO."""
 
     inputs: Mapping[str, tuple[str, tuple[int, ...]]]
     scales: Mapping[str, Scale]
 
     def feeds(self, feed: Tensors) -> list[Tensors]:
-        """Return the inputs of each run, converted from those of the original model."""
+        """Return the inputs of each run, converted from the inputs of the original model."""
         runs = {name: self._runs(name, value) for name, value in feed.items()}
         count = max((len(pieces) for pieces in runs.values()), default=1)
         for name, pieces in runs.items():
@@ -85,7 +87,7 @@ class ModelBorder:
 
 
 def _cut(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
-    """Return pieces of a batch; none if more than the batch size differs."""
+    """Return the pieces of a batch; empty if more than the batch size differs."""
     fits = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and shape[0] > 0
     if not fits or value.shape[0] % shape[0]:
         return []
@@ -94,7 +96,7 @@ def _cut(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
 
 
 def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return an array resized linearly; integers take the nearest element."""
+    """Return an array resized by linear interpolation; integers take the nearest element."""
     import numpy
 
     if value.ndim != len(shape):
@@ -115,7 +117,7 @@ def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
 
 
 def stored(value: NDArray[Any], kind: str, scale: Scale | None) -> NDArray[Any]:
-    """Return an array in another element type, quantized as ONNX does with a scale."""
+    """Return an array in another element type, quantized as ONNX does if a scale is given."""
     import numpy
 
     if value.dtype.name == kind:
@@ -140,30 +142,30 @@ def _restored(value: NDArray[Any], like: NDArray[Any], scale: Scale | None) -> N
     return value.astype(like.dtype)
 
 
-_KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's names that are not numpy's
-_KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the model as it was
-_EDGES: list[tuple[Tensors, Tensors]] = []  # the same for numbers that samples seldom hold
-_WHOLE: list[tuple[list[int], bytes]] = []  # the model as it was
-# -0.0, denormals and large numbers: cases that a rewrite may get wrong.
+_KINDS = {"float": "float32", "double": "float64"}  # onnxruntime's type names unlike numpy's
+_KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the original model
+_EDGES: list[tuple[Tensors, Tensors]] = []  # the same for edge cases, which samples seldom contain
+_WHOLE: list[tuple[list[int], bytes]] = []  # sizes and bytes of the original model
+# -0.0, denormals and large numbers: a rewrite may get these wrong.
 _ODD = (-0.0, 0.0, 1e-41, -1e-41, 1e4, -1e4)
 _ODD_SHARE = 0.25
 _MOST_FINDINGS = 20
-_LEAST = 5e-324  # for bits that differ although the numbers are equal
+_LEAST = 5e-324  # reported difference if the bits differ but the numbers are equal
 
 
 @dataclass(frozen=True, slots=True)
 class OutputGap:
-    """The difference of one output over all samples."""
+    """Difference of one output over all samples."""
 
     name: str
     largest: float
-    relative: float  # the same as part of the largest value
-    decibels: float | None = None  # signal to noise; None if undefined
+    relative: float  # relative to the largest value
+    decibels: float | None = None  # signal-to-noise ratio; None if undefined
 
 
 @dataclass(frozen=True, slots=True)
 class LevelGap:
-    """How two models compare at one optimisation level of onnxruntime."""
+    """Difference of two models at one optimisation level of onnxruntime."""
 
     level: str
     identical: bool
@@ -173,21 +175,21 @@ class LevelGap:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """How the results of two models compare on the same data."""
+    """Comparison of the results of two models on the same data."""
 
     samples: int
     outputs: int
-    differing: tuple[str, ...]  # outputs that are not the same bit by bit
-    largest: float  # largest difference; infinite where a number became none
-    relative: float  # the same as part of the output's largest value
-    each: tuple[OutputGap, ...] = ()  # of outputs that differ
-    unmeasured: tuple[str, ...] = ()  # outputs that have another shape
-    digest: str = ""  # of all that the changed model gave
-    levels: tuple[LevelGap, ...] = ()  # optimisation levels other than "disabled", if compared
+    differing: tuple[str, ...]  # outputs that differ in at least one bit
+    largest: float  # largest difference; infinite if a number became NaN or infinite
+    relative: float  # relative to the output's largest value
+    each: tuple[OutputGap, ...] = ()  # gaps of outputs that differ
+    unmeasured: tuple[str, ...] = ()  # outputs with another shape
+    digest: str = ""  # digest of all outputs of the changed model
+    levels: tuple[LevelGap, ...] = ()  # gaps at levels other than "disabled", if compared
 
     @property
     def identical(self) -> bool:
-        """True if every bit of every output is the same."""
+        """True if every bit of every output is equal."""
         return not self.differing and not self.unmeasured
 
     @property
@@ -198,20 +200,20 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class OutputCheck:
-    """One output over all samples."""
+    """Check of one output over all samples."""
 
     name: str
-    identical: bool = True  # to the model as it was, bit by bit
-    largest: float = 0.0  # difference to the model as it was
-    relative: float = 0.0  # the same as part of the largest value
-    planned: float = 0.0  # difference of planned memory to the CPU
+    identical: bool = True  # equal bit by bit to the original model
+    largest: float = 0.0  # difference from the original model
+    relative: float = 0.0  # relative to the largest value
+    planned: float = 0.0  # difference between planned memory and the CPU
     nans: int = 0
     infinities: int = 0
-    new: int = 0  # infinities that the model as it was does not give
+    new: int = 0  # infinities that the original model does not output
 
 
 class ProofData(WireMessage, frozen=True):
-    """Input data: samples of the user, or random ones from a seed."""
+    """Input data: the user's samples, or random samples from a seed."""
 
     inputs: list[Input]
     samples: tuple[Sample, ...]
@@ -219,7 +221,7 @@ class ProofData(WireMessage, frozen=True):
 
 
 class Keep(WireMessage, frozen=True):
-    """Run the original model and keep its inputs and outputs."""
+    """Request to run the original model and store its inputs and outputs."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]  # bytes of each model in the payload
@@ -227,7 +229,7 @@ class Keep(WireMessage, frozen=True):
 
 
 class Compare(WireMessage, frozen=True):
-    """Compare a changed model with the original."""
+    """Request to compare a changed model with the original."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]
@@ -235,26 +237,26 @@ class Compare(WireMessage, frozen=True):
 
 
 class Compared(WireMessage, frozen=True):
-    """How a changed model compares."""
+    """Answer to Compare: how the results of a changed model compare."""
 
     proof: Proof
 
 
 class CompareLevels(WireMessage, frozen=True):
-    """Compare at every optimisation level of onnxruntime above "disabled"."""
+    """Request to compare at every optimisation level of onnxruntime above "disabled"."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]
 
 
 class LevelGaps(WireMessage, frozen=True):
-    """How two models compare at each level."""
+    """Answer to CompareLevels: the differences at each level."""
 
     levels: tuple[LevelGap, ...]
 
 
 class Validate(WireMessage, frozen=True):
-    """Run the first model and the others on the same data, and a binary for LPAI if any."""
+    """Request to run all models on the same data, and a binary for LPAI if given."""
 
     doing: ClassVar[str] = "validating"
     sizes: list[int]
@@ -264,7 +266,7 @@ class Validate(WireMessage, frozen=True):
 
 
 class Validated(WireMessage, frozen=True):
-    """Findings from running a result."""
+    """Answer to Validate: checks of each output, and broken rules."""
 
     samples: int
     outputs: tuple[OutputCheck, ...]
@@ -272,7 +274,7 @@ class Validated(WireMessage, frozen=True):
 
 
 class CompareSaved(WireMessage, frozen=True):
-    """Run a model on samples, and compare it with outputs in files."""
+    """Request to run a model on samples, and compare its outputs with outputs in files."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]
@@ -282,7 +284,7 @@ class CompareSaved(WireMessage, frozen=True):
 
 
 class SavedChecks(WireMessage, frozen=True):
-    """Each output beside its files."""
+    """Answer to CompareSaved: the check of each output."""
 
     outputs: tuple[OutputCheck, ...]
 
@@ -300,7 +302,7 @@ def compare_saved(request: CompareSaved, payload: bytes) -> SavedChecks:
 
 
 def keep(request: Keep, payload: bytes) -> Done:
-    """Run the original model and keep its inputs and outputs."""
+    """Run the original model and store its inputs and outputs."""
     _KEPT.clear()
     _EDGES.clear()
     _WHOLE[:] = [(request.sizes, payload)]
@@ -308,7 +310,7 @@ def keep(request: Keep, payload: bytes) -> Done:
     for feed in feeds(request.data):
         _KEPT.append((feed, run_parts(sessions, feed)))
     edges = edge_feed(request.data.inputs, request.data.seed)
-    with suppress(Exception):  # a model that refuses such numbers gives no results for them
+    with suppress(Exception):  # a model that refuses edge cases has no results for them
         _EDGES.append((edges, run_parts(sessions, edges)))
     return Done()
 
@@ -328,7 +330,7 @@ def edge_feed(inputs: list[Input], seed: int) -> Tensors:
 
 
 def feeds(data: ProofData) -> Iterator[Tensors]:
-    """Yield the user's samples, or random ones."""
+    """Yield the user's samples, or random samples if there are none."""
     for sample in data.samples:
         yield read_sample(sample, data.inputs)
     if not data.samples:
@@ -346,7 +348,7 @@ class _Gap:
     noise: float = 0.0
 
     def add(self, exact: NDArray[Any], rough: NDArray[Any]) -> None:
-        """Add the outputs of one more sample."""
+        """Add the outputs of another sample."""
         import numpy
 
         gap, part = difference(exact, rough)
@@ -358,19 +360,19 @@ class _Gap:
             self.noise += float(numpy.square(true[even] - other[even]).sum())
 
     def of(self, name: str) -> OutputGap:
-        """Return the gap of an output."""
+        """Return the accumulated gap under the output's name."""
         known = math.isfinite(self.largest) and self.signal > 0 and self.noise > 0
         decibels = 10 * math.log10(self.signal / self.noise) if known else None
         return OutputGap(name, self.largest, self.relative, decibels)
 
 
 def compare(request: Compare, payload: bytes) -> Compared:
-    """Run a changed model on the same data; only a lossy one may have other IO types."""
+    """Compare a changed model on the same data; only a lossy change may have other IO types."""
     sessions = open_models(request.sizes, payload)
     border = border_of(sessions) if request.lossy else None
     gaps: dict[str, _Gap] = {}
     differing: dict[str, None] = {}
-    others: dict[str, None] = {}  # outputs of other shapes
+    others: dict[str, None] = {}  # outputs with other shapes
     digest = hashlib.sha256()
     for feed, wanted in _KEPT:
         found = run_changed(sessions, feed, wanted, border)
@@ -437,7 +439,7 @@ def run_changed(
 
 
 def border_of(sessions: list[Any]) -> ModelBorder:
-    """Return the inputs of all parts together, and the scales stored in their files."""
+    """Return the inputs of all parts together, and the scales stored in the models."""
     made = {item.name for session in sessions for item in session.get_outputs()}
     inputs, scales = {}, dict[str, Scale]()
     for session in sessions:
@@ -454,7 +456,7 @@ def border_of(sessions: list[Any]) -> ModelBorder:
 
 
 def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
-    """Return the outputs of all parts by name; later parts read outputs of earlier ones."""
+    """Return the outputs of all parts by name; later parts can read outputs of earlier parts."""
     known: Tensors = dict(feed)
     given: Tensors = {}
     for session in sessions:
@@ -467,13 +469,13 @@ def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
 
 
 def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """True if every bit is the same."""
+    """Return True if both arrays are equal bit by bit."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and one.tobytes() == other.tobytes()
 
 
 def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """True if every bit is the same; all NaNs count as equal."""
+    """Return True if both arrays are equal bit by bit, where all NaNs count as equal."""
     import numpy
 
     if one.dtype.kind != "f" or is_same(one, other):
@@ -485,7 +487,7 @@ def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
-    """Return the largest difference, absolute and relative to the largest value."""
+    """Return the largest difference: absolute, and relative to the largest value."""
     import numpy
 
     endless = float("inf")
@@ -502,13 +504,13 @@ def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
 
 
 def open_models(sizes: list[int], payload: bytes, **settings: Any) -> list[Any]:
-    """Return sessions for the models that are concatenated in the payload."""
+    """Return a session for each model in the payload."""
     ends = zip(sizes, accumulate(sizes), strict=True)
     return [exact_session(payload[end - size : end], **settings) for size, end in ends]
 
 
 def validate(request: Validate, payload: bytes) -> Validated:
-    """Return a check of every output of both models."""
+    """Return a check of every output: original model against changed model."""
     before, *after = open_models(request.sizes, payload)
     border = border_of(after) if request.lossy else None
     checks: dict[str, OutputCheck] = {}
@@ -528,7 +530,7 @@ def validate(request: Validate, payload: bytes) -> Validated:
 
 
 class _Planned:
-    """A binary executed under the contract; does nothing without a path."""
+    """Executes a binary under the contract; does nothing without a path."""
 
     def __init__(self, path: Path | None) -> None:
         from qnnmem.lpai.runtime.session import Session
@@ -543,11 +545,11 @@ class _Planned:
             self._session.close()
 
     def run(self, feed: Tensors) -> Tensors | None:
-        """Return the outputs, computed at their planned addresses."""
+        """Return the outputs, computed at their planned addresses; None without a binary."""
         return None if self._session is None else dict(self._session.run(feed))
 
     def findings(self) -> Iterator[str]:
-        """Yield the broken rules."""
+        """Yield the broken rules as text."""
         for finding in () if self._session is None else self._session.findings:
             yield str(finding)
 
@@ -555,7 +557,7 @@ class _Planned:
 def _checked(
     check: OutputCheck, was: NDArray[Any], now: NDArray[Any], ran: NDArray[Any] | None
 ) -> OutputCheck:
-    """Return the check of an output with one more sample."""
+    """Return the check updated with the outputs of another sample."""
     import numpy
 
     if not is_same(was, now):
@@ -581,7 +583,7 @@ def _checked(
 
 
 def main() -> int:
-    """Answer requests until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe."""
     return serve(
         {
             Keep: keep,

@@ -1,13 +1,14 @@
-"""Proof that a changed model computes the same: both run, and every output is compared.
+"""Prove that a changed model computes the same: run both models, compare every output.
 
-onnxruntime runs them without optimisation on one thread, in a child process with limits. Models
-must hold their own data. A model cut into parts runs part by part; tensors are passed by name.
+onnxruntime runs the models without optimisation on one thread, in a child process with limits.
+Models must contain their own data. A model cut into parts runs part by part; tensors are passed by
+name.
 
-A lossy change is measured: the difference of each output, and its signal-to-noise ratio. It may
-take and give integers, smaller batches or other sizes; outputs of other shapes cannot be measured.
+A lossy change is measured: the difference of each output, and its signal-to-noise ratio. Its inputs
+and outputs may be integers, smaller batches or other sizes. Outputs with another shape cannot be
+measured.
 
-`validate` also executes the program for LPAI, every tensor at its planned address, under the
-sanitizer.
+`validate` also executes the LPAI program, every tensor at its planned address, under the sanitizer.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 
 
 class Prover(ChildProcess):
-    """Child process that runs a model once and compares changed ones with it."""
+    """Child process that runs a model once and compares changed models with it."""
 
     def __init__(
         self,
@@ -72,12 +73,12 @@ class Prover(ChildProcess):
         return self.ask(Compare(_sizes(blobs), lossy), Compared, b"".join(blobs))[0].proof
 
     def levels(self, *parts: onnx.ModelProto) -> tuple[LevelGap, ...]:
-        """Compare both models at every optimisation level."""
+        """Return the differences between both models at every optimisation level."""
         blobs = self._ready(parts)
         return self.ask(CompareLevels(_sizes(blobs)), LevelGaps, b"".join(blobs))[0].levels
 
     def _ready(self, parts: Sequence[onnx.ModelProto]) -> list[bytes]:
-        """Return the parts as bytes; the child has then run the original model."""
+        """Return the parts as bytes; run the original model in the child first."""
         if self._model is not None:
             (blob,) = serialized([self._model])
             self.ask(Keep([len(blob)], self._data), Done, blob)
@@ -86,7 +87,7 @@ class Prover(ChildProcess):
 
 
 def serialized(models: Sequence[onnx.ModelProto]) -> list[bytes]:
-    """Return models as bytes; raise ChildFailed above protobuf's size limit."""
+    """Return the models as bytes; raise ChildFailed above protobuf's size limit."""
     if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:
         raise ChildFailed("a model of more than 2 GiB cannot be run for comparison")
     return [model.SerializeToString() for model in models]
@@ -104,7 +105,7 @@ def prove(
     time_limit_s: float = 600.0,
     lossy: bool = False,
 ) -> Proof:
-    """Compare a model with a changed one, or with the parts that it was cut into."""
+    """Compare a model with a changed model, or with the parts it was cut into."""
     with Prover(before, samples=samples, seed=seed, time_limit_s=time_limit_s) as prover:
         return prover.compare(*after, lossy=lossy)
 
@@ -116,7 +117,7 @@ def beside_saved(
     saved: Sequence[Sample],
     time_limit_s: float,
 ) -> tuple[OutputCheck, ...]:
-    """Run a model on samples, and compare it with its outputs in files, one sample each."""
+    """Compare a model's outputs on samples with saved outputs, one file per sample."""
     (blob,) = serialized([model])
     data = ProofData(inputs_of(model), absolute(samples), 0)
     request = CompareSaved([len(blob)], data, outputs, absolute(saved))
@@ -125,7 +126,7 @@ def beside_saved(
 
 
 def inputs_of(model: onnx.ModelProto, *, outputs: bool = False) -> list[Input]:
-    """Return the inputs of a model with fixed shapes, for random data; or its outputs."""
+    """Return the inputs of a model as specifications for random data; or its outputs."""
     from onnx import helper
 
     from qnnmem.loader.onnx.inputs import index_limits
@@ -145,7 +146,7 @@ _OTHER_BORDER = ("batch", "precision", "resolution")  # remedies that change the
 
 
 def validate(case: FixCase, change: Change) -> Validation:
-    """Run a change beside the original model, and in planned memory for LPAI."""
+    """Run a change and the original model on the same data; for LPAI, also in planned memory."""
     before = self_contained(case.model)
     after = _blobs(change)
     with TemporaryDirectory(".qnnmem") as folder:
@@ -185,7 +186,7 @@ def _output(check: OutputCheck) -> ValidatedOutput:
 
 
 def _holds(output: ValidatedOutput, is_lossy: bool) -> bool:
-    """Return whether an output passes."""
+    """Return True if an output passes the validation."""
     same = output.identical or is_lossy
     return same and output.planned_difference == 0 and not (output.nans or output.new_infinities)
 
@@ -197,7 +198,7 @@ def _blobs(change: Change) -> list[bytes]:
 
 
 def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
-    """Return a binary for LPAI, or why there is none."""
+    """Return a binary for LPAI, or the reason why none can be made."""
     options = change.options
     if not isinstance(options, PoolOptions) or change.parts is not None:
         return None, "it is not one program for LPAI"

@@ -1,4 +1,4 @@
-"""Tiling: compute a region of a model in bands of rows, each band from its input to its end.
+"""Tiling: compute a region of a model in bands of rows, each from region input to output.
 
 tiled_graph     the model as tiling needs it: nodes in order, shapes, stored numbers
 needed_rows     ranges of rows, and the input rows that a node needs for rows of its output

@@ -1,11 +1,11 @@
-"""Rows of every tensor for each band of a region, and the order in which the bands run.
+"""Rows of every tensor for each band of a region, and the execution order of the bands.
 
     each exit of the region       its share of the rows
     for each node from the last   the rows that its readers need of its output
                                   -> the rows that it reads  (needed_rows)
 
-Rows that two bands need are computed in both. The schedule lists slices, nodes and the concats at
-the end; the live bytes and the nodes of the new model both follow from it.
+Rows that two bands need are computed in both. The schedule lists slices, nodes and the final
+concats. The live bytes and the nodes of the new model both follow from it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from qnnmem.fix.tiling.needed_rows import (
 from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.graph import bodies
 
-# Rows that the exits of a region may be cut into.
+# maximum number of bands of a region
 MOST_BANDS = 64
 
 
@@ -43,28 +43,28 @@ class TileRegion:
 
     @property
     def nodes(self) -> range:
-        """Positions of its nodes."""
+        """Positions of the region's nodes."""
         return range(self.first, self.end)
 
 
 @dataclass(frozen=True)
 class BandedRegion:
-    """A region with the steps of every band, in the order they run."""
+    """Region with the steps of every band, in execution order."""
 
     region: TileRegion
     exits: tuple[str, ...]
     steps: tuple[tuple[tuple[int, BandStep], ...], ...]  # by band: position of the node, its step
-    macs: int  # multiply-adds of all its nodes as they were
-    band_macs: int  # and in bands
+    macs: int  # multiply-adds of the unchanged nodes
+    band_macs: int  # multiply-adds in bands
 
     @property
     def extra_macs(self) -> int:
-        """Repeated multiply-adds, less those that no band needs."""
+        """Additional multiply-adds: rows computed twice, minus rows that no band needs."""
         return self.band_macs - self.macs
 
 
 class Bander:
-    """Bands of regions of one graph; caches the answers of the rules."""
+    """Computes the bands of regions in one graph, and caches the rules' answers."""
 
     def __init__(self, graph: TiledGraph) -> None:
         self.graph = graph
@@ -79,7 +79,7 @@ class Bander:
         }
 
     def step(self, at: int, axis: int, need: Rows) -> BandStep | str:
-        """Return the step of a node for some rows, or why there is none."""
+        """Return the step of a node for some rows, or the reason why there is none."""
         key = (at, axis, need)
         if key not in self._steps:
             node = self.graph.nodes[at]
@@ -90,7 +90,7 @@ class Bander:
         return self._steps[key]
 
     def obstacle(self, at: int, axis: int) -> str:
-        """Return why a node cannot be computed in bands, or ""."""
+        """Return the reason why a node cannot be computed in bands, or ""."""
         node = self.graph.nodes[at]
         size = rows_of(self.graph.shape(node.output[0]) or (), axis)
         if size < 2:
@@ -106,7 +106,7 @@ class Bander:
         )
 
     def bands(self, region: TileRegion) -> BandedRegion | str:
-        """Return the region with the steps of every band, or why it cannot be cut."""
+        """Return the region with the steps of every band, or the reason why it cannot be cut."""
         graph, axis = self.graph, region.axis
         made = {name for at in region.nodes for name in graph.nodes[at].output if name}
         exits = tuple(
@@ -168,16 +168,16 @@ WHOLE = -1  # band number of tensors that are not in bands
 
 
 class Part(NamedTuple):
-    """Some rows of a tensor, made in a band."""
+    """Rows of a tensor that a band computes."""
 
     tensor: str
     band: int
     rows: Rows
-    is_cut: bool = False  # out of a part of more rows
+    is_cut: bool = False  # sliced out of a part with more rows
 
 
 class NodeRun(NamedTuple):
-    """A node of the model run for a band; inputs without rows are read as they are."""
+    """Execution of a node for a band; inputs that are None are read whole."""
 
     at: int
     step: BandStep

@@ -1,9 +1,9 @@
-"""Bytes alive while a region runs in bands, compared with the model as it is.
+"""Live bytes while a region runs in bands, compared with the original model.
 
-The bytes alive during a region do not depend on how other regions are computed: between two regions
-every tensor is whole. So each region is judged alone, and the worst decides. The plan of the
-finished model judges the whole. Counting follows `qnnmem.ir.lifetime`, with numbers in place of
-names and no checks, because the search counts many short trials; a test compares the two.
+The live bytes during a region do not depend on other regions, because between two regions every
+tensor is whole. So each region is judged alone, and the maximum decides. The plan of the finished
+model judges the whole. The counting follows `qnnmem.ir.lifetime`, with numbers for names and
+without checks, because the search counts many short trials. A test compares the two.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Liveness:
-    """Buffers and the steps that use them; None is a tensor outside of scratch."""
+    """Buffers and the steps that use them; None stands for a tensor outside of scratch."""
 
     def __init__(self, *, inplace: bool) -> None:
         self._inplace = inplace
@@ -45,7 +45,7 @@ class Liveness:
         self._steps = 0
 
     def number(self, key: Hashable, size: int) -> int:
-        """Return the number of a buffer; a new one gets this size."""
+        """Return the number of a buffer; a new buffer gets this size."""
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self._sizes)
@@ -64,7 +64,7 @@ class Liveness:
         outputs: Iterable[int | None],
         effect: Effect = Effect.COMPUTE,
     ) -> None:
-        """Add one step."""
+        """Add one step that reads and writes these buffers."""
         step = self._steps
         self._steps += 1
         read = [one for one in inputs if one is not None]
@@ -77,7 +77,7 @@ class Liveness:
             self._joined.append((effect, read, made[0], step))
 
     def keep(self, one: int | None) -> None:
-        """Keep a buffer alive beyond the last step."""
+        """Keep a buffer live after the last step."""
         if one is not None:
             self._last[one] = self._steps
 
@@ -122,7 +122,7 @@ class Liveness:
 
 @dataclass(frozen=True)
 class RegionCosts:
-    """Live bytes of a model, and of its regions once they run in bands."""
+    """Live bytes of a model, and of its regions computed in bands."""
 
     graph: TiledGraph
     options: PoolOptions
@@ -135,7 +135,7 @@ class RegionCosts:
 
     @cached_property
     def _outside(self) -> frozenset[str]:
-        """Tensors that do not lie in scratch."""
+        """Names of tensors that are not in scratch."""
         kept = {name for pair in self.options.states for name in pair}
         io = {*self.model.inputs, *self.model.outputs} if self.options.io is Io.OUTSIDE else set()
         return frozenset(kept | io)
@@ -150,7 +150,7 @@ class RegionCosts:
 
     @cached_property
     def _steps(self) -> list[int]:
-        """The step of each node; a quantize node is part of another's."""
+        """Step of each node; a folded quantize node has the step of its op."""
         fixed = len(self.graph.fixed)
         found = {at - fixed: step for step, op in enumerate(self.model.ops) for at in op.sources}
         steps, last = [], 0
@@ -161,13 +161,13 @@ class RegionCosts:
 
     @cached_property
     def _effects(self) -> dict[int, Effect]:
-        """The memory effect of each node."""
+        """Memory effect of each node."""
         fixed = len(self.graph.fixed)
         return {at - fixed: op.effect for op in self.model.ops for at in op.sources}
 
     @cached_property
     def at_step(self) -> list[int]:
-        """Bytes alive at each step of the model, and after the last."""
+        """Live bytes at each step of the model, and after the last step."""
         changes = [0] * (len(self.model.ops) + 3)
         for life in self._lives:
             changes[life.live.lower + 1] += self._round(life.size)
@@ -176,21 +176,21 @@ class RegionCosts:
 
     @cached_property
     def at_node(self) -> list[int]:
-        """Bytes alive while each node runs."""
+        """Live bytes while each node runs."""
         return [self.at_step[step] for step in self._steps]
 
     @cached_property
     def before_node(self) -> list[int]:
-        """Bytes alive before each node, and after the last."""
+        """Live bytes before each node, and after the last node."""
         changes = [0] * (len(self.model.ops) + 3)
-        for life in self._lives:  # alive on both sides of a boundary
+        for life in self._lives:  # live on both sides of the boundary
             changes[life.live.lower + 1] += self._round(life.size)
             changes[life.live.upper] -= self._round(life.size)
         found = _sums(changes)
         return [found[start] for start in (*self._steps, len(self.model.ops))]
 
     def exit_bytes(self, first: int, end: int) -> int:
-        """Return the bytes of a region's exits."""
+        """Return the bytes of the tensors that leave a region."""
         made = (name for at in range(first, end) for name in self.graph.nodes[at].output)
         tensors = self.model.tensors
         return sum(
@@ -218,7 +218,7 @@ class RegionCosts:
         return through + self._simulated(banded, entries, kept)
 
     def _simulated(self, banded: BandedRegion, entries: Sequence[str], kept: Sequence[str]) -> int:
-        """Return the peak of a simulated run of the region."""
+        """Return the peak of live bytes in a simulated run of the region."""
         live, axis = Liveness(inplace=self.options.inplace), banded.region.axis
 
         def key(part: Part) -> Part:
@@ -257,31 +257,31 @@ class RegionCosts:
 
     @cached_property
     def _groups(self) -> list[Group]:
-        """Nodes with the quantize and dequantize nodes that are part of them."""
+        """Nodes grouped with the quantize and dequantize nodes folded into them."""
         graph = self.graph.model.scope.graph
         return group(graph, live_nodes(graph), self.graph.const)
 
     @cached_property
     def _folded(self) -> frozenset[int]:
-        """Nodes that are no step of their own."""
+        """Positions of nodes that are folded into another node's step."""
         fixed = len(self.graph.fixed)
         found = (at - fixed for one in self._groups for at in (*one.before, *one.after))
         return frozenset(at for at in found if at >= 0)
 
     @cached_property
     def _dequantizing(self) -> frozenset[int]:
-        """Folded nodes whose readers read the integers themselves."""
+        """Folded dequantize nodes; their readers read the integers directly."""
         nodes = self.graph.nodes
         return frozenset(at for at in self._folded if is_quant(nodes[at], "DequantizeLinear"))
 
     @cached_property
     def _written_as(self) -> dict[str, str]:
-        """Quantized tensors by the float tensors that they replace."""
+        """Name of the quantized tensor that replaces each float tensor."""
         nodes = (self.graph.nodes[at] for at in self._folded - self._dequantizing)
         return {node.input[0]: node.output[0] for node in nodes}
 
     def _row_bits(self, name: str, axis: int) -> int:
-        """Return the bits of one row of a tensor."""
+        """Return the number of bits in one row of a tensor."""
         known = self._bits.get((name, axis))
         if known is None:
             kind = self.graph.types[name]

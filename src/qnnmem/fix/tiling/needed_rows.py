@@ -1,12 +1,12 @@
-"""Input rows that a node needs for some rows of its output, and how the node is changed.
+"""Input rows that a node needs for some rows of its output, and changes to the node.
 
 The cut axis is counted from the last, so that it means the same for operands with fewer dimensions:
--2 is rows of an image, -1 is columns, or the time of audio. A rule answers for one kind of node. A
-node without a rule is refused with the reason.
+-2 is rows of an image, -1 is columns, or time for audio. A rule exists for each supported kind of
+node; other nodes are refused with a reason.
 
-Convolution and pooling: row r of the output reads the rows  r*stride - pad + k*dilation  of the
-input, k < kernel. Rows above the first and below the last are padding, which only the bands at
-these ends have.
+Convolution and pooling: output row r reads the input rows  r*stride - pad + k*dilation  for k <
+kernel. Rows above the first and below the last are padding, which only the first and the last band
+have.
 
 Rounding: the float kernels of onnxruntime multiply matrices of  filters x K  and  K x pixels, and
 sum K in pieces of 128 numbers. With few pixels and a long K the pieces are longer:
@@ -14,7 +14,7 @@ sum K in pieces of 128 numbers. With few pixels and a long K the pieces are long
     pixels      more than 64   33 to 64   17 to 32   up to 16
     piece       128            256        512        1024
 
-A band whose pieces equal those of the whole is likely the same bit by bit; the proof decides.
+A band with the same pieces as the whole is likely equal bit by bit; the proof decides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Rows `first <= row < end` of a tensor along the axis that is cut."""
+    """Rows `first <= row < end` of a tensor along the cut axis."""
 
     first: int
     end: int
@@ -47,13 +47,13 @@ class Rows(NamedTuple):
         return self.end - self.first
 
     def hull(self, other: Rows | None) -> Rows:
-        """Return the smallest range that holds both."""
+        """Return the smallest range that contains both ranges."""
         if other is None:
             return self
         return Rows(min(self.first, other.first), max(self.end, other.end))
 
     def within(self, size: int) -> Rows:
-        """Return the rows that lie in a tensor of this size."""
+        """Return the rows that exist in a tensor of this size."""
         return Rows(max(self.first, 0), min(self.end, size))
 
 
@@ -66,8 +66,8 @@ def share(size: int, band: int, bands: int) -> Rows:
 class BandStep:
     """Work of a node for a band: rows written, rows read, changed attributes.
 
-    Inputs that are not among `reads` are read whole. `values` are new constants by input; an input
-    that is None is left out.
+    Inputs missing from `reads` are read whole. `values` are new constants by input number; None
+    removes the input.
     """
 
     makes: Rows
@@ -78,11 +78,11 @@ class BandStep:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A node with the known facts about its operands."""
+    """Node with its graph and the cut axis; answers questions about its operands."""
 
     graph: TiledGraph
     node: onnx.NodeProto
-    axis: int  # that is cut, from the last: -1 or -2
+    axis: int  # the cut axis, counted from the last: -1 or -2
 
     def shape(self, slot: int) -> tuple[int, ...]:
         """Return the shape of an input."""
@@ -94,11 +94,11 @@ class NodeFacts:
         return self.graph.shape(self.node.output[0]) or ()
 
     def has(self, slot: int) -> bool:
-        """Return whether an input is given."""
+        """Return True if an input is given."""
         return slot < len(self.node.input) and bool(self.node.input[slot])
 
     def size(self, slot: int) -> int:
-        """Return the rows of an input; 1 if it has no such axis."""
+        """Return the number of rows of an input; 1 if it lacks the axis."""
         return rows_of(self.shape(slot), self.axis)
 
     def ints(self, name: str) -> tuple[int, ...] | None:
@@ -124,7 +124,7 @@ def rows_of(shape: tuple[int, ...], axis: int) -> int:
     return shape[axis] if len(shape) >= -axis else 1
 
 
-# The input that holds the weights, of ops that have some.
+# Position of the weights input, for ops with weights.
 WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3, "ConvTranspose": 1}
 
 
@@ -137,12 +137,12 @@ class _Window(NamedTuple):
     pads: tuple[tuple[int, int], ...]
 
     def span(self, at: int) -> int:
-        """Return the rows that one window covers."""
+        """Return the number of input rows that one window covers along an axis."""
         return (self.kernel[at] - 1) * self.dilations[at] + 1
 
 
 def _window(facts: NodeFacts) -> _Window | str:
-    """Return the window of a node with explicit padding, or why it has none."""
+    """Return the window as the attributes give it, or a reason why the node is unsupported."""
     node, before, after = facts.node, facts.shape(0), facts.result
     count = len(before) - 2
     if count < 1 or len(after) != len(before) or count + facts.axis < 0:
@@ -159,7 +159,7 @@ def _window(facts: NodeFacts) -> _Window | str:
 
 
 def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
-    """Return the window with the padding that `auto_pad` implies."""
+    """Return the window with `auto_pad` resolved to numbers, or a reason why it is unsupported."""
     how = facts.text("auto_pad", "NOTSET")
     before, after = facts.shape(0)[2:], facts.result[2:]
     pads = []
@@ -182,7 +182,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
 
 
 def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a convolution or pooling."""
+    """Return the step of a convolution or pooling, or a reason why it is unsupported."""
     node = facts.node
     if len([*filter(None, node.output)]) > 1:
         return f"{node.op_type} that gives positions, too"
@@ -203,7 +203,7 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
         "pads": [*(first for first, _ in pads), *(last for _, last in pads)],
     }
     if integer(node, "ceil_mode", 0):
-        attributes["ceil_mode"] = None  # makes no difference for all rows, but may for some
+        attributes["ceil_mode"] = None  # no effect on the whole tensor, but it could affect a band
     return BandStep(need, {0: there}, attributes)
 
 
@@ -263,7 +263,7 @@ _HALF = ("half_pixel", "pytorch_half_pixel")
 
 
 def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Resize; an integer factor makes all bands alike."""
+    """Return the step of a Resize; only integer factors are supported."""
     before, after = facts.shape(0), facts.result
     if len(before) != len(after) or 0 in before:
         return f"{facts.node.op_type} that changes the rank"
@@ -282,7 +282,7 @@ def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
-    """Return the number of neighbouring rows that a row of the output depends on."""
+    """Return the number of neighbouring rows that an output row depends on, or a reason."""
     node = facts.node
     mode = facts.text("mode", "nearest")
     simple = node.op_type == "Upsample" or facts.graph.opset < _RESIZE_WITH_SIZES
@@ -295,7 +295,7 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
         if halves or (starts and how in ("floor", "round_prefer_floor")):
             return 0
     elif mode == "linear" and where in (*_HALF, "asymmetric"):
-        # Only parts of a power of two are the same numbers in every band: thirds are rounded.
+        # Only fractions with a power of two are exact in every band: thirds are rounded.
         if all(factor & (factor - 1) == 0 for factor in factors):
             return 1
         return f"{node.op_type} that mixes in parts that are rounded"
@@ -303,7 +303,7 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
 
 
 def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
-    """Return scale factors instead of sizes, which are those of the whole."""
+    """Return constant scale factors in place of sizes, because sizes describe the whole tensor."""
     import numpy
 
     if not facts.has(3):
@@ -312,7 +312,7 @@ def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
 
 
 def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Pad; only the bands at the ends keep its padding."""
+    """Return the step of a Pad; only the first and the last band get padding rows."""
     import numpy
 
     rank = len(facts.result)
@@ -362,7 +362,7 @@ _PIECE, _WIDTH, _NARROWEST = 128, 128, 16
 
 
 def sums_alike(facts: NodeFacts, step: BandStep) -> bool:
-    """Return whether a node sums in the same pieces for a band as for the whole."""
+    """Return True if a node sums in the same pieces for a band as for the whole."""
     if facts.node.op_type not in WEIGHTS or WEIGHTS[facts.node.op_type] >= len(facts.node.input):
         return True
     size = rows_of(facts.result, facts.axis)
@@ -380,7 +380,7 @@ def sums_alike(facts: NodeFacts, step: BandStep) -> bool:
 
 
 def _piece(length: int, pixels: int) -> int:
-    """Return how many numbers a kernel sums at once."""
+    """Return the number of products that a kernel sums in one piece."""
     piece, width = _PIECE, _WIDTH
     if pixels < length:
         while width > _NARROWEST and width // 2 >= pixels:
@@ -388,13 +388,13 @@ def _piece(length: int, pixels: int) -> int:
     return min(piece, length)
 
 
-# Work on each element, or on all elements of one row, whatever the other rows hold.
+# Work on each element, or on one row, whatever the other rows contain.
 _ALIKE = frozenset({*ELEMENTWISE, "Cast", "CastLike", "Identity", "Dropout", "LRN"})
-_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before, all later axes were flattened
+_SOFTMAX_OF_ONE_AXIS = 13  # operator set; before it, Softmax flattened all later axes
 
 
 def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a node for the rows `need` of its outputs, or why there is none."""
+    """Return the step of a node for output rows `need`, or the reason why there is none."""
     node = facts.node
     if is_quant(node, "QuantizeLinear") or is_quant(node, "DequantizeLinear"):
         return _quantize(facts, need)
@@ -487,7 +487,7 @@ def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Transpose that keeps the cut axis and those after it."""
+    """Return the step of a Transpose that keeps the cut axis and the axes after it."""
     rank = len(facts.result)
     order = facts.ints("perm") or tuple(range(rank))[::-1]
     if order[facts.axis :] != tuple(range(rank))[facts.axis :]:
@@ -496,7 +496,7 @@ def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Reshape that changes only axes before the cut one."""
+    """Return the step of a Reshape that changes only axes before the cut axis."""
     import numpy
 
     before, after = facts.shape(0), facts.result
@@ -510,7 +510,7 @@ def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _matmul(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a MatMul: rows of the product are those of the first factor."""
+    """Return the step of a MatMul: product rows need the same rows of the first factor."""
     if facts.axis != -2 or len(facts.shape(0)) < 2 or len(facts.shape(1)) < 2:
         return "MatMul along the axis"
     return BandStep(need, {0: need})

@@ -1,4 +1,4 @@
-"""Choose regions of a model and numbers of bands, so that the fewest bytes are alive.
+"""Choose regions of a model and numbers of bands that minimise the live bytes.
 
     find a cover for a limit T     every step with more bytes than T lies in a region that needs
                                    at most T in bands; regions share no node
@@ -6,8 +6,8 @@
                                    the shortest first, with as few bands as will do
     halve the range of T           between a proven lower bound and the best peak found
 
-Regions begin and end where few bytes are alive. The same model and limits give the same answer,
-unless the clock ends the search.
+Regions begin and end where few bytes are live. The same model and limits give the same answer,
+unless the time limit ends the search.
 """
 
 from __future__ import annotations
@@ -27,52 +27,52 @@ from qnnmem.planner.pools import PoolOptions
 
 BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 AXES = (-2, -1)
-# Where regions around a step may begin, and as many where they may end.
+# candidate starts, and as many candidate ends, of regions around a step
 _RECORDS, _VALLEYS = 12, 8
-_FARTHEST = 160  # nodes from the step that is too large
-_CLOSE = 0.005  # part of the bytes below which a better answer is not worth a search
+_FARTHEST = 160  # nodes between a region's end and the oversized step
+_CLOSE = 0.005  # relative gain below which a better answer is not worth a search
 _MOST_REGIONS = 200
-_LOWER, _LOWER_LIMITS = 0.9, 3  # limits below the requested one
-_PATIENCE = 2  # band counts in a row without a gain
+_LOWER, _LOWER_LIMITS = 0.9, 3  # factor between limits below the requested limit, and their number
+_PATIENCE = 2  # consecutive band counts without a gain
 
 
 @dataclass(frozen=True, slots=True)
 class TileCover:
-    """Regions in bands that together give a model this peak."""
+    """Regions in bands, and the peak of the model with them."""
 
     regions: tuple[BandedRegion, ...]
     peak: int
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Repeated multiply-adds, and the number of nodes in bands."""
+        """Additional multiply-adds, and the number of nodes in bands."""
         nodes = sum(len(steps) for one in self.regions for steps in one.steps)
         return sum(one.extra_macs for one in self.regions), nodes
 
 
 @dataclass(frozen=True, slots=True)
 class KeptCover:
-    """Regions that an earlier search found; None if there are none."""
+    """Regions that an earlier search found; None if it found none."""
 
     regions: tuple[tuple[int, int, int, int], ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class RememberedCovers:
-    """Covers that earlier runs found for a change under some options."""
+    """Cached covers of earlier runs for a change and some options."""
 
     bench: FixBench
     base: Change
     options: PoolOptions
 
     def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
-        """Return a kept cover; None if there was no search, or its file is invalid."""
+        """Return the cached cover; None if there was no search, or its file is invalid."""
         return from_kept(KeptCover, self.bench.remembered(self._question(limit, banned)))
 
     def keep(
         self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
     ) -> None:
-        """Keep the regions that were found, or that there are none."""
+        """Cache the regions that a search found; None if it found none."""
         regions = None if found is None else [astuple(banded.region) for banded in found]
         self.bench.remember(self._question(limit, banned), {"regions": regions})
 
@@ -101,7 +101,7 @@ class RegionSearch:
         self._ends_at = monotonic() + seconds
         self._kept = kept
         self._banded: dict[TileRegion, tuple[BandedRegion, int] | str] = {}
-        self.banned: set[TileRegion] = set()  # whose results were not the same
+        self.banned: set[TileRegion] = set()  # regions whose results differed
         self.cut_by_clock = False
 
     @property
@@ -110,7 +110,7 @@ class RegionSearch:
         return max(self.costs.at_step)
 
     def fewest(self) -> TileCover:
-        """Return the cover with the lowest peak that is found."""
+        """Return the cover with the lowest peak that the search finds."""
         best = TileCover((), self.peak)
         low, high = self._floor(), self.peak
         while high - low > max(_CLOSE * high, 1) and not self._is_late():
@@ -123,9 +123,9 @@ class RegionSearch:
         return best
 
     def cheapest(self, limit: int) -> TileCover | None:
-        """Return the cheapest cover for a limit or for some limits below it.
+        """Return the cheapest cover for a limit, also from covers for slightly lower limits.
 
-        A cover takes the shortest sufficient regions, so one for a lower limit may cost less.
+        A cover uses the shortest sufficient regions, so a cover for a lower limit may cost less.
         """
         found = self.cover(limit)
         best, below = found, limit
@@ -151,7 +151,7 @@ class RegionSearch:
         return None if regions is None else self._covered(regions)
 
     def _again(self, regions: Sequence[TileRegion]) -> TileCover | None:
-        """Return the cover of kept regions; None if they do not belong to this model."""
+        """Return the cover of cached regions; None if they do not belong to this model."""
         found, done = [], 0
         for region in regions:
             inside = done <= region.first < region.end <= self._end
@@ -171,7 +171,7 @@ class RegionSearch:
         return TileCover(tuple(found), max([*rest, *sizes, *edges]))
 
     def obstacles(self, limit: int) -> Iterator[tuple[int, str]]:
-        """Yield nodes with more bytes than a limit that cannot be computed in bands, and why."""
+        """Yield each node over the limit that cannot be computed in bands, with a reason."""
         for at, size in enumerate(self.costs.at_node):
             if size > limit:
                 reasons = [self.bander.obstacle(at, axis) for axis in AXES]
@@ -179,7 +179,7 @@ class RegionSearch:
                     yield at, reasons[0]
 
     def _floor(self) -> int:
-        """Return a lower bound of every cover: live bytes where nothing can be cut."""
+        """Return a lower bound of every cover: live bytes at nodes that cannot be cut."""
         return max((self.costs.at_node[at] for at, _ in self.obstacles(0)), default=0)
 
     def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
@@ -202,7 +202,7 @@ class RegionSearch:
         return None
 
     def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
-        """Return first and end of regions around a node, the shortest first."""
+        """Return first and end of candidate regions around a node, the shortest first."""
         before = self.costs.before_node
         found: set[tuple[int, int]] = set()
         for axis in AXES:
@@ -263,7 +263,7 @@ class RegionSearch:
         return None
 
     def _axes(self, first: int, end: int) -> list[int]:
-        """Return the usable axes, the one with more rows first."""
+        """Return the usable axes, the axis with more rows first."""
         name = self.graph.nodes[end - 1].output[0]
         shape = self.graph.shape(name) or ()
         usable = [

@@ -1,4 +1,4 @@
-"""The model as tiling sees it: nodes in the order they run, shapes, stored numbers."""
+"""The graph of a model for tiling: nodes in execution order, shapes, stored numbers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.loader.onnx.tensor import OnnxType
 
-_MOST_NUMBERS = 64  # of tensors that set shapes: pads, scales, starts
+_MOST_NUMBERS = 64  # elements of a tensor that sets shapes: pads, scales, starts
 
 
 @dataclass(frozen=True)
 class TiledGraph:
-    """A shaped model without dead nodes: `fixed` compute constants, `nodes` run.
+    """Shaped model without dead nodes: `fixed` nodes compute constants, `nodes` run.
 
-    In the model the fixed ones come first.
+    In the model, the fixed nodes come first.
     """
 
     model: ShapedModel
@@ -68,7 +68,7 @@ class TiledGraph:
 
     @cached_property
     def last_read(self) -> dict[str, int]:
-        """Position of the last node that reads a tensor; outputs of the model outlive all."""
+        """Position of the last node that reads each tensor; model outputs outlive all nodes."""
         last = {name: at for at, node in enumerate(self.nodes) for name in reads(node)}
         return last | dict.fromkeys(self.outputs, len(self.nodes))
 
@@ -82,7 +82,7 @@ class TiledGraph:
         return found
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a tensor, or None."""
+        """Return the shape of a tensor, or None if it is unknown."""
         kind = self.types.get(name)
         return None if kind is None else kind.shape
 
@@ -103,7 +103,7 @@ class TiledGraph:
         types: Mapping[str, OnnxType],
         constants: tuple[onnx.TensorProto, ...],
     ) -> ShapedModel:
-        """Return the model with other nodes, and types and constants for them."""
+        """Return the model with other nodes, and with types and constants for them."""
         from qnnmem.loader.onnx.scope import Flow
         from qnnmem.loader.onnx.tensor import OnnxType
 
@@ -121,7 +121,7 @@ class TiledGraph:
         kept |= {item.name for item in graph.initializer}
         kept |= {name for node in graph.node for name in (*node.input, *node.output)}
         const = self.const | stored.keys()
-        for node in nodes:  # parts of constants are constants
+        for node in nodes:  # a slice of a constant is a constant
             if is_op(node, "Slice") and all(name in const for name in node.input if name):
                 const.update(node.output)
         flow = Flow(const, {}, set())

@@ -1,6 +1,6 @@
 """Remedy that computes regions in bands: search, rewrite, plan, compare.
 
-Covers of a model by regions are cached, so that a killed search resumes.
+Covers of a model by regions are cached, so a killed search resumes.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-_SLICE_BY_INPUTS = 10  # operator set; before, by attributes
+_SLICE_BY_INPUTS = 10  # operator set; before it, Slice took attributes
 
 
 class _Writer:
-    """Writer of the nodes that compute regions in bands."""
+    """Writes the nodes that compute regions in bands."""
 
     def __init__(self, graph: TiledGraph) -> None:
         self.graph = graph
@@ -54,7 +54,7 @@ class _Writer:
         self.axis = 0
 
     def write(self, banded: BandedRegion) -> None:
-        """Write all nodes of a region."""
+        """Write the nodes of a region in bands."""
         self.names, self.axis = {}, banded.region.axis
         for work in schedule(self.graph, banded):
             if isinstance(work, NodeRun):
@@ -65,7 +65,7 @@ class _Writer:
                 self._join(work)
 
     def _run(self, work: NodeRun) -> None:
-        """Write the node for one band."""
+        """Write a node for one band."""
         import onnx
 
         old, step = self.graph.nodes[work.at], work.step
@@ -120,7 +120,7 @@ class _Writer:
         return part.tensor if part.band == WHOLE else self.names[part]
 
     def _new(self, part: Part) -> str:
-        """Return a new name for a part."""
+        """Return a new name for a part; its type is stored."""
         rows = f"/{part.rows.first}:{part.rows.end}" if part.is_cut else ""
         name = self._free(f"{part.tensor}/band{part.band}{rows}")
         kind = self.graph.types[part.tensor]
@@ -131,13 +131,13 @@ class _Writer:
         return name
 
     def _constant(self, value: NDArray[Any]) -> str:
-        """Return the name of a constant; equal numbers share one."""
+        """Return the name of a constant with this value; equal values share a constant."""
         from onnx import numpy_helper
 
         words = "x".join(str(number) for number in value.tolist())
         wish = f"qnnmem/{value.dtype.name}/{words}"
         if wish not in self.constants:
-            # Under a name of its own: a model that was changed before has such constants already.
+            # Under a new name: a model changed earlier already has such constants.
             self.constants[wish] = numpy_helper.from_array(value, self._free(wish))
         return self.constants[wish].name
 
@@ -164,8 +164,8 @@ def rewrite(graph: TiledGraph, regions: Sequence[BandedRegion]) -> ShapedModel:
     return graph.with_nodes(tuple(writer.nodes), writer.types, constants)
 
 
-_ROUNDS = 6  # of searches after regions whose results differ, or plans with gaps
-_TIGHTER = 0.98  # of the limit, if a plan cannot be as small as the live bytes
+_ROUNDS = 6  # searches after regions with different results, or after plans with gaps
+_TIGHTER = 0.98  # factor on the limit if a plan exceeds the live bytes
 _AXES = {"rows": -2, "columns": -1}
 
 
@@ -176,9 +176,9 @@ class TilingRemedy:
     name: str = "tiling"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield changes with the options as they are, then with ops in place."""
+        """Yield changes with the current options, then with in-place ops."""
         if base.need.over and "scratch" not in base.need.over:
-            return  # bands change nothing else
+            return  # bands reduce only scratch
         start = unplanned(base.change)
         options = start.pool_options
         choices = list(dict.fromkeys((options, replace(options, inplace=True))))
@@ -192,7 +192,7 @@ class TilingRemedy:
     def _with(
         self, bench: FixBench, base: Change, search: RegionSearch, *, is_last: bool
     ) -> Iterator[JudgedChange]:
-        """Yield changes under one set of options; retry those with other results."""
+        """Yield changes under one set of options; retry without regions whose results differ."""
         limit = bench.case.limit
         for _ in range(_ROUNDS):
             begin = monotonic()
@@ -217,7 +217,7 @@ class TilingRemedy:
         regions: Sequence[BandedRegion],
         graph: TiledGraph,
     ) -> Change:
-        """Return the change in its own order, or in one that needs less if allowed."""
+        """Return the change in its own order, or in a better order if allowed."""
         plain = self._change(base, graph, regions, options)
         need = bench.judge(plain)
         limit = bench.case.limit
@@ -255,7 +255,7 @@ class TilingRemedy:
         )
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the bands of a recipe."""
+        """Repeat the bands of a recipe; raise UsageError if the model differs."""
         graph = TiledGraph.of(base.model)
         options = replace(base.pool_options, inplace=flag(step["inplace"]))
         made = self._change(base, graph, _banded(graph, step), options)
@@ -271,7 +271,7 @@ def _in_other_order(change: Change, model: Any) -> Change:
 
 
 def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCover | None:
-    """Return a cover within the limit; the best one if the last attempt finds none."""
+    """Return a cover within the limit; the best cover if the last attempt finds none."""
     if limit is None:
         return search.fewest()
     found = search.cheapest(limit)
@@ -281,7 +281,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
-    """Return the regions that change results alone; all regions if none does."""
+    """Return the regions that change results by themselves; all regions if none does."""
     found = set()
     for one in cover.regions:
         try:
@@ -295,7 +295,7 @@ def _differing(
 
 
 def _words(regions: Sequence[BandedRegion]) -> str:
-    """Describe the change in a few words."""
+    """Return a short description of the regions."""
     bands = sorted({one.region.bands for one in regions})
     if len(regions) > 1:
         spread = f"{bands[0]}" if len(bands) == 1 else f"{bands[0]} to {bands[-1]}"
@@ -310,7 +310,7 @@ def _axis_name(region: TileRegion) -> str:
 
 
 def _as_json(graph: TiledGraph, region: TileRegion) -> dict[str, Any]:
-    """Return a region by positions and by the tensors at its ends."""
+    """Return a region as JSON values: positions, and the tensors at its ends."""
     return {
         "first": region.first,
         "end": region.end,
@@ -352,7 +352,7 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
 
 
 def count(value: object) -> int:
-    """Return a count of a recipe; raise ValueError for anything else."""
+    """Return a count from a recipe; raise ValueError for another value."""
     if type(value) is not int or not 0 <= value < 1 << 40:
         raise ValueError(f"{quote(value)} is not a count")
     return value

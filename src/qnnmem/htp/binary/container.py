@@ -12,11 +12,11 @@ from qnnmem.htp.binary.context import ContainerFacts
 from qnnmem.htp.binary.flatbuffer import FlatBuffer
 from qnnmem.units import MAX_BYTES
 
-MAX_METADATA = 64 << 20  # the largest seen have a few kilobytes
+MAX_METADATA = 64 << 20  # real files have a few kilobytes
 _FORMATS = ((2, 2), (2, 3))
 _VERSION = struct.Struct(">II")
 _PLACES = struct.Struct("<QQQ")  # metadata size, blob offset, blob size
-_WORDS = struct.Struct("<QQQ")  # version of the blob, its first bytes
+_WORDS = struct.Struct("<QQQ")  # blob version, the first bytes of the blob
 _LENGTH = struct.Struct("<Q")
 _START_2_2 = 16
 _START_2_3 = 40
@@ -76,7 +76,7 @@ def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:
 
 
 def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
-    """Read version 2.2, whose root table states the offset of the blob."""
+    """Return metadata, blob offset and blob size of a 2.2 file; its root table holds the offset."""
     count = min(_FIRST_LOOK, source.size - _START_2_2)
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")

@@ -1,6 +1,6 @@
 """The content of a QNN context binary of the HTP backend.
 
-`describe_context` nests it as qnn-context-binary-utility does, with our own fields inside.
+`describe_context` nests it like qnn-context-binary-utility and adds the fields of qnnmem.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from qnnmem.results.context import (
 )
 
 Version = tuple[int, int, int]
-HTP_BACKEND: Final = 6  # readers refuse other versions
-LPAI_BACKEND: Final = 12  # only its description is public
+HTP_BACKEND: Final = 6  # backend id in the metadata
+LPAI_BACKEND: Final = 12  # backend id; only the description of LPAI binaries has a public format
 _MIB = 1 << 20
 
 
@@ -38,8 +38,8 @@ _MIB = 1 << 20
 class GraphRam:
     """Memory needs of one graph, as the compiler logs them and stores them in the binary.
 
-    Sizes are bytes, None if the file does not state them. Files of SDK 2.25 and earlier state only
-    spill/fill, and files up to 2.34 have nothing more here.
+    Sizes are bytes, None if the file does not state them. Files of SDK 2.34 and earlier state only
+    spill/fill.
     """
 
     spill_fill: int | None = None

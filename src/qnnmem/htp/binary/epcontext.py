@@ -1,7 +1,7 @@
 """The context binary that an ONNX model with an EPContext node embeds or points to.
 
-ONNX Runtime writes such models. The file is walked as protobuf by position, so that an embedded
-binary of gigabytes is found without being read, and without the onnx package.
+ONNX Runtime writes such models. The protobuf is parsed by file position, without the onnx package:
+an embedded binary of gigabytes is located without being read.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class _EpContextNode:
 
     @property
     def holds_context(self) -> bool:
-        """Return whether this is a main node; other nodes refer to a main node's context."""
+        """Return whether this is a main node, which holds or names a context."""
         cache = self.texts.get("ep_cache_context")
         return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
 
 
 def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
-    """Return where the context binary is: a range of this file, or another file beside it."""
+    """Return where the context binary is: a range of this file, or another file next to it."""
     found = find_contexts(file, FileRange(0, size), path)
     if len(found) > 1:
         # The bill of one context would look like the bill of the whole model.

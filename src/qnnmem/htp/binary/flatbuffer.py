@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from qnnmem.errors import Damaged
 
 MAX_TEXT = 1 << 16  # bytes of a name
-# Sound buffers are read about once; shared texts may be read again.
+# An intact buffer is read about once; shared texts may be read again.
 _BUDGET_FACTOR = 4
 _BUDGET_BASE = 1 << 20
 
@@ -32,10 +32,10 @@ class Octets(Protocol):
 
 
 class FlatBuffer:
-    """Bytes that start with the offset of the root table."""
+    """A FlatBuffer: bytes that start with the offset of the root table."""
 
     def __init__(self, data: Octets, most: int | None = None, *, sizes: bool = True) -> None:
-        """`most` limits the bytes walked, for buffers of mostly other data.
+        """Wrap a buffer; `most` limits the bytes read, for buffers that hold mostly other data.
 
         Without `sizes` a field may lie outside its table's stated size, as in ExecuTorch files.
         """
@@ -72,7 +72,7 @@ class FlatBuffer:
         return start, count
 
     def extent(self, position: int, width: int, where: str) -> tuple[int, int]:
-        """Like `vector` without a limit or charge for the elements, which are not read."""
+        """Return start and count of a vector without reading, limiting or charging its elements."""
         start = self._target(position, where)
         count = self._number(_U32, start, where)
         if count * width > len(self._data) - start - 4:
@@ -81,11 +81,11 @@ class FlatBuffer:
         return start + 4, count
 
     def target_of(self, position: int, where: str) -> int:
-        """Return the position to which the offset at a position points."""
+        """Return the position of the target of an offset that is stored at `position`."""
         return self._target(position, where)
 
     def unpack(self, layout: struct.Struct, position: int, where: str) -> tuple[Any, ...]:
-        """Unpack numbers at a position."""
+        """Return the numbers at a position; raise Damaged if they lie outside the buffer."""
         if position < 0 or position + layout.size > len(self._data):
             raise Damaged(f"{where} lies outside the metadata")
         return layout.unpack(self._data[position : position + layout.size])
@@ -96,7 +96,7 @@ class FlatBuffer:
         return 4 <= offset <= end - width
 
     def octets(self, start: int, count: int) -> bytes:
-        """Return bytes whose range was checked before."""
+        """Return `count` bytes; the caller has checked that they lie inside the buffer."""
         return self._data[start : start + count]
 
     def _number(self, layout: struct.Struct, position: int, where: str) -> int:
@@ -117,7 +117,7 @@ class FlatBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table; a field that is absent gives the default."""
+    """One table; an absent field reads as its default."""
 
     flat: FlatBuffer
     position: int
@@ -127,24 +127,24 @@ class Table:
     where: str
 
     def u8(self, slot: int, name: str, default: int = 0) -> int:
-        """Return an unsigned byte."""
+        """Return a field as an unsigned byte."""
         at = self.field(slot, 1, name)
         return default if at is None else self.flat.octets(at, 1)[0]
 
     def u32(self, slot: int, name: str, default: int = 0) -> int:
-        """Return an unsigned 32-bit number."""
+        """Return a field as an unsigned 32-bit number."""
         return self._scalar(_U32, slot, name, default)
 
     def i32(self, slot: int, name: str, default: int = 0) -> int:
-        """Return a signed 32-bit number."""
+        """Return a field as a signed 32-bit number."""
         return self._scalar(_I32, slot, name, default)
 
     def u64(self, slot: int, name: str, default: int = 0) -> int:
-        """Return an unsigned 64-bit number."""
+        """Return a field as an unsigned 64-bit number."""
         return self._scalar(_U64, slot, name, default)
 
     def f32(self, slot: int, name: str, default: float = 0.0) -> float:
-        """Return a single-precision number."""
+        """Return a field as a single-precision number."""
         at = self.field(slot, 4, name)
         if at is None:
             return default
@@ -174,7 +174,7 @@ class Table:
         return tuple(self._entry(start + 4 * n, f"{where}[{n}]") for n in range(count))
 
     def text(self, slot: int, name: str) -> str:
-        """Return a text; bytes that are not UTF-8 are escaped."""
+        """Return a string field; bytes that are not UTF-8 are escaped."""
         octets = self.octets(slot, name, MAX_TEXT) or b""
         return octets.decode("utf-8", "backslashreplace")
 

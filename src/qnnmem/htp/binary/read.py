@@ -34,7 +34,7 @@ _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
 _SCALE_OFFSET = 1  # kind of quantization, by its number in the union
 _DEFINED = 1
-# Models that may hold a context binary, and kinds that get a detailed error.
+# Models that may hold a context binary; then kinds that are opened to explain what is wrong.
 _MODELS = frozenset({"onnx", "epcontext"})
 _NOT_TELLING = frozenset({"htp", "binary"})
 
@@ -42,7 +42,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def read_context(path: Path | str) -> HtpContext:
-    """Return the graphs that a context binary describes; of a large file only the head is read.
+    """Return the description in a context binary; its code and weights are not read.
 
     For an ONNX model with an EPContext node, read the context binary that it embeds or names.
     """
@@ -50,7 +50,7 @@ def read_context(path: Path | str) -> HtpContext:
 
 
 def describe_binary(path: Path | str) -> HtpContext:
-    """Describe a context binary; for LPAI only its public description is available."""
+    """Return the content of an HTP or LPAI context binary; of LPAI only the public part."""
     return _read_part(*binary_at(Path(path)), backends=(HTP_BACKEND, LPAI_BACKEND))
 
 
@@ -143,7 +143,7 @@ class _ContextReader:
         self._tensors_left = MAX_TENSORS
 
     def context(self) -> HtpContext:
-        """Read the whole context."""
+        """Return the whole context."""
         root = FlatBuffer(self._container.metadata).root("")
         outer = _needed(root.table(0, "info"), "info")
         version = _version_of(outer, known=(1, 3))
@@ -261,7 +261,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
 
 
 def _first(table: Table) -> Table:
-    """Return the table of the earlier version, which later versions contain."""
+    """Return the nested table of the previous version."""
     return _needed(table.table(0, "graph"), f"{table.where}.graph")
 
 

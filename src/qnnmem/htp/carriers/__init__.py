@@ -1,4 +1,4 @@
-"""Deployment files: the context binaries in them, and the numbers they state about them.
+"""Deployment files: the context binaries inside, and the file's claims about them.
 
 pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place

@@ -37,7 +37,7 @@ _END = b"PK\x05\x06"
 _END_RECORD = struct.Struct("<4s4H2IH")
 _END_64 = b"PK\x06\x07"
 _LOCATOR = struct.Struct("<4sIQI")
-_RECORD_64 = struct.Struct("<40sQQ")  # ends with bytes and place of the directory
+_RECORD_64 = struct.Struct("<40sQQ")  # ends with size and offset of the directory
 _LOCAL = struct.Struct("<4s5H3I2H")
 _STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 _ENCRYPTED = 1
@@ -59,7 +59,7 @@ class ArchiveTree:
     _left: int = _MOST_UNPACKED
 
     def piece(self, name: str) -> Piece:
-        """Return a whole member, in place if it is stored."""
+        """Return a member: a range of the archive if it is stored, else an unpacked copy."""
         info = self.members.get(name)
         if info is None:
             raise LoadError(name, "no such member")
@@ -103,7 +103,7 @@ class ArchiveTree:
 
 
 def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
-    """Add the findings from the members of an archive."""
+    """Read all relevant members of an archive and add their contents to `found`."""
     try:
         _check_directory(path)
         with zipfile.ZipFile(path) as archive:
@@ -116,7 +116,7 @@ def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
 
 
 class _Archive:
-    """One archive and its members."""
+    """Reader of one archive."""
 
     def __init__(self, tree: ArchiveTree, archive: zipfile.ZipFile, found: Gathered) -> None:
         self._tree, self._archive, self._found = tree, archive, found
@@ -200,7 +200,7 @@ def _group(name: str) -> str:
 
 
 def _check_directory(path: Path) -> None:
-    """Refuse an archive directory larger than any app has before it is loaded."""
+    """Raise Damaged if the archive directory is larger than any app's, before it is loaded."""
     size = regular_size(path)
     tail = read_range(path, max(0, size - (1 << 16) - _END_RECORD.size), 1 << 17)
     place = tail.rfind(_END)
@@ -211,7 +211,7 @@ def _check_directory(path: Path) -> None:
         at = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)[2]
         record = read_range(path, at, _RECORD_64.size) if at < size else b""
         if len(record) < _RECORD_64.size:
-            raise Damaged("the archive names a directory that is not there")
+            raise Damaged("the directory of the archive is not where its end record states")
         directory = _RECORD_64.unpack(record)[1]
     if directory > _MOST_DIRECTORY:
         raise Damaged(f"the archive has a directory of {format_size(directory)}")

@@ -13,7 +13,7 @@ from qnnmem.htp.binary.container import is_context_binary
 from qnnmem.htp.carriers.pieces import Piece, distinct
 from qnnmem.results.carrier import CarrierKind, HostPart, UnreadPart
 
-MAX_PARTS = 4096  # delegates, operators that run a binary, members that count
+MAX_PARTS = 4096  # delegates, operators that run a binary, archive members
 ClaimKind = Literal[
     "SoC", "Hexagon", "VTCM", "largest spill/fill", "spill/fill buffer", "context length"
 ]
@@ -57,19 +57,19 @@ class Carrier:
 
 @dataclass(slots=True)
 class Gathered:
-    """Intermediate results of a reader; uses of the same binary are merged at the end."""
+    """Collected results of a reader; `carrier` merges uses of the same binary at the end."""
 
     payloads: list[Payload] = field(default_factory=list)
     dlcs: list[Piece] = field(default_factory=list)
     unread: list[UnreadPart] = field(default_factory=list)
     host: list[HostPart] = field(default_factory=list)
     cpu_operators: list[str] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)  # they number payloads in the order found
+    claims: list[Claim] = field(default_factory=list)  # they number payloads in order of addition
     notes: list[str] = field(default_factory=list)
     shares_spill_fill: bool = False
 
     def add(self, piece: Piece, used_by: str, group: str = "") -> int:
-        """Add a use of a context binary."""
+        """Add a use of a context binary and return its index."""
         if len(self.payloads) >= MAX_PARTS:
             raise Damaged(f"it has more than {MAX_PARTS:,} parts")
         self.payloads.append(Payload(piece, (used_by,) if used_by else (), group))
@@ -82,7 +82,7 @@ class Gathered:
         self.unread.append(UnreadPart(name, why, size))
 
     def take(self, other: Gathered, name: str, group: str = "") -> None:
-        """Add the findings from a member with this name."""
+        """Merge the results of an archive member, with its name as prefix."""
         first = len(self.payloads)
         for one in other.payloads:
             users = tuple(f"{name}: {user}" for user in one.used_by) or (name,)
@@ -141,7 +141,7 @@ def is_binary(piece: Piece) -> bool:
 
 @contextmanager
 def faults_of(path: Path, what: str) -> Iterator[None]:
-    """Turn an error inside a file into an error that names the file."""
+    """Re-raise Damaged as a LoadError that names the file."""
     try:
         yield
     except Damaged as exc:

@@ -40,7 +40,7 @@ class FolderTree:
 
 
 def beside(name: str, other: str) -> str:
-    """Resolve a file name relative to the file of the tree that mentions it."""
+    """Return `other` resolved relative to `name`, the file that mentions it."""
     parts = [*name.split("/")[:-1], *other.replace("\\", "/").split("/")]
     kept: list[str] = []
     for part in parts:
@@ -52,7 +52,7 @@ def beside(name: str, other: str) -> str:
 
 
 def read_genie(tree: Tree, name: str, found: Gathered) -> None:
-    """Add the binaries of every engine of a Genie config, in load order."""
+    """Add the binaries of every engine of a Genie config to `found`, in load order."""
     config = _json(tree.piece(name))
     engines = list(_engines(config, 0))
     if not engines:
@@ -100,7 +100,7 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], found: Gathered)
     if isinstance(extensions, str) and extensions:
         _extensions(tree, beside(config, extensions), numbers, found)
     if _table(binary.get("lora")):
-        found.leave("LoRA adapters", "they are applied at run time and have no bill")
+        found.leave("LoRA adapters", "LoRA adapters are applied at run time and have no bill")
 
 
 def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
@@ -133,7 +133,7 @@ def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathere
 
 
 def read_genai(tree: Tree, name: str, found: Gathered) -> None:
-    """Add the contexts of every stage of a GenAI config."""
+    """Add the contexts of every stage of a GenAI config to `found`."""
     config = _json(tree.piece(name))
     model = _table(config.get("model")) if isinstance(config, dict) else {}
     length = model.get("context_length")

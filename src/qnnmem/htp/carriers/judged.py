@@ -29,7 +29,7 @@ from qnnmem.text import counted, quote
 
 _SUM = "sum over the context binaries"
 _KV_RANK = 3
-_NAMED = 4  # parts that a sentence names
+_NAMED = 4  # parts listed in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,8 @@ def carried_bill(
 ) -> Bill:
     """Return the bill of a carrier.
 
-    `logs` has the library's log for each file of `binaries_of`; `kept` returns an earlier log.
+    `logs` has the library's log for each file of `binaries_of`; `kept` returns the cached log of a
+    binary.
     """
     need_contexts(read)
     file = str(read.carrier.path)
@@ -156,7 +157,7 @@ def carried_bill(
 
 
 def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> tuple[int, ...]:
-    """Choose the binaries for one device: the group made for its SoC, else the largest."""
+    """Return the indexes of one device's binaries: the group made for the SoC, else the largest."""
     groups = dict.fromkeys(one.payload.group for one in read.contexts)
     named = [group for group in groups if group]
     everywhere = [n for n, one in enumerate(read.contexts) if not one.payload.group]
@@ -213,7 +214,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
 
 
 def _domain(bills: Sequence[Bill]) -> SizeRange | None:
-    """Return the need of all contexts, or of the largest if one domain cannot hold all."""
+    """Return the need of all contexts, or of the largest if one process domain cannot hold all."""
     needs = [bill.process_domain for bill in bills]
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
@@ -342,7 +343,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the bytes of the KV cache: each binary's largest graph, as graphs share it in turn."""
+    """Return the bytes of the KV cache: the largest graph of each binary, as graphs share it."""
     most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
     if not sum(most):
         return None

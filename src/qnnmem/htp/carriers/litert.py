@@ -14,13 +14,13 @@ from qnnmem.results.carrier import HostPart
 from qnnmem.targets.socs import find_soc
 from qnnmem.text import quote
 
-_MOST = 24 << 20  # bytes of tables and vectors that are walked
+_MOST = 24 << 20  # bytes of tables and vectors that are read
 _TENSORS = 100_000
 _DISPATCH = "DISPATCH_OP"
 _STAMP = "LiteRtStamp"
-_STAMP_FIELD = 125  # bytes of each of its two texts
+_STAMP_FIELD = 125  # bytes of each of its two strings
 _QUALCOMM = "Qualcomm"
-# Bytes of an element by TFLite's number of its type.
+# Bytes of an element by TFLite's type number.
 _WIDTHS = {0: 4, 1: 2, 2: 4, 3: 1, 4: 8, 6: 1, 7: 2, 8: 8, 9: 1, 10: 8, 12: 8, 15: 4, 16: 2}
 _LM_HEAD = struct.Struct("<8sIII4xQ")  # magic, version, end of the header
 _LM_BEGIN = 32
@@ -30,7 +30,7 @@ _MAX_KEYS = 64
 
 
 def read_litert(piece: Piece, found: Gathered) -> bool:
-    """Add the binaries of a model; return False, adding nothing, if it needs no NPU."""
+    """Add the binaries of a model; return False and add nothing if it needs no NPU."""
     with PieceBytes(piece) as data:
         if data[4:8] != b"TFL3":
             raise Damaged(f"{piece.name} does not begin as a TFLite model does")
@@ -38,7 +38,7 @@ def read_litert(piece: Piece, found: Gathered) -> bool:
 
 
 class _Model:
-    """One model and its binaries."""
+    """Reader of one model."""
 
     def __init__(self, piece: Piece, flat: FlatBuffer, found: Gathered) -> None:
         self._piece, self._flat, self._found = piece, flat, found
@@ -47,7 +47,7 @@ class _Model:
         self._pieces: list[Piece] = []
 
     def read(self) -> bool:
-        """Add every operator that runs a binary, and list the operators left to the CPU."""
+        """Add each operator that runs a binary, and list the operators that run on the CPU."""
         if _DISPATCH not in self._codes:
             return False
         maker, model = self._stamp()
@@ -82,7 +82,7 @@ class _Model:
             self._found.leave(piece.name, "it is not a context binary of QNN", size)
 
     def _stamp(self) -> tuple[str, str]:
-        """Return SoC manufacturer and model as the compiler stored them; empty if it did not."""
+        """Return SoC manufacturer and model from the compiler's stamp; empty if there is none."""
         buffers = self._root.tables(4, "buffers", _TENSORS)
         for row in self._root.tables(6, "metadata", MAX_PARTS):
             if row.text(0, "name") != _STAMP:
@@ -97,7 +97,7 @@ class _Model:
         return "", ""
 
     def _tensors(self, graph: Table, number: int) -> None:
-        """Add the memory of the interpreter's tensors that are not constants."""
+        """Add the memory of the interpreter's non-constant tensors to the host part."""
         total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
         for row in graph.tables(0, "tensors", _TENSORS):
             index = row.u32(2, "buffer")
@@ -176,7 +176,7 @@ def read_litertlm(piece: Piece, found: Gathered) -> None:
         raise Damaged(f"{piece.name} holds no model")
 
 
-# --- FlexBuffers: the options of a custom operator, a map of numbers and texts --------------------
+# --- FlexBuffers: the options of a custom operator, a map of numbers and strings ------------------
 
 
 _SIGNED, _UNSIGNED, _KEY, _STRING = 1, 2, 4, 5
@@ -186,7 +186,7 @@ _LONGEST_NAME = 4096
 
 
 def flex_map(data: bytes, where: str) -> dict[str, int | str]:
-    """Return the numbers and texts of a map by key; Damaged if the data is not a map."""
+    """Return the numbers and strings of a map by key; Damaged if the data is not a map."""
     try:
         return _flex_map(data)
     except (IndexError, ValueError, struct.error) as exc:

@@ -15,7 +15,7 @@ from qnnmem.errors import Damaged, LoadError, OutputError
 from qnnmem.text import quote
 
 _PAGE = 1 << 16
-_KEPT = 64  # pages in memory at a time
+_KEPT = 64  # pages in memory at the same time
 _CHUNK = 1 << 20
 
 
@@ -29,11 +29,11 @@ class Piece:
     name: str
 
     def head(self, count: int) -> bytes:
-        """Return at most `count` bytes from its start."""
+        """Return the first bytes, at most `count`."""
         return read_range(self.file, self.start, min(count, self.size))
 
     def part(self, start: int, size: int, name: str) -> Piece:
-        """Return a range within it; Damaged if the range ends after the piece."""
+        """Return a range within the piece; Damaged if the range ends after the piece."""
         if start < 0 or size < 0 or start + size > self.size:
             what = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
             raise Damaged(f"{what}: it reaches past the end")
@@ -45,21 +45,21 @@ class Piece:
         return self.file, self.start, self.size
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield its bytes in chunks."""
+        """Yield the bytes in chunks."""
         at, end = self.start, self.start + self.size
         while at < end and (chunk := read_range(self.file, at, min(_CHUNK, end - at))):
             yield chunk
             at += len(chunk)
 
     def digest(self) -> str:
-        """Return the SHA-256 of its bytes."""
+        """Return the SHA-256 of the bytes."""
         total = hashlib.sha256()
         for chunk in self.chunks():
             total.update(chunk)
         return total.hexdigest()
 
     def copy(self, target: Path) -> None:
-        """Write its bytes to a new file."""
+        """Write the bytes to a new file."""
         try:
             with target.open("xb") as file:
                 for chunk in self.chunks():
@@ -70,7 +70,7 @@ class Piece:
 
 @dataclass(slots=True)
 class PieceBytes:
-    """A piece that can be sliced like bytes; a few pages of it are in memory at a time."""
+    """A piece that can be sliced like bytes; only a few pages are in memory at a time."""
 
     piece: Piece
     _pages: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
@@ -130,7 +130,7 @@ def _start(piece: Piece) -> tuple[str, int]:
 
 
 def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
-    """Number the pieces: same number for the same place, or the same size and content."""
+    """Number the pieces by content: equal pieces get the same number."""
     numbers: dict[tuple[Path, int, int], int] = {}
     sizes: dict[int, list[Piece]] = {}
     contents: dict[str, int] = {}

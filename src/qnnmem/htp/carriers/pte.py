@@ -1,7 +1,8 @@
 """ExecuTorch programs (.pte): the context binaries of their QNN delegates, read in place.
 
-A program is a FlatBuffer, then mostly segments. A delegate's blob is inline or in a segment, and
-several methods may name the same. The compile spec is a FlatBuffer of its own.
+A program is a FlatBuffer, followed by segments with most of the bytes. A delegate's blob is inline
+or in a segment, and several methods may use the same blob. The compile spec is a separate
+FlatBuffer.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from qnnmem.text import quote
 
 _IDENTIFIER = re.compile(rb"ET(\d\d)")
 _KNOWN = b"12"
-_EXTENDED = struct.Struct("<4sIQQ")  # magic, its size, bytes of the program, where segments begin
+_EXTENDED = struct.Struct("<4sIQQ")  # magic, its size, bytes of the program, offset of the segments
 _SEGMENTS = struct.Struct("<Q")  # bytes of all segments, in longer headers
-_MOST = 24 << 20  # bytes of tables and vectors that are walked
+_MOST = 24 << 20  # bytes of tables and vectors that are read
 _PLANS, _SEGMENTS_MOST = 4096, 1 << 16
 _SPEC = 1 << 16
 _QNN = "QnnBackend"
@@ -44,7 +45,7 @@ def read_pte(piece: Piece, found: Gathered) -> None:
 
 
 class _Program:
-    """One program and its delegates."""
+    """Reader of one program."""
 
     def __init__(self, piece: Piece, data: PieceBytes, found: Gathered) -> None:
         self._piece, self._found = piece, found
@@ -56,7 +57,7 @@ class _Program:
         self._inline: tuple[Table, ...] | None = None
 
     def _header(self, head: bytes) -> int:
-        """Return the size of the FlatBuffer; store where segments begin."""
+        """Return the size of the FlatBuffer; store the offset of the segments."""
         identifier = _IDENTIFIER.fullmatch(head[4:8])
         if identifier is None:
             raise Damaged("it does not begin as an ExecuTorch program does")
@@ -83,7 +84,7 @@ class _Program:
             yield self._piece.part(start, row.u64(1, "size"), name)
 
     def read(self) -> None:
-        """Add everything that takes memory."""
+        """Add every delegate, buffer and constant that takes memory."""
         check_apart(self._segments)
         delegates = 0
         for plan in self._root.tables(1, "execution_plan", _PLANS):
@@ -141,7 +142,7 @@ class _Program:
         return None
 
     def _unwrap(self, blob: Piece, method: str, name: str, spec: Table | None) -> None:
-        """Find the binary after the wrapper that ExecuTorch puts before it."""
+        """Find the binary after ExecuTorch's wrapper."""
         head = blob.head(_WRAPPER.size)
         magic, size = 0, 0
         if len(head) == _WRAPPER.size:
@@ -200,7 +201,7 @@ class _Program:
             self._found.claims.append(Claim("context length", length, f"{method} {length:,}"))
 
     def _data(self) -> None:
-        """Add constants and other data, stored in segments or inline."""
+        """Add the memory of constants and other data, stored in segments or inline."""
         used: set[int] = set()
         constants = self._root.table(5, "constant_segment")
         # The first offset means "no constant", whatever segment the table names.

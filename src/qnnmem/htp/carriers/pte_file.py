@@ -39,7 +39,7 @@ _MAGIC, _PADDING = 0x5678ABCD, 256
 _ALIGN, _SEGMENT_ALIGN = 16, 4096
 _MIB = 1 << 20
 
-Part = Callable[[Any], int]  # writes itself into a builder; returns its offset
+Part = Callable[[Any], int]  # writes itself into a builder and returns its offset
 
 
 def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
@@ -75,7 +75,7 @@ def _program(context: HtpContext, size: int) -> bytes:
 
 
 def _spec(context: HtpContext) -> bytes:
-    """Return the compile spec: the SoC, and that the binary names its tensors itself."""
+    """Return the compile spec: the SoC, and the flag that the binary names its own tensors."""
     import flatbuffers
 
     soc = None if context.soc_model is None else soc_by_id(context.soc_model)
@@ -116,7 +116,7 @@ def _plan(graph: HtpGraph, spec: bytes) -> Part:
 
 
 def _value(tensor: TensorInfo, place: int) -> Part:
-    """Return a value of the program: an input or output, planned at a place of the first buffer."""
+    """Return an input or output as a value of the program, at an offset in the first buffer."""
     if tensor.data_type not in _TYPES:
         what = f"tensor {quote(tensor.name)} holds {tensor.data_type.name}"
         raise UsageError(f"{what}, for which ExecuTorch has no element type")
@@ -132,7 +132,7 @@ def _value(tensor: TensorInfo, place: int) -> Part:
 
 
 def _table(slots: int, fields: dict[int, Any]) -> Part:
-    """Return a table: fields are numbers with their kinds, or parts."""
+    """Return a part that writes a table; each field is a (kind, number) pair or a part."""
 
     def write(builder: Any) -> int:
         inner = {slot: part(builder) for slot, part in fields.items() if callable(part)}

@@ -70,7 +70,7 @@ __all__ = [
     "quantize_request",
 ]
 
-_LEAST_S = 0.01  # zero would mean no limit at all
+_LEAST_S = 0.01  # zero would mean no limit
 
 
 class ModelSource(NamedTuple):
@@ -84,7 +84,7 @@ class ModelSource(NamedTuple):
 def fixed_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
-    """Write the model with every shape fixed and return it."""
+    """Write the model with every shape fixed, and return the new file."""
     from qnnmem.loader.onnx import executable
 
     ends = deadline or Deadline.after(options.time_limit_s)
@@ -111,14 +111,14 @@ def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
 
 
 def is_composed(path: Path) -> bool:
-    """Return whether a file already holds QNN graphs, which are compiled as they are."""
+    """Return whether a file already holds QNN graphs, which are compiled without changes."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return kind_of_file(path).name == "dlc"
 
 
 def check_composed(path: Path, options: CompileOptions) -> None:
-    """Refuse options that only apply to an ONNX model."""
+    """Raise UsageError for options that only apply to an ONNX model."""
     asked = (
         *(("dims", options.dims), ("shapes", options.shapes), ("values", options.values)),
         *(("calibration", options.calibration), ("partition", options.partition)),
@@ -175,7 +175,7 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
         raise LoadError(path, "its code crashed" if trusted else said)
 
 
-_TRY_S = 60.0  # for a cure that the user did not ask for
+_TRY_S = 60.0  # for a cure that was not requested
 STORED_VTCM = "the binary states 4 MiB of VTCM because none was set; the compiler used {used}"
 
 
@@ -193,8 +193,9 @@ def compile_model(
     """Compile a model with the real library.
 
     The binary is written to `output`, overwriting it; without `output`, its bytes are returned.
-    `deadline` is for callers that do more than compile within the time limit of the options. With
-    `try_cures`, a refusal suggests a partition only if that partition compiled and ran.
+    `deadline` overrides the time limit of the options, for callers that do other work within the
+    same limit. With `try_cures`, a refusal suggests a partition only if that partition compiled and
+    ran.
     """
     ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
     options = CompileOptions() if options is None else options
@@ -209,7 +210,7 @@ def compile_model(
 
 
 def check_options(soc: Soc, options: CompileOptions) -> None:
-    """Refuse options that the library accepts without a warning but handles wrongly."""
+    """Raise UsageError for options that the library accepts silently but handles wrongly."""
     largest = soc.vtcm_mb
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
@@ -268,7 +269,7 @@ class _Done:
 
     @property
     def reply(self) -> CompileReply:
-        """The library's reply."""
+        """The reply of the library."""
         return self.outcome.result(CompileReply)
 
 
@@ -285,7 +286,7 @@ class _Job:
     deadline: Deadline
 
     def run(self, *, try_cures: bool) -> _Done | CompileFailure:
-        """Compile the file as it is if that works, else with every shape fixed."""
+        """Compile the file unchanged if that works, else with every shape fixed."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
         if wanted.trust or is_composed(self.path):
@@ -322,7 +323,7 @@ class _Job:
         return fixed_source(self.path, self.options, self.scratch, self.deadline)
 
     def _partition_cure(self, refused: CompileFailure, source: ModelSource) -> Words:
-        """Compile and run what `--partition` would produce, and report the outcome."""
+        """Compile and run the model with `--partition`, and return the outcome as a suggestion."""
         limit = min(_TRY_S, self.deadline.left_s)
         options = replace(self.options, partition=True, log_file=None)
         trial = replace(self, options=options, deadline=Deadline.after(limit))
@@ -370,7 +371,7 @@ class _Job:
 
     def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
-        # Files of a first compile that was stopped at refused nodes but had gone on.
+        # Delete files of a first compile, which was stopped late because of refused nodes.
         target = self.scratch / "model.onnx"
         for left in (target, *self.scratch.glob("model_*.bin")):
             left.unlink(missing_ok=True)
@@ -389,7 +390,7 @@ class _Job:
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
-        """Run a partitioned model; a model that fails to run is reported as a failure."""
+        """Run a partitioned model and add the comparison; a failed run is a compile failure."""
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)
@@ -442,7 +443,7 @@ class _Job:
         )
         if outcome.kind != "timeout":
             return outcome
-        # The request got the remaining time; the user knows the whole limit.
+        # The request had only the remaining time; the user knows the whole limit.
         return replace(outcome, sentence=f"not finished within {self.deadline.limit_s:g} s")
 
     def _failure(
@@ -480,7 +481,7 @@ class _Job:
         )
 
     def finish(self, done: _Done, output: Path | None) -> Compiled:
-        """Read the binary back and move it to its destination."""
+        """Read the binary and move it to its destination; return the result of the compile."""
         from qnnmem.htp.binary.read import read_context
 
         reply, log = done.reply, parse_log(done.outcome.log)
@@ -514,7 +515,7 @@ class _Job:
     def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
     ) -> tuple[tuple[MissingOutput, ...], int]:
-        """Return the model's outputs that the binary lacks, and how many outputs the model has."""
+        """Return the outputs that the binary lacks, and the number of outputs if any is missing."""
         if epcontext is None:
             outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}

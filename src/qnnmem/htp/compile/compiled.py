@@ -35,16 +35,16 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     import onnx
 
-# --- A model that HTP runs in part: its EPContext model, which loads the binary -------------------
+# --- A model of which HTP runs a part: its EPContext model loads the binary ----------------------
 
 
-TOLERANCE = 0.02  # share of the largest value of an output that FP16 can explain
+TOLERANCE = 0.02  # relative to an output's largest value; FP16 explains differences up to this
 _MOST_S = 60.0  # emulating HTP takes minutes for a large model
-_RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU failed as well
+_RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU failed too
 
 
 def compared(difference: float, output: str) -> PartitionCheck:
-    """Return the result of a run: the output with the largest relative difference."""
+    """Return the verdict on a run from the output with the largest relative difference."""
     share = f"{difference:.2%}" if difference < 1 else "100% and more"
     if difference <= TOLERANCE:
         what = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
@@ -57,7 +57,7 @@ def compared(difference: float, output: str) -> PartitionCheck:
 
 
 def not_compared(why: str) -> PartitionCheck:
-    """Return the result if the model was not run."""
+    """Return the verdict for a model that was not run."""
     what = f"not verified: the EPContext model was not compared with the CPU: {why}"
     return PartitionCheck(False, None, what)
 
@@ -71,7 +71,10 @@ def run_partition(
     epcontext: Path,
     deadline: Deadline,
 ) -> PartitionCheck | RequestOutcome:
-    """Run both models once with random inputs; return the outcome if only HTP fails."""
+    """Run the model on HTP and on the CPU with random inputs, and return the comparison.
+
+    If only HTP fails, the outcome of the failed request is returned.
+    """
     if worker.library.command:
         return not_compared("the library is on another machine")
     limit = min(_MOST_S, deadline.left_s)
@@ -86,7 +89,7 @@ def run_partition(
 
 
 def farthest(outputs: Sequence[CpuDifference]) -> PartitionCheck:
-    """Return the output with the largest difference."""
+    """Return the verdict on the output with the largest relative difference."""
     shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
         return not_compared("the outputs for random inputs hold no finite numbers to compare")
@@ -142,7 +145,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return whether a node runs a graph of this binary; only main nodes name their binary."""
+    """Return whether a node runs a graph of this binary; only main nodes name the file."""
     found = {item.name: item for item in node.attribute}
     if "main_context" in found and not found["main_context"].i:
         return True
@@ -158,7 +161,7 @@ _EVIDENCE = 6  # lines
 
 
 def no_progress(_text: str) -> None:
-    """Ignore progress messages."""
+    """Ignore progress messages (the default callback)."""
 
 
 class HtpPrecision(Enum):
@@ -187,13 +190,13 @@ class CompileOptions:
     seed: int = 0
     log_level: str = "verbose"  # info is cheaper but does not log VTCM and limit
     log_file: Path | None = None
-    time_limit_s: float = TIME_LIMIT_S  # for all of it: reading, quantizing, compiling, loading
+    time_limit_s: float = TIME_LIMIT_S  # of reading, quantizing, compiling and loading together
     memory_limit: int | None = None  # None: three quarters of the machine
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A context binary and all facts about how it was made."""
+    """A context binary, and the settings, log and outcome of its compile."""
 
     model: Path
     soc: Soc
@@ -204,19 +207,19 @@ class Compiled:
     outcome: RequestOutcome
     epcontext: bytes | None  # EPContext model that refers to the binary as `binary_name`
     binary_name: str
-    on_htp: int  # nodes: of a DLC QNN's, else as ONNX Runtime counts after its optimisations
+    on_htp: int  # nodes: of a DLC those of QNN, else as ONNX Runtime counts after optimising
     on_cpu: tuple[OnnxNode, ...] = ()
     path: Path | None = None  # path of the binary
-    binary: bytes | None = None  # the binary itself, where no path was given
+    binary: bytes | None = None  # the bytes, if no path was given
     notes: tuple[str, ...] = ()
     missing_outputs: tuple[MissingOutput, ...] = ()  # outputs of the model that the binary lacks
-    model_outputs: int = 0  # how many the model has, where some are missing
+    model_outputs: int = 0  # number of outputs of the model, if some are missing
     run: PartitionCheck | None = None  # trial run, if nodes stay on the CPU
 
 
 @dataclass(frozen=True, slots=True)
 class CompileFailure:
-    """Why a compile produced no binary."""
+    """The reason and evidence of a compile that produced no binary."""
 
     model: Path
     soc: Soc
@@ -234,7 +237,7 @@ class CompileFailure:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The decisive line, the lines after it, and the line that ends the attempt."""
+        """The decisive log line, the lines after it, and the line that ends the compile."""
         texts = [line.text for line in self.outcome.log]
         at = texts.index(self.line) if self.line in texts else len(texts)
         mark = UNSUPPORTED.decode()
@@ -244,12 +247,12 @@ class CompileFailure:
 
     @property
     def sentence(self) -> str:
-        """The reason, with settings by their Python names."""
+        """The reason, with the settings under their Python names."""
         return join_words(self.why)
 
     @property
     def code_name(self) -> str:
-        """QNN's name of the code."""
+        """The name of the error code in QNN."""
         return "" if self.code is None else code_name(self.code)
 
 
@@ -306,8 +309,8 @@ def say_why(
 ) -> Words:
     """Return one sentence: the failure, its subject, the number, the cure.
 
-    `decisive` is the first line with the reason. If the model is already `quantized`, the sentence
-    does not suggest to quantize it.
+    `decisive` is the first log line with the reason. If the model is already `quantized`, the
+    sentence does not suggest quantization.
     """
     if unsupported:
         return _unsupported(soc, unsupported, quantized=quantized)
@@ -328,8 +331,8 @@ def say_why(
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
     said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
-        return f"{stage} was refused: {code}{meaning(decisive, soc.name)}; it ended with: {said}"
-    return f"{stage} was refused: {code}{said}"
+        return f"{stage} failed: {code}{meaning(decisive, soc.name)}; the last line is: {said}"
+    return f"{stage} failed: {code}{said}"
 
 
 def needs_int8(failure: CompileFailure) -> bool:

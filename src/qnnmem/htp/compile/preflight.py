@@ -1,4 +1,4 @@
-"""Checks before a compile: models that fail late or take minutes; sizes without a compiler."""
+"""Checks before a compile: models that fail late or compile for minutes; sizes and limits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-# --- Numbers of dimensions: a compile takes a wrong declaration as it is, and fails much later ----
+# --- Ranks: a compile accepts a wrong declaration and fails much later ----------------------------
 # Only rules that need no values are here; other ranks stay unknown.
 
 
@@ -143,7 +143,7 @@ def _length(tensor: onnx.TensorProto) -> int | None:
 
 
 LARGEST_FP16 = 65504.0
-_MOST_BYTES = 256 << 20  # limit of constants that are folded and examined
+_MOST_BYTES = 256 << 20  # limit on the constants that are folded and examined
 _FOLDING_S = 30.0  # a warning is not worth more time
 _NAMED = 3
 _FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
@@ -170,7 +170,7 @@ class _Large:
 
 
 def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
-    """Yield one warning that names the constants of the compiled graph beyond FP16, if any."""
+    """Yield at most one warning that names the constants beyond FP16's range."""
     folded = _folded(path, model, options)
     search = _Search(path)
     found = {one.name: one for one in search.large(folded or model.proto.graph, {})}
@@ -188,7 +188,7 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
 
 
 def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.GraphProto | None:
-    """Return the graph as ONNX Runtime folds it for the compiler; None if that fails."""
+    """Return the graph after ONNX Runtime has folded its constants; None if that fails."""
     from qnnmem.loader.onnx.inputs import Fixed
     from qnnmem.loader.onnx.passes.resolve import open_model, resolve
     from qnnmem.loader.onnx.tensor import stored_bytes, tensors
@@ -205,7 +205,7 @@ def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.Gr
 
 
 class _Search:
-    """Checks constants that nodes read, within a budget of bytes."""
+    """Search for constants beyond FP16, within a budget of bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._left = path, _MOST_BYTES
@@ -213,7 +213,7 @@ class _Search:
     def large(
         self, graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Yield constants beyond FP16 in a graph and in all its bodies, as each body may run."""
+        """Yield constants beyond FP16 in a graph and in the bodies of its control-flow nodes."""
         known = {**outer, **{item.name: item for item in _constants(graph)}}
         for node in graph.node:
             for body in bodies(node):
@@ -230,7 +230,7 @@ class _Search:
     def _batch_norm(
         self, node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Return the factor and the offset that the library computes from the four constants."""
+        """Yield factor and offset, as the library computes them for the node, if beyond FP16."""
         import numpy
 
         values = [self._values(known[name]) for name in node.input[1:5]]
@@ -267,7 +267,7 @@ class _Search:
 
 
 def _beyond(name: str, node: onnx.NodeProto, values: NDArray[Any] | None) -> Iterator[_Large]:
-    """Return a constant with finite values beyond FP16; infinity is meant as such."""
+    """Yield a constant with finite values beyond FP16; infinities are intended and not counted."""
     import numpy
 
     if values is None:
@@ -289,7 +289,7 @@ def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Return stored tensors of a graph by the names under which nodes read them."""
+    """Yield the constants of a graph as tensors named as nodes read them."""
     import onnx
 
     yield from graph.initializer
@@ -318,10 +318,8 @@ _SEEN = "a GRU of 64 units took 5 s for 200 steps and 24 s for 400"
 
 
 def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
-    """Yield warnings about a model, with numbers; none if the file cannot be read."""
-    if options.trust or is_composed(
-        path
-    ):  # its shapes are fixed and its recurrences are as they are
+    """Return warnings about a model, with numbers; empty if the file cannot be read."""
+    if options.trust or is_composed(path):  # its shapes are fixed and its recurrences unrolled
         return ()
     from qnnmem.loader.onnx import read_guarded
 
@@ -337,7 +335,7 @@ def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
 
 
 def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
-    """Yield recurrent nodes with many steps, as each step becomes separate operators."""
+    """Yield a warning for each recurrent node with many steps, which the compiler unrolls."""
     if not any(map(_recurs, (model.proto.graph, *model.proto.functions))):
         return
     from qnnmem.loader.onnx.inputs import Fixed
@@ -345,7 +343,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
     from qnnmem.loader.onnx.sizes.size_search import shape_model
     from qnnmem.loader.onnx.trial import TrialChild
 
-    # Few files state the length of a sequence inside; shape inference finds it.
+    # Few files state the length of a sequence inside the model; shape inference finds it.
     given = Fixed(options.dims, options.shapes, options.values)
     try:
         with TrialChild(path, min(_SHAPING_S, options.time_limit_s)) as child:
@@ -368,7 +366,7 @@ def _recurs(graph: onnx.GraphProto | onnx.FunctionProto) -> bool:
 
 
 def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yield recurrent nodes, including those in bodies, and their number of steps."""
+    """Yield recurrent nodes, including those in bodies, with their number of steps."""
     for scope in shaped.scope.with_bodies():
         for node in scope.graph.node:
             if node.op_type in _RECURRENT and node.input:
@@ -378,14 +376,14 @@ def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 # --- Sizes and limits, for machines without a compiler --------------------------------------------
-# Everything that a compile refuses before it begins is refused here too, so that nobody moves
-# to another machine to learn of a typing error.
+# Invalid options are refused here as well, so that nobody moves to another machine only to learn of
+# a typing error.
 
 
 Facts = tuple[tuple[str, Sourced], ...]
 
 _BITS = {HtpPrecision.FP16: 16, HtpPrecision.INT8: 8, HtpPrecision.W8A16: 8}  # of weights
-_SOCS = 3  # limits of more SoCs have their own table
+_SOCS = 3  # for more SoCs, the limits have their own table
 
 
 def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -> Facts:
@@ -421,7 +419,7 @@ def _known_sizes(path: Path, options: CompileOptions) -> Facts:
 
 
 def _check_readable(path: Path, options: CompileOptions) -> None:
-    """Read the model as a compile does before it calls the library."""
+    """Raise the errors that a compile raises for a model before it calls the library."""
     with tempfile.TemporaryDirectory(".qnnmem") as folder:
         is_float = options.precision is HtpPrecision.FP16
         (model_source if is_float else fixed_source)(path, options, Path(folder))

@@ -18,7 +18,7 @@ from qnnmem.text import printable
 if TYPE_CHECKING:
     import onnx
 
-# If the CPU may not take nodes, ONNX Runtime lists them before it compiles anything.
+# If nodes may not run on the CPU, ONNX Runtime lists them before it compiles.
 UNSUPPORTED = b"Unsupported nodes in QNN EP: "
 _LISTED = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
 _NODE = re.compile(r"^Operator type: (\S{1,200}) Node name: (.{0,2000}?) ?Node index: (\d{1,9})$")
@@ -28,22 +28,23 @@ _REASON = "REASON : "
 
 @dataclass(frozen=True, slots=True)
 class RefusedNode:
-    """A node that QNN cannot take, with the reason."""
+    """A node that QNN refuses, with the reason."""
 
-    name: str  # the name of its first output if exporters left it empty
+    name: str  # the name of the first output if the node has no name
     operator: str
     line: str = ""  # the decisive line of the log
-    reason: str = ""  # the meaning of the line in words
-    inputs: tuple[str, ...] = ()  # type and shape of each, as far as known
+    reason: str = ""  # the meaning of that line
+    inputs: tuple[str, ...] = ()  # type and shape of each, if known
     outputs: tuple[str, ...] = ()
-    index: int | None = None  # in ONNX Runtime's graph, which initially equals the model's
+    index: int | None = None  # in ONNX Runtime's graph, whose order starts as the model's
 
 
 def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     """Return the refused nodes in order, each once.
 
-    If ONNX Runtime lists nodes, only lines up to its first list count. Later lines repeat them
-    for the graph in another layout, and their number depends on when the process was stopped.
+    If ONNX Runtime lists nodes, only lines up to its first list count. Later lines repeat the nodes
+    for the graph in another layout, and their number depends on the time when the process was
+    stopped.
     """
     mark = UNSUPPORTED.decode()
     end = next((at for at, line in enumerate(log) if mark in line.text), None)
@@ -55,7 +56,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
 
 
 def judged_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
-    """Return every node ever refused, including those that ONNX Runtime later decomposes."""
+    """Return every refused node, including functions that ONNX Runtime expands afterwards."""
     return _each_once(_judged(log))
 
 
@@ -97,7 +98,7 @@ def _says_why(line: LogLine) -> bool:
 
 
 def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
-    """Keep the first verdict on each node."""
+    """Return the nodes without duplicates, each with its first verdict."""
     found: dict[tuple[int | None, str, str], RefusedNode] = {}
     for node in nodes:
         found.setdefault((node.index, node.name, node.operator), node)
@@ -113,7 +114,7 @@ def decisive_line(log: Sequence[LogLine]) -> str:
     return ""
 
 
-# Lines of the validator that follow from an earlier line, or belong to it.
+# Lines of the validator that follow from an earlier line or belong to it.
 _GENERIC = re.compile(
     r"^(?:REASON : )?(?:validateNativeOps|QnnBackend_validateOpConfig failed|Failed to validate op"
     r"|Requested I/O|Supported I/O|Please refer|unexpected GraphHtpSettings"
@@ -190,7 +191,7 @@ def is_about_type(line: str) -> bool:
 
 
 def meaning(line: str, soc: str) -> str:
-    """Return a clause with the reason; ONNX Runtime's text is kept if it is a sentence."""
+    """Return a clause with the reason, or the log line itself if its meaning is not known."""
     if not line:
         return VALIDATOR
     if unknown := unknown_operator(line):
@@ -238,15 +239,15 @@ def type_name(number: int) -> str:
     return name if "fixed" in name else name.replace("_", "")
 
 
-# --- Refused nodes as the model has them ----------------------------------------------------------
+# --- Refused nodes by their names in the model ----------------------------------------------------
 
 
 # ONNX Runtime replaces a node by one in QNN's layout, under a new name.
 _REMADE = re.compile(r"_token_\d{1,9}$")
-_SHOWN = 8  # shown inputs and shown outputs of a node
-# QNN makes no graph of these nodes alone.
+_SHOWN = 8  # most inputs and most outputs shown for a node
+# QNN makes no graph of only these nodes.
 _NO_WORK = ("Constant", "QuantizeLinear", "DequantizeLinear")
-_UNTOLD = "?"  # the type of a tensor that the file does not state
+_UNTOLD = "?"  # for a type that the file does not state
 _UNMAPPED_TYPES = ("bfloat16", "complex64", "complex128", "float8", "string", "uint4", "int4")
 
 
@@ -258,12 +259,12 @@ class Described(NamedTuple):
 
 
 def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
-    """Return the nodes with names, types, shapes and reasons, as far as the model is readable."""
+    """Return the nodes with names, types, shapes and reasons, if the model is readable."""
     from qnnmem.loader.onnx import read_guarded
 
     if not nodes:
         return Described(())
-    # If the log has no verdict on the node, it is too terse to hold a reason.
+    # Without verdicts on nodes, the log is too terse to hold a reason.
     said = tuple(
         node
         if node.index is None or node.reason
@@ -285,10 +286,10 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
 def with_origins(
     listed: Sequence[RefusedNode], judged: Sequence[RefusedNode], model: Path
 ) -> tuple[RefusedNode, ...]:
-    """Return refused nodes as the model names them: ONNX Runtime may expand functions into parts.
+    """Return refused nodes by their names in the model, also for functions that were expanded.
 
-    Such a function is first `judged` as one node but never `listed`: only its parts are, without
-    names.
+    ONNX Runtime judges such a function once as one node, in `judged`. It then expands the function,
+    and `listed` has only the nameless parts.
     """
     names = {(node.name, node.operator) for node in listed}
     origins = [n for n in judged if (n.name, n.operator) not in names and has_no_builder(n.line)]
@@ -319,7 +320,7 @@ def _nameless_kinds(model: Path) -> set[str] | None:
 def named(
     on_cpu: Iterable[Sequence[str]], refused: Iterable[RefusedNode], model: Path, soc: Soc
 ) -> tuple[OnnxNode, ...]:
-    """Name the nodes that stay on the CPU, with the reasons why QNN refused them."""
+    """Return the nodes that stay on the CPU, with the reasons why QNN refused them."""
     nodes = tuple(refused)
     left = list(zip(nodes, described(nodes, model, soc).nodes, strict=True))
     found = []
@@ -399,14 +400,14 @@ def _described(
 
 
 def _with_type(reason: str, tensors: Iterable[str]) -> str:
-    """Name the unmapped type in a reason if only one type is possible."""
+    """Return a reason that names the unmapped type if only one type is possible."""
     words = {text.split(" ")[0] for text in tensors}
     found = sorted(words & set(_UNMAPPED_TYPES))
     return f"ONNX Runtime has no data type of QNN for {found[0]}" if len(found) == 1 else reason
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Find a node without a name by its position, or by its type if that is unique."""
+    """Return a node without a name by its position, or by its type if that is unique."""
     index = refused.index
     if index is not None and 0 <= index < len(nodes):
         node = nodes[index]

@@ -40,7 +40,7 @@ class _Found(NamedTuple):
 
 
 def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
-    """Return each context binary of a file or folder with its oddities."""
+    """Return each context binary of a file or folder, with findings about it."""
     found, claims = _read(case, path)
     spans = list(_spans(case.model, [one.context for one in found]))
     lonely = _lonely([one.bill for one in found])
@@ -66,8 +66,8 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
 def exported_model(path: Path) -> LlmModel:
     """Return the known model whose layers, KV caches and vocabulary match exported files.
 
-    If several match, choose the one with the nearest weights: models of a family may differ
-    only in width.
+    If several match, return the model with the nearest weights: models of a family may differ only
+    in width.
     """
     with read_carrier(path) as read:
         contexts = [one.context for one in read.contexts]
@@ -98,7 +98,7 @@ def _usual_size(model: LlmModel) -> int:
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]]:
-    """Return the context binaries, and the false claims of the file by binary."""
+    """Return the context binaries, and by index the file's false claims about them."""
     if not is_carrier(path):
         context = read_context(path)
         return [_Found(path.name, context, bill_of(context, case.soc))], {}
@@ -113,7 +113,7 @@ def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]
 
 
 def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
-    """Yield the layers of each context by KV caches; None if it has no layers and no ends."""
+    """Yield the layers of each context, counted by KV caches; None if none are recognised."""
     first = 0
     for one in contexts:
         graph = one.graphs[0] if one.graphs else None
@@ -129,7 +129,7 @@ def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpa
 
 
 def _layers(model: LlmModel, graph: HtpGraph) -> int:
-    """Return how many layers have a KV cache among the inputs, whole or head by head."""
+    """Return the number of layers whose KV cache is among the inputs, whole or split by head."""
     heads = 0
     for cache in _caches(model, graph):
         others = list(cache.dimensions)
@@ -183,7 +183,7 @@ def _findings(
 
 
 def _lonely(bills: Sequence[Bill]) -> set[int]:
-    """Return contexts that find no room in the domains of a process, loaded in the best order."""
+    """Return the indexes of contexts that do not fit into the process's domains in any order."""
     needs = [0 if one.process_domain is None else one.process_domain.low.value for one in bills]
     placed = best_order(needs, pd_budget().value)
     late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]

@@ -23,7 +23,7 @@ _MAX_CONFIG = 1 << 20  # bytes; a config.json has a few KiB
 _MAX_HEADER = 1 << 26  # of a GGUF file: vocabularies of 262,144 tokens take 16 MiB
 _MAX_NAME = 80
 
-# Limits of a decoder: far beyond any real model, but small enough that sums do not overflow.
+# Limits of a decoder, far beyond any real model; sums of such sizes do not overflow.
 _BOUNDS = {
     "hidden": 1 << 17,
     "layers": 1 << 10,
@@ -47,7 +47,7 @@ FAMILIES = (  # families whose layers were compiled for the rule
     *("llama", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "mistral"),
     *("mixtral", "qwen2_moe", "qwen3_moe", "granite", "smollm3", "olmo2", "internlm2", "exaone"),
 )
-# Parts of a decoder that these rules do not cover.
+# Parts of a decoder that the rule does not cover.
 _REFUSED = {
     "kv_lora_rank": "compressed KV caches (multi-head latent attention)",
     "ssm_cfg": "state-space layers",
@@ -77,7 +77,7 @@ _MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 def read_model(text: str) -> LlmModel:
-    """Return the decoder of a file, of a folder with config.json, or of a known name."""
+    """Return the decoder described by a file, a folder with config.json, or a known name."""
     path = Path(text)
     known = known_models()
     if not is_there(path):
@@ -226,7 +226,7 @@ def _number(path: Path, name: str, value: Any) -> int | None:
     return value
 
 
-# --- GGUF: the header alone -----------------------------------------------------------------------
+# --- GGUF: only the header ------------------------------------------------------------------------
 
 
 _FIXED = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -261,7 +261,7 @@ class _Header:
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Return a number or a text; for an array, a range of its length."""
+        """Return a number or a string; for an array, a range of its length."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
@@ -380,7 +380,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
 
 
 def usual_range(recipe: LlmRecipe) -> tuple[LlmRecipe, LlmRecipe] | None:
-    """Return the smallest and largest usual recipe around a guessed one."""
+    """Return the smallest and largest usual recipe, if the recipe is a guess; else None."""
     if recipe.is_stated or recipe.bits != 4:
         return None
     small = replace(recipe, block=0, wide=(), head=min(recipe.head, 4))

@@ -1,7 +1,7 @@
 """A few decoder layers as an ONNX model: quantized, static, with random weights.
 
-The graph is like an export: RMS norms, rotary embedding, grouped heads without copies of the KV
-cache, the cache as input with only the new rows as output, a mask, a gated MLP.
+The graph resembles an export: RMS norms, rotary embedding, grouped heads without copies of the KV
+cache, a mask, a gated MLP. The cache is an input, and only its new rows are an output.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class _Decoder:
         return made
 
     def input(self, name: str, shape: list[int], kind: str = "act") -> str:
-        """Add a quantized input; return its dequantized name."""
+        """Add a quantized input and return its dequantized name."""
         self._inputs.append(self._value(name, shape, kind))
         return self._dequantized(name, kind)
 
     def output(self, name: str, shape: list[int], kind: str) -> None:
-        """Make the quantized form of a tensor a graph output."""
+        """Declare the quantized form of a tensor as a graph output."""
         self._outputs.append(self._value(f"{name}.q", shape, kind))
 
     def shared_inputs(self) -> None:
@@ -78,7 +78,7 @@ class _Decoder:
         self._sin = self.input("sin", [1, 1, ar, half])
 
     def layer(self, name: str, hidden: str) -> str:
-        """Add attention and MLP with their residuals."""
+        """Add attention and MLP with their residuals, and return the output's name."""
         normed = self._norm(f"{name}.norm1", hidden, self._model.hidden)
         attended = self._attention(name, normed)
         hidden = self._op("Add", f"{name}.add1", [hidden, attended])
@@ -148,7 +148,10 @@ class _Decoder:
         return self._op("RMSNormalization", name, [rows, scale], axis=-1, epsilon=1e-5)
 
     def _linear(self, layer: str, part: str, rows: str) -> str:
-        """Multiply by a matrix in the recipe's bits, with one scale per channel or per block."""
+        """Add a multiplication by a matrix in the recipe's bits, and return the output's name.
+
+        The weights have one scale per channel or per block.
+        """
         name, recipe = f"{layer}.{part}", self._recipe
         inputs, outputs, _ = matrices(self._model)[part]
         is_wide = recipe.bits == 8 or part in recipe.wide
@@ -174,7 +177,7 @@ class _Decoder:
         return self._op("MatMul", name, [rows, f"{name}.f"])
 
     def _integers(self, name: str, shape: list[int], bits: int, packed: Any) -> None:
-        """Pack signed weights into bytes; 4-bit weights are packed two per byte."""
+        """Add a tensor of signed weights from bytes; 4-bit weights are packed two per byte."""
         kinds = self._onnx.TensorProto
         kind = kinds.INT8 if bits == 8 else kinds.INT4
         tensor = kinds(name=name, data_type=kind, dims=shape, raw_data=packed.tobytes())

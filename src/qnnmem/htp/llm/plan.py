@@ -26,20 +26,20 @@ from qnnmem.text import counted
 from qnnmem.units import format_size, round_up
 
 MOST_CONTEXT = 1 << 20  # tokens; larger positions are not exact in 16 bits
-_HOST_RAM = (6, 12)  # times the weights: from 21 compiled settings and a whole Qwen3-0.6B
+_HOST_RAM = (6, 12)  # factors of the weights: from 21 compiled settings and a whole Qwen3-0.6B
 _HOST_BASE = 200_000_000
-_SECONDS = ((0.05, 0.2), (0.2, 0.6))  # of compiling a megabyte: for one token, or many at a time
+_SECONDS = ((0.05, 0.2), (0.2, 0.6))  # per megabyte compiled: for one token at a time, and for many
 _OLD_ARCH = 75
 _AR = (128, 1)
 _FLOAT = 16  # bits of weights that are not quantized
-_KV_EVERYWHERE = 8  # bits of a KV cache that every HTP takes
+_KV_EVERYWHERE = 8  # bits of a KV cache that every HTP supports
 _USUAL_VTCM = 8 * MIB
 _MOST_GRAPHS = 16
 _MOST_TRIES = 32
 
 
 class LlmCase(Struct, frozen=True, kw_only=True):
-    """The model, SoC and settings that are planned."""
+    """The model, SoC and settings of one plan."""
 
     model: LlmModel
     recipe: LlmRecipe
@@ -47,7 +47,7 @@ class LlmCase(Struct, frozen=True, kw_only=True):
     context: int
     ar: tuple[int, ...]
     measured: LayerRatios = LayerRatios()
-    shards: tuple[int, ...] = ()  # one number: that many; several: layers of each; none: the fewest
+    shards: tuple[int, ...] = ()  # a number: that many; several: layers of each; empty: the fewest
 
 
 def llm(
@@ -60,10 +60,10 @@ def llm(
     bits: Mapping[str, int] | None = None,
     shards: int | Sequence[int] = (),
 ) -> LlmResult:
-    """Say whether a language model fits a SoC, and in which shards.
+    """Return whether a language model fits a SoC, and its shards.
 
-    `model` is a config.json, a GGUF file or a known name; `shards` is one number, or the layers of
-    each; `bits` changes parts of the recipe, e.g. `{"head": 4, "kv": 16}`.
+    `model` is a config.json, a GGUF file or a known name; `shards` is a number, or the layers of
+    each shard; `bits` changes parts of the recipe, e.g. `{"head": 4, "kv": 16}`.
     """
     expect(model, (str, Path), "model must be a path or a known name")
     expect(soc, str, "soc must be the name of a SoC")
@@ -91,7 +91,7 @@ def llm_case(
     bits: Iterable[tuple[str, int]],
     shards: tuple[int, ...],
 ) -> LlmCase:
-    """Return the planned case; UsageError if settings contradict the model or each other."""
+    """Return the case to plan; UsageError if settings contradict the model or each other."""
     parts = find_recipe(recipe, model, bits)
     return _checked(
         LlmCase(model=model, recipe=parts, soc=find_soc(soc), context=context, ar=ar, shards=shards)
@@ -101,7 +101,8 @@ def llm_case(
 def changed(case: LlmCase, setting: Mapping[str, str | int]) -> LlmCase:
     """Return the case with another SoC, context, largest graph, number of shards or bits.
 
-    Compiled layers do not apply to another SoC or other bits, which are planned by rule.
+    Ratios from compiled layers do not apply to another SoC or other bits; such a case is planned by
+    rule.
     """
     for name, value in setting.items():
         if name == "soc":
@@ -141,7 +142,7 @@ def _checked(case: LlmCase) -> LlmCase:
 
 
 class _Judged(NamedTuple):
-    """Shards with their needs, their process domains, and the deciding limit."""
+    """Shards with their needs and process domains, and the deciding limit."""
 
     shards: tuple[LlmShard, ...]
     placement: Placement
@@ -200,7 +201,7 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
 
 
 def longest_context(case: LlmCase, best: _Judged) -> int:
-    """Return the longest context that certainly fits in the same shards, by bisection."""
+    """Return the longest context that is sure to fit in the same shards, by bisection."""
     parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in best.shards]
     low, high = max(case.ar) + 1, MOST_CONTEXT + 1
     if not _judged(replace(case, context=low), parts).fits:
@@ -213,7 +214,7 @@ def longest_context(case: LlmCase, best: _Judged) -> int:
 
 
 def _best(case: LlmCase) -> _Judged:
-    """Return the fewest shards that fit; if none fit, those with the smallest excess."""
+    """Return the fewest shards that fit; if none fit, the shards with the smallest excess."""
     layers = case.model.layers
     if len(case.shards) > 1:
         return _judged(case, list(_cut(case, case.shards)))
@@ -226,12 +227,12 @@ def _best(case: LlmCase) -> _Judged:
         tried.append(_judged(case, list(_cut(case, sizes))))
         if tried[-1].fits:
             break
-    # If none fits for sure, prefer shards that may fit, then the smallest excess.
+    # If none is sure to fit, prefer shards that may fit, then the smallest excess.
     return min(tried, key=lambda one: (one.fits is not True, one.fits is False, _excess(one)))
 
 
 def _counts(case: LlmCase) -> Iterable[int]:
-    """Return shard counts to try, starting where the weights alone could fit."""
+    """Return the shard counts to try, starting where the weights alone could fit."""
     layers, budget = case.model.layers, pd_budget().value
     limit = case.soc.compile_limit
     room = min(budget, budget if limit is None else limit.value)
@@ -247,7 +248,7 @@ def _excess(one: _Judged) -> tuple[int, int]:
 
 
 def _cut(case: LlmCase, sizes: Sequence[int]) -> Iterator[LayerSpan]:
-    """Yield the spans of layers, with a separate embedding if the recipe says so."""
+    """Yield the span of layers of each shard, with a separate embedding if the recipe has one."""
     apart, first = case.recipe.apart, 0
     if apart:
         yield LayerSpan(0, 0, embedding=True)
@@ -349,7 +350,7 @@ def _graphs(case: LlmCase, part: LayerSpan) -> list[LlmGraph]:
 
 
 def _domain(graph: LlmGraph, own: int, io: int, ops: int, ddr: int, spill: int) -> tuple[int, int]:
-    """Return the minimum and maximum process domain of one graph, without shared weights."""
+    """Return minimum and maximum need of a graph in the process domain, without shared weights."""
     parts = (_computed(size, "") for size in (own, io, ops, ddr, spill, graph.vtcm, graph.vtcm))
     need = graph_pd(*parts)
     if need is None:
@@ -392,14 +393,14 @@ def _first(feature: str) -> int:
 
 
 def _largest_spill(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
-    """Return the minimum and maximum of the largest spill buffer over all graphs."""
+    """Return bounds of the largest spill buffer over all graphs."""
     parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in shards]
     found = [rule.spill_range(g, case.measured) for part in parts for g in _graphs(case, part)]
     return max(least for least, _ in found), max(most for _, most in found)
 
 
 def _recipe_range(case: LlmCase) -> SizeRange | None:
-    """Return the size of all files in the smallest and the largest usual recipe."""
+    """Return the size of all files, from the smallest to the largest usual recipe."""
     found = usual_range(case.recipe)
     if found is None:
         return None

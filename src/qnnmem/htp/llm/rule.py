@@ -1,4 +1,4 @@
-"""Bytes of a decoder on HTP by arithmetic; `LayerRatios` replaces the parts that were compiled.
+"""Bytes of a decoder on HTP by arithmetic; `LayerRatios` corrects them by compiled layers.
 
 Constants come from single layers of Qwen3-0.6B and Llama-3.2-1B and from pairs of graphs of
 Llama-3.2-3B and Llama-3-8B, compiled with onnxruntime-qnn 2.7.0 (QAIRT 2.51) for SM8650.
@@ -19,10 +19,10 @@ ACTIVATION = 2  # bytes of an element
 _PER_CHANNEL = 16  # bytes of scale and offset of an output channel
 _PER_HIDDEN = 8  # bytes of norms and tables, for each element of the hidden state
 _ONCE = 80 * 1024  # bytes of a graph in the file, independent of its content
-OPS_IN_FILE = 1.9  # bytes of op data for each byte of ops in the file
+OPS_IN_FILE = 1.9  # factor from bytes of ops in the file to op data in memory
 _OPS_ONCE = 16 * 1024
 _TABLE = 40_960  # bytes of an embedding in addition to its values
-_LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in sizes of its output
+_LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in multiples of its output
 # The maximum over 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
 _SCORES_IN_DDR = 3  # copies of the scores of all heads, if larger than VTCM
 _SCORE_COPIES = 4  # copies of attention scores that may spill: with mask, after softmax
@@ -30,13 +30,13 @@ _KEY_COPIES = 4  # copies of a layer's keys that may spill, values included
 _MLP_COPIES = 3  # copies of the gated activations that may spill
 _KEYS_IN_DDR = 3  # copies of the keys of one layer, plus one per layer, if larger than VTCM
 _DDR_ROUNDING = 64 * 1024
-_OP_TILES = 2.6  # times the op data by rule that graphs with other widths took
+_OP_TILES = 2.6  # factor on the rule's op data, found for graphs with other widths
 _OP_OF_WEIGHTS = 0.012  # op data of the tiles of matrices, in proportion to their bytes
 _OP_MEASURED = 1.1  # factor on the extrapolation from compiled layers
 
 
 class LayerSpan(NamedTuple):
-    """Layers of a decoder in one context, possibly with embedding or head."""
+    """A range of decoder layers in one context, possibly with embedding or head."""
 
     first: int
     layers: int
@@ -80,7 +80,7 @@ class LlmGraph(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """Bytes of the keys of a layer, and of its values."""
+        """Bytes of the keys of a layer; its values take as many."""
         return self.model.kv_heads * self.head_keys
 
 
@@ -96,11 +96,11 @@ class LayerRatios(Struct, frozen=True):
     """Ratios of compiled layers to the rule; the defaults leave the rule unchanged.
 
     `compiled` is keyed by tokens at a time, layers and context, and applies only to these. Graphs
-    that share weights are tiled differently, so for them it only widens the ranges.
+    with shared weights are tiled differently; for them it only widens the ranges.
     """
 
     weights: float = 1.0
-    file: Mapping[int, float] = field(default_factory=dict)  # beside the weights, by graph
+    file: Mapping[int, float] = field(default_factory=dict)  # in addition to the weights, by graph
     op_data: Mapping[tuple[int, int], float] = field(default_factory=dict)  # and by context
     compiled: Mapping[tuple[int, int, int], MeasuredParts] = field(default_factory=dict)
     shares: bool = False
@@ -130,7 +130,7 @@ def matrix_bytes(inputs: int, outputs: int, bits: int, block: int = 0) -> int:
 
 
 def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -> int:
-    """Return the weights of one layer, either one with wide matrices or a normal one."""
+    """Return the weights of one layer, with or without the recipe's 8-bit matrices."""
     wide = recipe.wide if is_wide else ()
     total = _PER_HIDDEN * model.hidden + (model.experts * model.hidden * ACTIVATION)
     for name, (inputs, outputs, count) in matrices(model).items():
@@ -174,12 +174,12 @@ def _io(graph: LlmGraph) -> Iterator[tuple[int, int]]:
 
 
 def kv_per_token(model: LlmModel, recipe: LlmRecipe) -> int:
-    """Return the bytes that the KV cache grows by with each token."""
+    """Return the bytes by which each token grows the KV cache."""
     return 2 * model.layers * model.kv_heads * model.head_dim * recipe.kv // 8
 
 
 def graph_layers(graph: LlmGraph) -> float:
-    """Return file bytes of a graph's layers without weights; tiles depend on the context."""
+    """Return the file bytes of a graph's layers without weights; they depend on the context."""
     ar, context = graph.ar, graph.context
     per_head = 2_600 + 1.34 * context if ar == 1 else 3_100 + 2.34 * context * max(1, ar / 128)
     return graph.part.layers * graph.model.heads * per_head
@@ -197,7 +197,7 @@ def op_data(graph: LlmGraph, how: LayerRatios) -> int:
 
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return minimum and maximum op data; less VTCM and wide matrices mean more tiles."""
+    """Return minimum and maximum op data; less VTCM or wide matrices mean more tiles."""
     compiled = _compiled(graph, how)
     if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)
@@ -220,7 +220,7 @@ def _compiled(graph: LlmGraph, how: LayerRatios) -> MeasuredParts | None:
 
 
 def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return minimum and maximum spill, as the compiler's tiling cannot be predicted."""
+    """Return minimum and maximum spill buffer: the compiler's tiling cannot be predicted."""
     logits = graph.logits if graph.ar > 1 else 0
     gated = _MLP_COPIES * graph.ar * graph.model.inter * ACTIVATION * bool(graph.part.layers)
     most = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys + gated
@@ -230,7 +230,7 @@ def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return minimum and maximum DDR: scores of many heads, logits of many rows, KV caches."""
+    """Return minimum and maximum DDR tensors: attention scores, logits and KV caches."""
     many = graph.ar > 1
     logits = round(_LOGIT_COPIES * graph.logits) if many else 0
     copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0

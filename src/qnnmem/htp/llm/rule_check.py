@@ -1,4 +1,4 @@
-"""Correct the rule by compiling a few layers with the real library."""
+"""Corrects the rule by compiling a few layers with the real library."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from qnnmem.results.footprint import Bill, PartName
 from qnnmem.results.llm import LlmCheck
 from qnnmem.targets.socs import find_soc
 
-DEPTHS = (1, 2)  # layers of the compiled models: they give a slope and a constant
+DEPTHS = (1, 2)  # layers of the compiled models; two points give a slope and a constant
 CHECKED_AT = 4
 _FLOAT = 16
 
 
 class CompiledLayers(Struct, frozen=True):
-    """The bill of a model of a few layers, or why the library refused it."""
+    """The bill of a model of a few layers, or the reason of a refusal."""
 
     bill: Bill | None = None
     why: Words = ""
 
 
 def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
-    """Compile a model of a few layers on any worker, of a cluster or not."""
+    """Return the bill of a model of a few layers, compiled on a local or cluster worker."""
     made = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
     if isinstance(made, CompileFailure):
         return CompiledLayers(why=made.why)
@@ -43,7 +43,7 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
 def plain_case(case: LlmCase) -> LlmCase:
-    """Return the case with uniform layers, which is compiled and compared with the rule."""
+    """Return the case with uniform layers, as they are compiled and compared with the rule."""
     if case.recipe.bits == _FLOAT:
         cure = ("leave out ", Setting("compile"))
         raise UsageError("layers of floats are planned by rule, not compiled", cure=cure)
@@ -53,7 +53,7 @@ def plain_case(case: LlmCase) -> LlmCase:
 
 
 def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
-    """Return the ratio of compiled layers to the rule, graph by graph."""
+    """Return the ratios of compiled layers to the rule for each graph."""
     plain = plain_case(case)
     weights = rule.layer_weights(plain.model, plain.recipe)
     found = {ar: _slopes(bills, ar) for ar in case.ar}
@@ -82,7 +82,7 @@ def _compiled(bill: Bill) -> MeasuredParts:
 
 
 def checks(case: LlmCase, bills: Bills, depth: int) -> Iterator[LlmCheck]:
-    """Compare the bill of more layers with the extrapolation from the two compiled models."""
+    """Yield comparisons of a deeper model's bill with the extrapolation from compiled layers."""
     measured, plain = ratios(case, bills), plain_case(case)
     for ar in case.ar:
         bill, graph = bills[ar, depth], _graph(plain, depth, ar)

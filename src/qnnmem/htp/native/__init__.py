@@ -1,5 +1,5 @@
 """The program of the child process, and its bindings of the QNN libraries.
 
-Nothing here is imported by the parent, except by name when it starts the child: loading a QNN
-library prints to standard output, may abort the process and may take gigabytes.
+The parent imports nothing from here. It only starts the child by module name: loading a QNN library
+prints to standard output, may abort the process and may take gigabytes.
 """

@@ -1,8 +1,8 @@
 """The child program: serves each request in a separate, forked process.
 
 Forking has three uses. A request that crashes the library loses only that request. The memory limit
-and the peak are those of one request. And the compiler keeps state: only the first compile of a
-process gives the same bytes every time.
+and the peak are those of one request. And the compiler has internal state: only the first compile
+of a process gives the same bytes every time.
 
 Standard output and error are the log, so replies use a descriptor that libraries do not know.
 """
@@ -43,7 +43,7 @@ _BY_ONNXRUNTIME = (CompileRequest, CompareRequest, ListenRequest, QuantizeReques
 
 
 def main() -> int:
-    """Serve until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe."""
     replies = open_replies()
     if sys.argv[2:] == ["warm"]:
         _warm()
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _warm() -> None:
-    """Import the modules of every compile; the libraries themselves are loaded after forking."""
+    """Import the modules that every compile needs; the libraries are loaded after forking."""
     import contextlib
 
     with contextlib.suppress(ImportError):  # the request will report it
@@ -68,7 +68,7 @@ def _warm() -> None:
 
 
 def _start(served: Served, replies_fd: int) -> tuple[int, int]:
-    """Fork the process of a request; return its id and the pipe for its reply."""
+    """Fork the process of a request; return its process id and the pipe for its reply."""
     results, answers = os.pipe()
     pid = os.fork()
     if pid:
@@ -77,9 +77,9 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
     status = 1
     try:
         os.close(results)
-        os.close(replies_fd)  # else the parent would not notice when this program ends
+        os.close(replies_fd)  # else the parent would not notice the end of this program
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # Prepared now: once memory has run out, there may be none left to report that.
+        # Prepared now: once memory has run out, too little may be left to report that.
         out_of_memory = encode(LibraryRefusal("MemoryError", _stage(served), memory=True))
         with os.fdopen(answers, "wb") as stream:
             try:
@@ -89,7 +89,7 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
             stream.write(reply)
         status = 0
     finally:
-        os._exit(status)  # no clean-up: the library's own may crash
+        os._exit(status)  # no clean-up: the library's own clean-up may crash
 
 
 def _finish(pid: int, results: int) -> tuple[Ended, bytes]:
@@ -126,7 +126,7 @@ def _stage(served: Served) -> str:
 
 
 def _performer(folder: Path, request: AnyRequest) -> Callable[[], WireMessage]:
-    """Import the modules of a request and return the function that performs it."""
+    """Return the function that performs a request, after importing its modules."""
     from qnnmem.htp.native import qnn_calls, session
 
     match request:

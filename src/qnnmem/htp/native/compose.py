@@ -1,8 +1,8 @@
-"""Compose graphs into libQnnHtp, finalize them, and write a context binary.
+"""Composes graphs in libQnnHtp, finalizes them, and writes a context binary.
 
-The composer is a DLC, a list of calls or a model library. It gets the functions of the library
-itself, with wrappers around four of them. The wrappers add the settings of a graph, give inputs
-and outputs the Qmem hint, and record which call was refused.
+The graphs come from a DLC, a list of calls or a model library. Each of these calls the functions of
+the library itself, with wrappers around four of them. The wrappers add the settings of a graph,
+give inputs and outputs the Qmem hint, and record which call was refused.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from qnnmem.wire import read_frame
 _CODE = 0xFFFF
 _LEVELS = {"verbose": VERBOSE, "info": INFO, "error": ERROR}
 _OPTIMIZATION, _PRECISION, _VTCM_MB = 1, 2, 3  # options of a graph of HTP
-_FINALIZE_LEVEL = 3  # the kind of optimization that sets a level
+_FINALIZE_LEVEL = 3  # the kind of optimization that sets the level
 _FP16 = 1
 _IO = frozenset({TensorType.APP_WRITE, TensorType.APP_READ, TensorType.APP_READWRITE})
 
 
-_MOST = 1 << 40  # bytes of a file with graphs
+_MOST = 1 << 40  # limit on the bytes of a file with graphs
 _V1 = 1
 _SCALAR, _TENSOR = range(2)
 
 
 def compose(folder: Path, request: ComposeRequest) -> CompileReply:
-    """Compose `model`, whose type is `kind`, and return a compile reply."""
+    """Compose the graphs of `model`, a file of type `kind`, and return a compile reply."""
     settings = request.settings
     opened = opened_device(folder, settings.soc, _LEVELS[settings.log])
     with opened as (calls, backend, device), ExitStack() as kept:
@@ -105,7 +105,7 @@ def _compose_dlc(
     code = _CODE & calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc))
     if code:
         raise Refused("read", f"systemDlcCreateFromFile gave {code}", code)
-    # Keep the reader: it owns the constants of the graphs until they are finalized.
+    # Keep the reader alive: it owns the constants of the graphs until they are finalized.
     code = _CODE & calls["dlc_compose_graphs"](
         *(dlc, None, 0, backend, context, table.interface, 1, byref(graphs), byref(count))
     )
@@ -134,7 +134,7 @@ def _binary(calls: dict[str, Any], context: Any) -> bytes:
 
 @dataclass(slots=True)
 class _Graph:
-    """A graph that was created."""
+    """A created graph and its number of nodes."""
 
     handle: int
     nodes: int = 0
@@ -148,7 +148,7 @@ class ComposeTable:
         self.outputs: list[str] = []
         self._library, self._memhandle = calls, settings.memhandle
         self._refusal: Refused | None = None
-        self._kept: list[Any] = []  # functions and settings live as long as the table
+        self._kept: list[Any] = []  # functions and settings must live as long as the table
         library = ctypes.CDLL(str(folder / "libQnnHtp.so"), mode=ctypes.RTLD_GLOBAL)
         real = first_provider(library, "QnnInterface_getProviders", WholeInterface)
         self.interface = WholeInterface.from_buffer_copy(real)
@@ -237,11 +237,11 @@ class ComposeTable:
 
 
 class LibraryCalls:
-    """Replays the calls of graphs in a file, in order."""
+    """Replays recorded calls from a file that compose graphs, in order."""
 
     def __init__(self, calls: Mapping[str, Any], context: Any) -> None:
         self._calls, self._context = calls, context
-        self._kept: list[Any] = []  # the library may read it until graphs are finalized
+        self._kept: list[Any] = []  # the library may read these objects until graphs are finalized
         self._data = b""
         self._graph = c_void_p()
         self._tensors: dict[int, CTensor] = {}

@@ -52,7 +52,7 @@ _CODE = 0xFFFF
 
 
 def versions(folder: Path) -> VersionsReply:
-    """Build and API versions of libQnnHtp."""
+    """Return the build and API versions of libQnnHtp."""
     interface = _interface(folder)
     calls = bind(interface.table, BACKEND_CALLS)
     build = c_char_p()
@@ -67,7 +67,7 @@ def versions(folder: Path) -> VersionsReply:
 
 
 def load(folder: Path, request: LoadRequest) -> LoadReply:
-    """Create all binaries in order and keep them; return the code of each, then free everything.
+    """Load all binaries together in order, return the code of each, then free everything.
 
     Refused binaries are skipped, as an application would do.
     """
@@ -130,14 +130,14 @@ def _interface(folder: Path) -> Any:
 
 
 def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp") -> None:
-    """Raise Refused unless a call went well."""
+    """Raise Refused if a call returned an error code."""
     code = handle & _CODE
     if code:
         raise Refused(stage, f"{library} answered {call} with code {code}", code)
 
 
 def say(text: str) -> None:
-    """Write one of our own lines to the log."""
+    """Write a line of qnnmem to the log."""
     os.write(2, f"{OWN_MARK} {text}\n".encode())
 
 
@@ -145,13 +145,13 @@ def say(text: str) -> None:
 def file_view(path: Path) -> Iterator[tuple[int, int]]:
     """Yield address and size of a mapped file; writes do not change the file."""
     with path.open("rb") as file:
-        # Private and copy-on-write: ctypes insists on writable memory.
+        # Private and copy-on-write, because ctypes insists on writable memory.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     first = ctypes.c_uint8.from_buffer(mapped)
     try:
         yield ctypes.addressof(first), len(mapped)
     finally:
-        del first  # a mapping with views of it cannot be closed
+        del first  # a mapping with views cannot be closed
         mapped.close()
 
 
@@ -163,7 +163,7 @@ _INFO_V3 = 3
 
 @contextmanager
 def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
-    """Yield libQnnSystem's description of a binary in memory; it is freed afterwards."""
+    """Yield libQnnSystem's description of a binary in memory; it is freed at the end."""
     library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
@@ -192,8 +192,8 @@ def _text(value: bytes | None) -> str:
 
 
 # --- A client of libQnnHtp ------------------------------------------------------------------------
-# Nothing is checked here. A wrong call is made unchanged, so that the library's own response
-# is seen: a code, or the end of this process.
+# Nothing is checked here. A wrong call is made unchanged, to see the library's own response: a
+# code, or the end of this process.
 
 
 _CUSTOM = 2
@@ -203,7 +203,7 @@ _NO_ACCESS = 0
 def carry_out(folder: Path, request: CallsRequest) -> CallsReply:
     """Make the `calls` in order on contexts from `binaries`; return the code of each call.
 
-    Each call's number is logged first, so that after a crash the log shows which call it was.
+    The number of each call is logged first, so that the log shows the crashing call.
     """
     opened = opened_device(folder, request.soc, ERROR)
     with opened as (calls, backend, device), ExitStack() as kept:
@@ -235,7 +235,7 @@ class _Client:
         self._mapped: dict[Path, int] = {}  # addresses of shared memory
 
     def make(self, call: Call) -> int:
-        """Make one call; return its code."""
+        """Make one call and return its code."""
         match call:
             case FreeCall():
                 return self._free(call.context)
@@ -251,7 +251,7 @@ class _Client:
                 return self._execute(call)
 
     def load(self, folder: Path, path: Path, backend: Any, device: Any) -> None:
-        """Create a context from a binary, and keep its tensor descriptions."""
+        """Create a context from a binary, and store its tensor descriptions."""
         address, size = self._kept.enter_context(file_view(path))
         info = self._kept.enter_context(opened_info(folder, address, size))
         context = c_void_p()
@@ -319,7 +319,7 @@ class _Client:
         return int(_CODE & code)
 
     def _tensors(self, listed: Any, count: int, given: Mapping[int, CallTensor]) -> Any:
-        """Return the given tensors of a side, as the binary describes them."""
+        """Return the inputs or outputs that a call passes, with the binary's descriptions."""
         wanted = [k for k in range(count) if listed[k].of.v1.id in given]
         tensors = (CTensor * len(wanted))()
         for place, k in enumerate(wanted):
@@ -332,7 +332,7 @@ class _Client:
         return tensors
 
     def _memory(self, what: CallTensor) -> tuple[int, int]:
-        """Return the union of a tensor: a handle, or an address with its stated size."""
+        """Return the tensor's memory union: a handle, or an address and its stated size."""
         if what.handle is not None:
             return self._handle(what.handle), 0
         if what.file is not None:
@@ -352,7 +352,7 @@ class _Client:
         return self._mapped[path] + offset
 
     def _guarded(self, size: int) -> int:
-        """Return the address of bytes that end at a protected page."""
+        """Return the address of `size` bytes that end at a protected page: overruns crash."""
         page = mmap.PAGESIZE
         room = max(page, -(-size // page) * page)
         mapped = mmap.mmap(-1, room + page)

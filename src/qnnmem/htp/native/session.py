@@ -1,4 +1,4 @@
-"""ONNX Runtime: its QNN provider compiles, runs and composes models; its quantizer."""
+"""Requests that use ONNX Runtime: its QNN provider compiles, runs and composes; its quantizer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 PROVIDER = "QNNExecutionProvider"
 # Severities of ONNX Runtime's session and default loggers. The library's own level follows the
-# session's, and its lines come through the default logger, always as verbose ones.
+# session's. Its lines come through the default logger, always with severity verbose.
 LOG_LEVELS = {"verbose": (0, 0), "info": (1, 0), "error": (3, 0)}
 _CODE = re.compile(r"\bCode: (\d{1,5})\b|error code:? (\d{4,5})\b")
 _MOST = 1e300
@@ -62,7 +62,7 @@ _NUMPY = {
 
 
 def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
-    """Compile; return the files written and the nodes that stay on the CPU."""
+    """Compile a model; return the files written and the nodes that stay on the CPU."""
     settings = session_options(folder, request.settings)
     target = request.output
     for key, value in (
@@ -84,7 +84,7 @@ def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
 
 
 def compare(folder: Path, request: CompareRequest) -> CompareReply:
-    """Run a model on the CPU and its EPContext model; return the largest difference per output.
+    """Run a model on the CPU and its EPContext model on HTP; return differences per output.
 
     Raise Refused with stage `sample` if the CPU fails too, with `run` if only HTP fails.
     """
@@ -108,7 +108,7 @@ def compare(folder: Path, request: CompareRequest) -> CompareReply:
 
 
 def _difference(wanted: Any, found: Any) -> tuple[float, float]:
-    """Return the largest difference and the largest value, where the CPU values are finite."""
+    """Return the largest difference and the largest value, over finite values of the CPU."""
     import numpy
 
     cpu, htp = (numpy.asarray(value, "float64") for value in (wanted, found))
@@ -116,13 +116,16 @@ def _difference(wanted: Any, found: Any) -> tuple[float, float]:
         raise Refused("run", f"an output has shape {htp.shape} instead of {cpu.shape}")
     finite = numpy.isfinite(cpu)
     difference = numpy.abs(cpu[finite] - htp[finite])
-    # A value that is finite on the CPU only counts as an infinite difference.
+    # A value that is finite only on the CPU counts as an infinite difference.
     worst = numpy.nan_to_num(difference, nan=_MOST, posinf=_MOST).max(initial=0.0)
     return float(worst), float(numpy.abs(cpu[finite]).max(initial=0.0))
 
 
 def _sample(item: Any, low: int) -> Any:
-    """Return a random input: floats from `low` on, integers 0 and 1, which are valid indices."""
+    """Return a random input: floats from `low` to `low` + 2, or integers 0 and 1.
+
+    Integers may be indices, for which 0 and 1 are usually valid.
+    """
     import numpy
 
     kind = _NUMPY.get(item.type)
@@ -168,10 +171,10 @@ def _provider_options(folder: Path, wanted: HtpSettings) -> dict[str, str]:
 
 
 def session_of(model: Path, folder: Path, settings: Any) -> Any:
-    """Return a session from bytes.
+    """Return a session made from a model's bytes.
 
-    ONNX Runtime would use a hash of the path of the model or of its external data as the graph's
-    name, which changes the binary. Hence bytes, and a folder that always has the same path.
+    From a path, ONNX Runtime would name the graph by a hash of the path, which changes the binary.
+    Hence bytes, and a folder that always has the same path.
     """
     onnxruntime = import_onnxruntime()
     blob = model.read_bytes()
@@ -184,7 +187,7 @@ def session_of(model: Path, folder: Path, settings: Any) -> Any:
 
 
 def session_at(model: Path, settings: Any) -> Any:
-    """Return a session from a path: an EPContext model names its binary relative to itself."""
+    """Return a session made from a path; an EPContext model names its binary relative to itself."""
     onnxruntime = import_onnxruntime()
     return _guarded(lambda: onnxruntime.InferenceSession(str(model), settings, enable_fallback=0))
 
@@ -201,14 +204,14 @@ def _guarded(work: Any, stage: str = "compile") -> Any:
 
 
 def _quiet() -> None:
-    """Stop logging: after a compile there are thousands of irrelevant lines."""
+    """Stop logging: after a compile, thousands of irrelevant lines follow."""
     onnxruntime = import_onnxruntime()
     onnxruntime.set_default_logger_severity(4)
     os.write(2, b"[qnnmem] session made\n")
 
 
 def assignment(session: Any) -> tuple[list[Node], int]:
-    """Return the nodes that stay on the CPU, and the number of the others."""
+    """Return the nodes that stay on the CPU, and the number of the other nodes."""
     on_cpu: list[Node] = []
     on_htp = 0
     for part in session.get_provider_graph_assignment_info():
@@ -220,9 +223,9 @@ def assignment(session: Any) -> tuple[list[Node], int]:
     return on_cpu, on_htp
 
 
-# --- Listening to ONNX Runtime while it composes a model for libQnnHtp, without compiling it ------
-# The functions of the real library are called as usual: it decides which operators it takes,
-# and gives tensors their ids. Only its last step, which compiles, is left out.
+# --- Recording ONNX Runtime while it composes a model for libQnnHtp, without compiling -----------
+# The functions of the real library are called as usual: it decides which operators it supports, and
+# assigns tensor ids. Only its last step, which compiles, is left out.
 
 
 _ERROR = 0xFFFF
@@ -249,9 +252,9 @@ def listen(folder: Path, request: ListenRequest) -> ListenReply:
 
 
 class Listener:
-    """The library's table with wrappers around some functions.
+    """The library's function table with wrappers that record the composed graphs.
 
-    A library is loaded once, so later callers get the same table.
+    A library is loaded once per process, so later callers get the same table.
     """
 
     def __init__(self, folder: Path, *, with_data: bool) -> None:
@@ -281,7 +284,7 @@ class Listener:
         self._functions.put(place, kinds, call)
 
 
-# --- Quantizing a float model the way ONNX Runtime prepares models for QNN ------------------------
+# --- Quantizing a float model like ONNX Runtime prepares models for QNN ---------------------------
 
 
 # Activation and weight types by their names in onnxruntime.quantization.
@@ -289,7 +292,7 @@ PRECISIONS = {"int8": ("QUInt8", "QUInt8"), "w8a16": ("QUInt16", "QUInt8")}
 
 
 def quantize(request: QuantizeRequest) -> QuantizeReply:
-    """Write a model with Q and DQ nodes; every shape of the given one must be fixed."""
+    """Write a quantized model with Q and DQ nodes; every shape of the input model must be fixed."""
     quantization = import_onnxruntime("quantization")
     for_qnn = import_onnxruntime("quantization.execution_providers.qnn")
     folded = _folded(request)
@@ -309,7 +312,7 @@ def quantize(request: QuantizeRequest) -> QuantizeReply:
 
 
 def _folded(request: QuantizeRequest) -> Path:
-    """Return the model with folded constants: Q and DQ would keep constant arithmetic alive."""
+    """Return the model with folded constants: Q and DQ nodes would block folding later."""
     import onnx
 
     from qnnmem.loader.onnx.tensor import embed, tensors
@@ -327,7 +330,7 @@ def _folded(request: QuantizeRequest) -> Path:
     blob = request.model.read_bytes()
     onnxruntime.InferenceSession(blob, settings, providers=["CPUExecutionProvider"])
     model = onnx.load(target, load_external_data=False)
-    # Weights that ONNX Runtime did not fold still refer to files in the user's model folder.
+    # Weights that were not folded still refer to files in the user's model folder.
     for tensor in tensors(model):
         embed(request.folder / target.name, tensor)
     # The preprocessing of ONNX Runtime 1.31 fails on any model with metadata.
@@ -346,7 +349,7 @@ def _check_float(model: onnx.ModelProto) -> None:
 
 
 class _Samples:
-    """A calibration data reader for ONNX Runtime."""
+    """A calibration data reader in the form that ONNX Runtime requires."""
 
     def __init__(self, model: Path, request: QuantizeRequest) -> None:
         self.count = 0
@@ -359,7 +362,7 @@ class _Samples:
                 yield random_sample(inputs, request.seed, number)
             return
         samples = request.files or ()
-        if request.calibration is not None:  # else already found by another machine
+        if request.calibration is not None:  # else another machine has found them already
             samples = find_samples(request.calibration, inputs, request.here or Path())
         for sample in samples:
             self.count += 1
@@ -370,17 +373,17 @@ class _Samples:
         return next(self._feeds, None)
 
     def rewind(self) -> None:
-        """Required by the interface; there is only one pass."""
+        """Do nothing; required by the interface, but there is only one pass."""
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Required by the interface for strides, which are not used."""
+        """Do nothing; required by the interface for strides, which are not used."""
 
     def __len__(self) -> int:
         return self.count
 
 
 def model_inputs(path: Path) -> Iterator[Input]:
-    """Return the inputs of a model whose shapes are fixed."""
+    """Yield the inputs of a model with fixed shapes."""
     import onnx
     from onnx import helper
 

@@ -20,7 +20,7 @@ finalized; a refusal is reported with the code of the library and the name of th
     graph.finalize()
     graph.execute(inputs, outputs)
 
-The real library computes the results. Its build for x86 registers no memory and hardly checks an
+The real library computes the results. Its build for x86 cannot register memory and hardly checks an
 execution, so qnnmem emulates registration and checks, with QNN's codes.
 """
 
@@ -91,9 +91,9 @@ _SHOWN = 8
 
 
 class HtpBackend:
-    """`Qnn_BackendHandle_t` of the HTP; `findings` holds every rule that was broken.
+    """`Qnn_BackendHandle_t` of the HTP backend; `findings` holds every broken rule.
 
-    `compute` executes instead of the real library, e.g. where that is not installed.
+    `compute` executes graphs in place of the real library, e.g. where that is not installed.
     """
 
     def __init__(self, compute: Compute | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
@@ -110,7 +110,7 @@ class HtpBackend:
     def create(
         cls, *, compute: Compute | None = None, time_limit_s: float = TIME_LIMIT_S
     ) -> HtpBackend:
-        """`QnnBackend_create`."""
+        """Return a new backend (`QnnBackend_create`)."""
         return cls(compute, time_limit_s)
 
     @property
@@ -126,7 +126,7 @@ class HtpBackend:
         return self._worker
 
     def adopt(self, context: HtpClientContext) -> None:
-        """Register a context, which must be freed before the backend."""
+        """Add a context, which must be freed before the backend."""
         self._contexts.append(context)
 
     def note(self, found: Finding) -> None:
@@ -134,17 +134,17 @@ class HtpBackend:
         self._own.note(found)
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """Fail a call that belongs to no context."""
+        """Record the finding and raise the QNN error of a call that belongs to no context."""
         self._own.append(found)
         raise qnn_error(code, found)
 
     def check_alive(self, call: str) -> None:
-        """Fail a call made after `free`."""
+        """Raise the QNN error of a call made after `free`."""
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed", call))
 
     def free(self) -> tuple[Finding, ...]:
-        """`QnnBackend_free`: unfreed contexts and their memory become findings."""
+        """Free the backend (`QnnBackend_free`); contexts that were not freed become findings."""
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed already", _BACKEND_FREE))
         self.is_freed = True
@@ -159,7 +159,7 @@ class HtpBackend:
 
 
 class HtpClientContext:
-    """`Qnn_ContextHandle_t` of a context binary of the HTP."""
+    """`Qnn_ContextHandle_t` of a context binary."""
 
     def __init__(
         self,
@@ -188,10 +188,10 @@ class HtpClientContext:
         soc: str | None = None,
         room: int | None = None,
     ) -> HtpClientContext:
-        """`QnnContext_createFromBinary` of a file.
+        """Return a context made from a file (`QnnContext_createFromBinary`).
 
-        `soc` is needed for files that do not name theirs; `room` is the free space of the process
-        domain for registered memory, in bytes.
+        `soc` is needed for files that do not name their SoC. `room` is the free space of the
+        process domain for registered memory, in bytes.
         """
         expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
         expect(binary, (str, Path), "a context binary must be a path")
@@ -209,7 +209,7 @@ class HtpClientContext:
         return tuple(self.registry.findings)
 
     def graph_retrieve(self, name: str | None = None) -> HtpClientGraph:
-        """`QnnGraph_retrieve`; without a name, the only graph of the binary."""
+        """Return a graph by name (`QnnGraph_retrieve`); without a name, the only graph."""
         self._check_alive(_RETRIEVE)
         graphs = {graph.name: graph for graph in self.described}
         if name is None and len(graphs) == 1:
@@ -223,16 +223,16 @@ class HtpClientContext:
         return self._graphs[name]
 
     def mem_register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
-        """`QnnMem_register`: register all descriptors or none."""
+        """Register all descriptors or none, and return their handles (`QnnMem_register`)."""
         given = expect_items(descriptors, object, "memory descriptors must be a list")
         return self.registry.register(given)
 
     def mem_deregister(self, handles: Sequence[MemHandle]) -> None:
-        """`QnnMem_deRegister`: deregister every valid handle, of any context of this backend."""
+        """Deregister every valid handle of any context of this backend (`QnnMem_deRegister`)."""
         self.registry.deregister(expect_items(handles, object, "handles must be a list"))
 
     def free(self) -> None:
-        """`QnnContext_free`: handles that are still registered become findings."""
+        """Free the context (`QnnContext_free`); handles still registered become findings."""
         self._check_alive(_FREE)
         self.is_freed = True
         for graph in self._graphs.values():
@@ -241,7 +241,7 @@ class HtpClientContext:
         self._made.freed()
 
     def not_freed(self) -> Finding:
-        """Return the finding about a context whose backend is freed first."""
+        """Return the finding about a context that is alive when its backend is freed."""
         return self._made.leaked("is not freed before its backend", call=_BACKEND_FREE)
 
     def _check_alive(self, call: str) -> None:
@@ -263,13 +263,13 @@ class HtpClientGraph:
         self._mixed: dict[IoMode, str] = {}
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Return inputs and outputs as the binary describes them, ready to be filled in."""
+        """Return inputs and outputs from the binary's description; the caller fills in memory."""
         sides = (self.described.inputs, self.described.outputs)
         inputs, outputs = (list(map(QnnTensor.of, side)) for side in sides)
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; return the reserved and copied bytes."""
+        """Execute the graph (`QnnGraph_execute`); return the reserved and copied bytes."""
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
@@ -281,7 +281,7 @@ class HtpClientGraph:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The cost of tensors that were executed in another mode than they were prepared for."""
+        """Warnings about tensors executed in another mode than prepared, with the cost."""
         return tuple(self._mixed.values())
 
     def _note_mixed(self, memory: Given) -> None:
@@ -302,7 +302,7 @@ class HtpClientGraph:
         return self._layer.reserved
 
     def close(self) -> None:
-        """Free the internal memory; called by the context."""
+        """Free the internal memory; the context calls this."""
         self._layer.close()
 
     def _compute(self) -> Compute:
@@ -360,7 +360,7 @@ class HtpClientGraph:
         return self._sized(given, tensor)
 
     def _sized(self, given: QnnTensor, tensor: TensorInfo) -> Any:
-        """Return the client's buffer if `data_size` is large enough."""
+        """Return the client's buffer after checking that `data_size` is large enough."""
         name, size = quote(tensor.name), given.data_size
         if size == 0:
             self._fail(6004, "Q7", f"the buffer of tensor {name} has size 0", MEASURED)
@@ -382,7 +382,7 @@ _SOURCE = "QNN headers; graphs are composed in libQnnHtp for x86"
 
 
 class HtpComposedContext(HtpClientContext):
-    """`Qnn_ContextHandle_t` of a context that initially has no graphs."""
+    """`Qnn_ContextHandle_t` of a context that starts without graphs."""
 
     def __init__(
         self, backend: HtpBackend, soc: Soc, options: CompileOptions, room: int | None
@@ -403,7 +403,7 @@ class HtpComposedContext(HtpClientContext):
         opt_level: int | None = None,
         room: int | None = None,
     ) -> HtpComposedContext:
-        """`QnnContext_create` for a SoC; its settings apply to all graphs of the context.
+        """Return a context for a SoC (`QnnContext_create`); the settings apply to all its graphs.
 
         `room` is the free space of the process domain for registered memory, in bytes.
         """
@@ -415,30 +415,30 @@ class HtpComposedContext(HtpClientContext):
         return cls(backend, target, options, room)
 
     def create_graph(self, name: str) -> HtpComposedGraph:
-        """`QnnGraph_create`."""
+        """Return a new graph to compose (`QnnGraph_create`)."""
         self._check_alive(_CREATE_GRAPH)
         check_graph_name(name, self._drafts, self.refuse)
         self._drafts[name] = HtpComposedGraph(self, name)
         return self._drafts[name]
 
     def get_binary(self) -> bytes:
-        """`QnnContext_getBinary`: the context binary of all graphs, which must be finalized."""
+        """Return the binary of all graphs, which must be finalized (`QnnContext_getBinary`)."""
         self._check_alive(_BINARY)
         check_finalized(self._drafts, self.refuse)
         return self.path.read_bytes()
 
     def free(self) -> None:
-        """`QnnContext_free`."""
+        """Free the context and its files (`QnnContext_free`)."""
         super().free()
         self._folder.cleanup()
 
     def refuse(self, code: int, sentence: str, call: str) -> NoReturn:
-        """Fail with the library's code."""
+        """Record a finding and raise the QNN error with the library's code."""
         found = Finding("", sentence, call, source=_SOURCE, line=caller_line())
         self.registry.fail(code, found)
 
     def finalize(self, graph: HtpComposedGraph) -> HtpClientGraph:
-        """Have the library compile all finalized graphs and this one."""
+        """Compile this graph and those finalized before; return this graph, ready to execute."""
         drafts = [one for one in self._drafts.values() if one.is_finalized or one is graph]
         calls, made = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)
@@ -467,7 +467,7 @@ class HtpComposedContext(HtpClientContext):
 
 
 class HtpComposedGraph(GraphDraft):
-    """`Qnn_GraphHandle_t`: composed first, finalized, then executed."""
+    """`Qnn_GraphHandle_t` of a graph that is composed, then finalized, then executed."""
 
     def __init__(self, context: HtpComposedContext, name: str) -> None:
         super().__init__(name, context.refuse)
@@ -475,22 +475,22 @@ class HtpComposedGraph(GraphDraft):
         self._ready: HtpClientGraph | None = None
 
     def finalize(self) -> None:
-        """`QnnGraph_finalize`: the real library compiles the graph."""
+        """Compile the graph in the real library (`QnnGraph_finalize`)."""
         self.check_complete()
         self._ready = self.context.finalize(self)
         self.is_finalized = True
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Return inputs and outputs to be filled in for an execution."""
+        """Return inputs and outputs; the caller fills in their memory for an execution."""
         return self._finalized("QnnGraph_execute").tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """`QnnGraph_execute`; return the reserved and copied bytes."""
+        """Execute the graph (`QnnGraph_execute`); return the reserved and copied bytes."""
         return self._finalized("QnnGraph_execute").execute(inputs, outputs)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The cost of tensors that were executed in another mode than they were prepared for."""
+        """Warnings about tensors executed in another mode than prepared, with the cost."""
         return () if self._ready is None else self._ready.remarks
 
     @property
@@ -506,7 +506,7 @@ class HtpComposedGraph(GraphDraft):
 
 
 def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
-    """Write the calls of graphs so that the child can replay them."""
+    """Write the recorded calls of graphs to a file that the child process replays."""
     data = bytearray()
     graphs = [recorded_calls(draft.name, draft.calls, data) for draft in drafts]
     with path.open("wb") as stream:
@@ -519,7 +519,7 @@ def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
 class HtpSession:
     """One graph of an HTP context binary, ready to run.
 
-    With `io` memhandle all inputs and outputs share one buffer, registered once for all runs; with
+    With `io` memhandle all inputs and outputs share one buffer, registered once for all runs. With
     raw they are plain memory, which the backend copies. Values have the stored type of the graph: a
     quantized tensor takes and returns integers.
     """
@@ -539,7 +539,7 @@ class HtpSession:
         self.context = HtpClientContext.create_from_binary(self.backend, path, soc=soc)
         try:
             self.graph = self.context.graph_retrieve(graph)
-        except BaseException:  # the caller has no session to close
+        except BaseException:  # the caller would have no session to close
             self.context.free()
             self.backend.free()
             raise
@@ -571,7 +571,7 @@ class HtpSession:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings so far."""
+        """Findings of all calls so far."""
         return self.backend.findings
 
     def close(self) -> None:

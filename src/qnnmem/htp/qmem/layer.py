@@ -25,7 +25,7 @@ from qnnmem.text import quote
 from qnnmem.units import round_up
 
 Places = Mapping[str, MappedBytes]  # addresses where a graph reads or writes its tensors
-Given = Mapping[str, Any]  # by tensor: a handle, something with the buffer protocol, or None
+Given = Mapping[str, Any]  # by tensor: a handle, an object with the buffer protocol, or None
 Compute = Callable[[Places, Places], None]  # reads the inputs, fills the outputs
 
 _EXECUTE = "QnnGraph_execute"
@@ -34,13 +34,13 @@ _WHOLE = (8, 16, 32, 64)
 
 
 def io_mode(tensor: TensorInfo) -> IoMode:
-    """Return the IO mode stated by a binary; everything but a memhandle is raw."""
+    """Return the IO mode that the binary states for a tensor; raw unless it is a memhandle."""
     is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
     return IoMode.MEMHANDLE if is_shared else IoMode.RAW
 
 
 def check_names(graph: HtpGraph) -> None:
-    """Refuse a graph whose inputs and outputs cannot be told apart by name."""
+    """Raise UsageError if two inputs or outputs of a graph have the same name."""
     names = [tensor.name for tensor in graph.tensors]
     if len(set(names)) < len(names):
         what = f"graph {quote(graph.name)} has two inputs or outputs of one name"
@@ -48,10 +48,10 @@ def check_names(graph: HtpGraph) -> None:
 
 
 class IoLayer:
-    """A loaded graph's inputs and outputs.
+    """Inputs and outputs of a loaded graph, and the internal buffers for raw executions.
 
-    A tensor prepared as raw gets its internal buffer at once. A tensor prepared as memhandle gets
-    it at the first raw execution, if there is one.
+    A tensor prepared as raw gets its internal buffer immediately. A tensor prepared as memhandle
+    gets it at the first raw execution, if there is one.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class IoLayer:
         registry: MemRegistry,
         prepared: IoMode | None = None,
     ) -> None:
-        """`prepared` overrides the modes that the binary states."""
+        """Reserve the buffers; `prepared` overrides the modes that the binary states."""
         self._graph, self._compute, self._registry = graph, compute, registry
         self._internal: dict[str, SharedBuffer] = {}
         for tensor in graph.tensors:
@@ -121,7 +121,7 @@ class IoLayer:
         *,
         write: bool = False,
     ) -> memoryview:
-        """Check and return the application's buffer for a tensor."""
+        """Return the application's buffer for a tensor, after checking it."""
         memory = given.get(tensor.name)
         if isinstance(memory, MemHandle):
             self._check_handle(tensor, memory)
@@ -174,7 +174,7 @@ class IoLayer:
         client: Mapping[str, memoryview],
         held: ExitStack,
     ) -> MappedBytes:
-        """Return where the graph reads or writes: the handle's memory or the internal buffer."""
+        """Return the memory that the graph accesses: the handle's memory or the internal buffer."""
         handle = given[tensor.name]
         if isinstance(handle, MemHandle):
             return MappedBytes(handle.fd, handle.file, handle.offset, client[tensor.name])
@@ -200,12 +200,12 @@ class IoLayer:
 
 
 def _extent(place: MappedBytes) -> Extent:
-    """Return its bytes in the file."""
+    """Return the range of the shared file that the memory occupies."""
     return Extent(place.offset, place.offset + place.view.nbytes, place.file)
 
 
 def _copy(source: memoryview, target: memoryview) -> int:
-    """Copy and return the number of bytes copied; 0 if both are the same memory."""
+    """Copy the bytes and return how many were copied; 0 if both are the same memory."""
     if source is target:
         return 0
     target[:] = source
@@ -213,7 +213,7 @@ def _copy(source: memoryview, target: memoryview) -> int:
 
 
 def numpy_type(tensor: TensorInfo) -> str:
-    """Return NumPy's name of an element type; quantized values are plain integers."""
+    """Return NumPy's name of a tensor's element type; quantized values are plain integers."""
     name, bits = tensor.data_type.name, tensor.data_type.bits
     family = name.split("_")[0].removesuffix("FIXED").removesuffix("INT") or "S"
     if family == "FLOAT" and bits in _FLOATS:
@@ -226,11 +226,11 @@ def numpy_type(tensor: TensorInfo) -> str:
 
 
 class LibraryGraph:
-    """Executes by `QnnGraph_execute` of libQnnHtp, in a child process.
+    """Executes a graph with `QnnGraph_execute` of libQnnHtp, in a child process.
 
-    The child maps the shared files of inputs and outputs, so the library accesses the very pages
-    that the application registered, at their offsets. Nothing is copied, except to a worker on
-    another machine and back.
+    The child maps the shared files of inputs and outputs, so the library accesses the same pages
+    that the application registered, at their offsets. Only a worker on another machine needs
+    copies.
     """
 
     def __init__(
@@ -244,9 +244,10 @@ class LibraryGraph:
         times: int = 1,
         memory_limit: int | None = None,
     ) -> None:
-        """`time_limit_s` is for loading and each execution, unless one `deadline` covers all runs.
+        """Store the settings; `time_limit_s` is for loading and each execution.
 
-        A run executes `times` times after one load and stores the durations in `seconds`.
+        If `deadline` is given, it covers all runs instead. A run executes `times` times after one
+        load and stores the durations in `seconds`.
         """
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
         self._worker, self._time, self._ends = worker, time_limit_s, deadline

@@ -1,4 +1,4 @@
-"""`QnnMem` of the HTP backend, emulated: buffers that application and DSP share.
+"""`QnnMem` of the HTP backend, emulated: buffers shared between application and DSP.
 
 The buffers are real shared memory of this machine. The library's build for x86 has no memory
 registration, so qnnmem emulates it; codes and order of checks follow the public headers.
@@ -41,7 +41,7 @@ from qnnmem.units import round_up
 # Alignment of ONNX Runtime's QNN provider; the backend's own number is not public.
 ALIGNMENT = 64
 PAGE = 4096  # smallest unit in which memory is mapped to the DSP
-MAX_KEPT = 1000  # remembered handles that were deregistered
+MAX_KEPT = 1000  # deregistered handles that are remembered
 _STILL_REGISTERED = "are still registered when the context is freed"
 _REGISTER, _DEREGISTER, _FREE = "QnnMem_register", "QnnMem_deRegister", "QnnContext_free"
 
@@ -61,14 +61,14 @@ class SharedBuffer:
             os.close(self.fd)
             raise
         self.view = memoryview(self._mapped)
-        self.freed_at = ""  # the line of Python that freed it
+        self.freed_at = ""  # the Python line that freed the buffer
         self.file = shared_file(self.fd).id
         self._watchers: list[Callable[[FileId], None]] = []
         self._living[self.file] = self
 
     @property
     def is_freed(self) -> bool:
-        """Return whether the buffer was freed."""
+        """Whether the buffer was freed."""
         return self.fd < 0
 
     @classmethod
@@ -79,12 +79,12 @@ class SharedBuffer:
             buffer.when_freed(registry.buffer_freed)
 
     def when_freed(self, tell: Callable[[FileId], None]) -> None:
-        """Register a callback that runs when the buffer is freed."""
+        """Register a callback to run when the buffer is freed."""
         if tell not in self._watchers:
             self._watchers.append(tell)
 
     def close(self) -> None:
-        """Free the buffer; a registry reports it if it is still registered."""
+        """Free the buffer; registries that still use it report that."""
         if self.fd < 0:
             return
         self.freed_at = caller_line()
@@ -107,7 +107,7 @@ def _anonymous_file() -> int:
 
 @dataclass(frozen=True, slots=True)
 class HtpMemDescriptor(MemDescription):
-    """`Qnn_MemDescriptor_t`: where a tensor's bytes are.
+    """`Qnn_MemDescriptor_t`: the location of a tensor's bytes.
 
     ION is one buffer for one tensor. CUSTOM with SHARED_BUFFER puts many tensors into one buffer of
     `total_size` bytes, each at its own `offset`.
@@ -130,7 +130,7 @@ class HtpMemDescriptor(MemDescription):
 
 
 def packed_offsets(sizes: Iterable[int]) -> tuple[list[int], int]:
-    """Return aligned offsets for tensors in one buffer, and the bytes of the buffer."""
+    """Return an aligned offset for each tensor in one buffer, and the size of the buffer."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -139,9 +139,10 @@ def packed_offsets(sizes: Iterable[int]) -> tuple[list[int], int]:
 
 
 class MemRegistry:
-    """Registered memory of one context; `room` is the free space of its process domain, if known.
+    """Registered memory of one context.
 
-    `siblings` are the registries of all contexts of the backend, including this one.
+    `room` is the free space of its process domain, if known. `siblings` are the registries of all
+    contexts of the backend, including this one.
     """
 
     def __init__(
@@ -157,10 +158,10 @@ class MemRegistry:
         self._alive = True
         self._siblings = [] if siblings is None else siblings
         self._siblings.append(self)
-        # Registered memory by handle, and the lines of the latest deregistrations.
+        # Resources of registered handles, and the lines that deregistered handles last.
         self._handles: HandleTable[MemHandle, Resource, str] = HandleTable(MAX_KEPT)
-        self._reported: set[MemHandle] = set()  # freed while registered, and reported
-        self.findings = FindingLog()  # everything refused or reported, in order
+        self._reported: set[MemHandle] = set()  # reported as freed while registered
+        self.findings = FindingLog()  # all refusals and reports, in order
 
     def __contains__(self, handle: object) -> bool:
         return handle in self._memory
@@ -171,7 +172,7 @@ class MemRegistry:
         return self._memory.mapped_bytes
 
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
-        """Register all descriptors or none."""
+        """Register all descriptors or none, and return their handles."""
         if not self._alive:
             self.fail(8001, finding("Q5", "the context is freed", _REGISTER))
         if not descriptors:
@@ -188,7 +189,7 @@ class MemRegistry:
         return handles
 
     def deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Deregister every valid handle of any context, as the C call takes no context either."""
+        """Deregister every valid handle of any context: the C call takes no context either."""
         bad = ""
         for number, handle in enumerate(handles):
             owner = self._owner(handle)
@@ -223,7 +224,7 @@ class MemRegistry:
         return self._owner(handle) not in (None, self)
 
     def fate(self, handle: object) -> str:
-        """Return what happened to an unregistered handle, as the end of a sentence."""
+        """Return the state of a handle that is not registered here, as the end of a sentence."""
         if not isinstance(handle, MemHandle):
             shown = "NULL" if handle is None else quote(handle)
             return f"is {shown}, not what QnnMem_register gave"
@@ -236,7 +237,7 @@ class MemRegistry:
         return "is not registered"
 
     def free(self) -> tuple[Finding, ...]:
-        """Free the context; memory still registered is a leak."""
+        """Free the context and return its findings; memory still registered is a leak."""
         for handle in self._memory.handles:
             if handle.is_freed:
                 self._report_freed(handle, _FREE)
@@ -249,11 +250,11 @@ class MemRegistry:
         return tuple(self.findings)
 
     def note(self, found: Finding) -> None:
-        """Record a finding."""
+        """Record a finding, without raising an error."""
         self.findings.note(found)
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """Fail a call with a QNN error code."""
+        """Record a finding and raise a QNN error with this code."""
         self.note(found)
         raise qnn_error(code, found)
 
@@ -344,7 +345,7 @@ class MemRegistry:
             self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
 
     def _check_room(self, file: SharedFile) -> None:
-        """Fail if the process domain is full; a file counts once, not per tensor."""
+        """Raise a QNN error if the process domain is full; a file counts once, not per tensor."""
         if self._room is None or self._memory.in_file(file):
             return
         need, left = round_up(file.size, PAGE), self._room - self.mapped_bytes
@@ -355,7 +356,7 @@ class MemRegistry:
 
 
 def _at(line: str | None, done: str = "") -> str:
-    """Return where a line of Python is, as the end of a sentence."""
+    """Return the position of a Python line as the end of a sentence; empty if unknown."""
     place = (line or "").split(": ", 1)[0]
     return f", {done} at {place}" if place and done else f" at {place}" if place else ""
 
@@ -371,7 +372,7 @@ _RPC_FREE = "rpcmem_free"
 
 
 class RpcListener(Protocol):
-    """A backend, which records findings about the heap."""
+    """A backend that is notified of findings about the heap."""
 
     is_freed: bool
 
@@ -380,13 +381,13 @@ class RpcListener(Protocol):
 
 
 class RpcHeap:
-    """The heap of the process, shared by all backends; buffers that are not freed are leaks."""
+    """The rpcmem heap, shared by all backends; buffers that are not freed are leaks."""
 
     def __init__(self) -> None:
         self._listeners: WeakSet[RpcListener] = WeakSet()
 
     def tell(self, listener: RpcListener) -> None:
-        """Report findings to a backend from now on."""
+        """Report later findings to a backend as well."""
         self._listeners.add(listener)
 
     def add(self, buffer: SharedBuffer) -> None:
@@ -412,7 +413,7 @@ HEAP = RpcHeap()
 
 
 def rpcmem_alloc(heap_id: int, flags: int, size: int) -> SharedBuffer | None:
-    """`rpcmem_alloc`: return a buffer, or None where the real function returns NULL."""
+    """Return a shared buffer (`rpcmem_alloc`), or None where the real function returns NULL."""
     for number in (heap_id, flags, size):
         expect(number, int, "heap, flags and size must be whole numbers")
     if heap_id not in (RPCMEM_HEAP_ID_SYSTEM, RPCMEM_HEAP_ID_CONTIG) or not 0 < size < _MOST:
@@ -426,12 +427,12 @@ def rpcmem_alloc(heap_id: int, flags: int, size: int) -> SharedBuffer | None:
 
 
 def rpcmem_to_fd(buffer: SharedBuffer | None) -> int:
-    """`rpcmem_to_fd`: return the file descriptor; -1 if it is not a buffer."""
+    """Return the file descriptor of a buffer (`rpcmem_to_fd`); -1 for anything else."""
     return buffer.fd if isinstance(buffer, SharedBuffer) else -1
 
 
 def rpcmem_free(buffer: SharedBuffer | None) -> None:
-    """`rpcmem_free`: only after QnnMem_deRegister, and once; NULL is ignored."""
+    """Free a buffer (`rpcmem_free`), once and after QnnMem_deRegister; NULL is ignored."""
     if not isinstance(buffer, SharedBuffer):
         return
     if buffer.is_freed:

@@ -1,4 +1,4 @@
-"""Deliberate mistakes with shared memory: the results from the contract and from the library.
+"""Deliberate mistakes with shared memory, tried in the contract and in the library.
 
 The contract is the emulated backend, with a graph that computes nothing. The library is the real
 one for x86; each mistake gets its own process, because some mistakes crash it.
@@ -193,7 +193,7 @@ def _freed_twice(s: _Stage) -> None:
     s.context.free()
 
 
-# The same mistakes as calls for the child process with the real library
+# The same mistakes as calls of the real library, in the child process
 
 
 def _total(graph: HtpGraph) -> int:
@@ -223,7 +223,7 @@ def _handle(number: int | str) -> CallTensor:
 
 
 def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int = 0) -> list[Call]:
-    """Return an execution, with other memory for one tensor if given."""
+    """Return the call of an execution, with other memory for one tensor if given."""
     tensors = {tensor.id: _raw(tensor) for tensor in graph.tensors}
     if given is not None:
         tensors[graph.tensors[position].id] = given
@@ -231,7 +231,7 @@ def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int
 
 
 def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
-    """Return an execution with a changed description of the first tensor."""
+    """Return the call of an execution with a changed description of the first tensor."""
     return _ask_execute(graph, _raw(graph.tensors[0], **changes))
 
 
@@ -240,7 +240,10 @@ def _ask_short_size(graph: HtpGraph) -> list[Call]:
 
 
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
-    """Return an execution with a short output: a graph may leave part of an input unread."""
+    """Return the call of an execution whose output buffer is one byte short.
+
+    A short input would prove nothing: a graph may leave part of an input unread.
+    """
     last = graph.tensors[-1]
     return _ask_execute(graph, _raw(last, size=last.nbytes - 1), -1)
 
@@ -250,7 +253,7 @@ def _ask_retrieve(graph: HtpGraph) -> list[Call]:
 
 
 class Misuse(NamedTuple):
-    """One mistake: its description, with the emulated contract, and as calls of the library."""
+    """One mistake: its description, code for the emulated contract, calls of the library."""
 
     what: str
     make: Callable[[_Stage], None]
@@ -351,7 +354,7 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseAnswer, ...]:
-    """Return the results of every mistake; without a worker only those of the contract."""
+    """Return the results of every mistake; without a worker, only under the contract."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
@@ -376,7 +379,7 @@ def try_misuses(
 
 
 def obstacle_to_misuse(graph: HtpGraph) -> str:
-    """Return why a graph is unsuitable for mistakes; empty if it is suitable."""
+    """Return why mistakes cannot be made with a graph; empty if they can."""
     names = {tensor.name for tensor in graph.tensors}
     if len(names) < len(graph.tensors):
         return "has two inputs or outputs of one name"
@@ -394,7 +397,7 @@ def contract_answer(path: Path, name: str, make: Callable[[_Stage], None]) -> tu
             code = 0
         except QnnError as error:
             code = error.code
-        finding = backend.findings[0]  # report the freed buffer, not the execution that uses it
+        finding = backend.findings[0]  # the freed buffer comes before the execution that uses it
         stage.buffer.close()
     return code, finding
 
@@ -410,7 +413,7 @@ def _backend() -> Iterator[HtpBackend]:
 
 
 def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
-    """Compute nothing: only the memory matters."""
+    """Compute nothing, because only the memory matters."""
 
 
 def _asked(

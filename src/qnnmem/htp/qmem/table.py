@@ -1,8 +1,8 @@
 """Raw or memhandle: the cost of each way to pass inputs and outputs to a model.
 
 There are four combinations, because the mode is chosen twice: when the graph is prepared and at
-each execution. A raw tensor is copied to and from a buffer of the backend; registered memory of
-the application is used in place.
+each execution. A raw tensor is copied to and from a buffer of the backend; registered memory of the
+application is used in place.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from qnnmem.units import format_size, round_up
 
 COMBINATIONS = tuple((prepared, executed) for prepared in IoMode for executed in IoMode)
 
-_MOST_COPIED = 32 << 20  # bytes per copy of a measurement; more is scaled up
+_MOST_COPIED = 32 << 20  # bytes per copy of a measurement; larger sizes are extrapolated
 _COPY_TIME_S = 0.05
 _MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
 
@@ -70,14 +70,17 @@ _MATRIX = "IO layer emulated after the vendor's description of Qmem graphs"
 def qmem_of(
     context: HtpContext, bill: Bill, copy_time: Callable[[int], CopyTime] | None = None
 ) -> QmemResult:
-    """Return the table of a context; `copy_time` returns the time to copy a number of bytes."""
+    """Return the costs of all four combinations for a context.
+
+    `copy_time` returns the time to copy a number of bytes; by default it is measured.
+    """
     tensors = tuple(tensor for graph in context.graphs for tensor in graph.tensors)
     _check_known(tensors)
     if bill.io is None or bill.io_exact is None:
         raise CannotTell("the binary has no graph, so it has no inputs or outputs")
     hinted = sum(io_mode(tensor) is IoMode.MEMHANDLE for tensor in tensors)
     rows = tuple(_rows(context, bill, copy_time or measure_copy))
-    # Least memory, then fewest copied bytes: memhandle in both places.
+    # Least memory, then fewest copied bytes: memhandle at both steps.
     best = min(rows, key=lambda row: (row.internal, row.copied))
     result = QmemResult(
         file=bill.file,
@@ -144,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return the free process domain: the loader's IO estimate is replaced by mapped bytes."""
+    """Return the free bytes of the process domain, with mapped bytes in place of estimated IO."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain
@@ -158,7 +161,7 @@ def _computed(value: int, source: str) -> Sourced:
 
 
 def measure_copy(size: int) -> CopyTime:
-    """Measure how long copying `size` bytes takes on this host."""
+    """Return the measured time to copy `size` bytes on this host."""
     part = min(size, _MOST_COPIED)
     source, target = memoryview(bytearray(part)), memoryview(bytearray(part))
     target[:] = source  # the first write allocates the pages
@@ -177,7 +180,7 @@ def measure_copy(size: int) -> CopyTime:
     return CopyTime(scaled, Origin.MEASURED, how)
 
 
-# --- Advice: how to make each tool use memhandle --------------------------------------------------
+# --- Advice: the option of each tool that selects memhandle ---------------------------------------
 
 
 _FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (
@@ -229,7 +232,7 @@ def advise(qmem: QmemResult) -> str:
 
 
 def traps(qmem: QmemResult) -> Iterator[str]:
-    """Yield sentences about surprising rows, with this model's numbers."""
+    """Yield warnings about surprising rows, with this model's numbers."""
     wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
     late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).reserved_at_first_inference.value
     if wasted:
@@ -247,11 +250,11 @@ def _size(size: int) -> str:
     return f"{size:,} bytes ({format_size(size)})" if size >= 1024 else f"{size:,} bytes"
 
 
-# --- The four combinations carried out: results by the real library, IO layer by us ---------------
+# --- The four combinations executed: results by the real library, IO layer emulated ---------------
 
 
 MOST_IO = 1 << 30  # bytes of inputs and outputs; the emulated library is slow with far fewer
-INFERENCES = 2  # the second shows that memory reserved by the first is kept
+INFERENCES = 2  # the second shows that memory reserved by the first stays reserved
 
 
 _TIMED = 3  # executions after one load: the first is timed separately
@@ -266,7 +269,7 @@ def run_rows(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> QmemRun:
-    """Execute all combinations with the binary prepared for each mode, within one time limit.
+    """Execute all combinations within one time limit, with the binary prepared for each mode.
 
     Both modes may use the same binary: the library for x86 stores the hint and ignores it.
     """
@@ -299,7 +302,7 @@ def run_row(
     prepared: IoMode,
     executed: IoMode,
 ) -> RanRow:
-    """Execute one combination: load, execute twice, free everything in the right order."""
+    """Return the results of one combination: load, execute twice, free in the right order."""
     registry = MemRegistry()
     with ExitStack() as made:
         made.callback(registry.free)
@@ -332,7 +335,7 @@ def _client_memory(
     registry: MemRegistry,
     made: ExitStack,
 ) -> dict[str, Any]:
-    """Return the memory of an application: plain buffers, or one shared buffer for all tensors."""
+    """Return an application's memory by tensor: plain buffers, or handles into a shared buffer."""
     if executed is IoMode.RAW:
         raw = {tensor.name: bytearray(tensor.nbytes) for tensor in graph.tensors}
         for name, blob in inputs.items():
@@ -357,7 +360,7 @@ def _client_memory(
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     """Return random bytes for every input: normal floats, noise if quantized, else 0 and 1.
 
-    Whole numbers may be indices, which must be valid for some table.
+    Whole numbers may be indices, so they must be valid for a small table.
     """
     import numpy
 
@@ -384,7 +387,10 @@ def _only_graph(path: Path) -> HtpGraph:
 
 
 def obstacle(graphs: Sequence[HtpGraph]) -> Words:
-    """Return why the rows of a binary cannot run, to follow its name; empty if they can."""
+    """Return why the combinations of a binary cannot be executed; empty if they can.
+
+    The text follows the name of the file.
+    """
     if len(graphs) != 1:
         return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries of one"
     names = [tensor.name for tensor in graphs[0].tensors]
@@ -405,7 +411,7 @@ class _Remembered:
         self._known: dict[bytes, dict[str, bytes]] = {}
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
-        """Run once, or copy the cached outputs of the same inputs."""
+        """Run once, or copy the cached outputs for the same inputs."""
         parts = (hashlib.sha256(place.view).digest() for place in inputs.values())
         key = hashlib.sha256(b"".join(parts)).digest()
         if key not in self._known:
@@ -415,7 +421,7 @@ class _Remembered:
             place.view[:] = self._known[key][name]
 
 
-# --- The table of a file: a binary as it is, a model compiled first -------------------------------
+# --- The table of a file: a binary unchanged, a model compiled first ------------------------------
 
 
 _OF_BINARY = (Setting("run"), " takes the context binary itself, not a model with it")
@@ -425,7 +431,7 @@ class QmemTable(NamedTuple):
     """The table with the results of its execution, or why it cannot be executed here."""
 
     result: QmemResult
-    no_run: Words = ""  # empty if the rows can be executed, or were
+    no_run: Words = ""  # why the combinations cannot be executed; empty if they can be or were
 
 
 def qmem_of_file(
@@ -438,10 +444,10 @@ def qmem_of_file(
     worker: Worker | None = None,
     progress: Progress,
 ) -> QmemTable | CompileFailure:
-    """Return the table of a binary or a model.
+    """Return the table of a binary or a model, or the failure of its compile.
 
-    `run` also executes its rows. `misuse` makes every mistake with its first graph, in the real
-    library as well if there is one.
+    `run` also executes the combinations. `misuse` makes every deliberate mistake with the first
+    graph, in the real library too if there is one.
     """
     ends = Deadline.after(options.time_limit_s)
     try:
@@ -490,7 +496,7 @@ def _misuses(
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
-    """Return why the rows of a binary cannot be executed, as far as known beforehand."""
+    """Return why the combinations cannot be executed, if known beforehand; empty otherwise."""
     if not is_binary_itself(path):
         return _OF_BINARY
     if why := obstacle(context.graphs):
@@ -503,12 +509,12 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
 
 
 def is_binary_itself(path: Path) -> bool:
-    """Return whether the library can load a file as it is."""
+    """Return whether the library can load a file unchanged."""
     return path.suffix.lower() != ".onnx" and not is_carrier(path)
 
 
 def is_model(path: Path) -> bool:
-    """Return whether the table of a file needs a compile first."""
+    """Return whether a file must be compiled before its table can be made."""
     try:
         context_of(path)
     except NotCompiled:

@@ -62,7 +62,7 @@ from qnnmem.text import printable
 from qnnmem.version import __version__
 from qnnmem.wire import Frame, WireMessage, decode, ready, write_frame
 
-_TAIL = 8 << 10  # bytes kept of a command's standard error
+_TAIL = 8 << 10  # last bytes of the command's standard error that are stored
 _SHOWN = 300
 _GOODBYE_S = 3.0  # grace period for the worker to exit, which also ends containers and logins
 _QUEUED = 16  # frames
@@ -80,7 +80,7 @@ class Connection(PipeEnd):
         super().__init__(_QUEUED, silence_s)
         self.command, self._greeted = command, False
         self._noise = self._said = b""
-        self._why = ""  # it was closed, or sent invalid data
+        self._why = ""  # closed, or invalid data was received
         self._process = _start(command)
         loops = (self._read, self._read_errors, self._watch)
         self._threads = [threading.Thread(target=loop, daemon=True) for loop in loops]
@@ -101,7 +101,7 @@ class Connection(PipeEnd):
 
     @property
     def is_alive(self) -> bool:
-        """Return whether the worker can take a request."""
+        """Whether the worker can take a request."""
         reads = self._threads[0].is_alive()
         return reads and not self._over.is_set() and self._process.poll() is None
 
@@ -114,7 +114,7 @@ class Connection(PipeEnd):
             raise self.lost() from None
 
     def receive(self, deadline: Deadline | None = None) -> Frame[Any]:
-        """Return the next frame that is not a beat; fail at the deadline."""
+        """Return the next frame that is not a heartbeat; raise an error at the deadline."""
         try:
             while True:
                 frame = self._frames.get(timeout=None if deadline is None else deadline.left_s)
@@ -144,13 +144,13 @@ class Connection(PipeEnd):
         return WorkerLost(self._sentence(self._why or what))
 
     def nonsense(self) -> WorkerLost:
-        """Return the error for an invalid answer; the connection becomes unusable."""
-        self._why = self._why or "sends an unreadable message"
+        """Close the connection and return the error for an invalid answer."""
+        self._why = self._why or "sent an unreadable message"
         kill_group(self._process)
         return self.lost()
 
     def close(self, wait_s: float = _GOODBYE_S) -> None:
-        """Stop the worker, first by closing the pipe, then by force."""
+        """Stop the worker: close the pipe, wait, then kill it."""
         self._over.set()
         if self._writing.acquire(timeout=0.5):
             with suppress(OSError, ValueError):
@@ -164,12 +164,12 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait for the threads; a program outside the process group may hold a pipe for ever."""
+        """Wait briefly for the threads: a program outside the process group may hold a pipe."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:
             with suppress(queue.Empty):
-                self._frames.get_nowait()  # the reader may wait for space in the queue
+                self._frames.get_nowait()  # the reader may be waiting for space in the queue
             living[0].join(0.02)
             living = [thread for thread in living if thread.is_alive()]
         if not living:
@@ -201,7 +201,7 @@ class Connection(PipeEnd):
         return hello
 
     def _hello(self, text: bytes) -> WorkerHello:
-        """Return the worker's hello; WorkerError if it has another version."""
+        """Return the worker's hello; raise WorkerError if its version differs."""
         try:
             versions = msgspec.json.decode(text, type=ready(Hello))
             if other := versions.difference():
@@ -236,14 +236,14 @@ class Connection(PipeEnd):
                 for _ in self._queue_frames(stream, MAX_REPLY):
                     pass
         except (OSError, ValueError):
-            self._why = self._why or "sends an unreadable message"
+            self._why = self._why or "sent an unreadable message"
         finally:
             if self._why:
                 kill_group(self._process)
             self._frames.put(None)
 
     def _find_greeting(self, stream: BinaryIO) -> bool:
-        """Skip the output of a login; return False for a program that is not a worker."""
+        """Skip the output of a login; return False if the program is not a worker."""
         room = MAX_NOISE
         while room > 0 and (line := stream.readline(room)):
             room -= len(line)
@@ -264,7 +264,7 @@ class Connection(PipeEnd):
         return False
 
     def _read_errors(self) -> None:
-        """Keep the last output of the command on standard error."""
+        """Store the last output of the command on standard error."""
         descriptor = self._process.stderr.fileno()  # type: ignore[union-attr]  # it is a pipe
         with suppress(OSError):
             while chunk := os.read(descriptor, _TAIL):
@@ -275,7 +275,7 @@ class Connection(PipeEnd):
             self._beat(self.send)
 
     def _watch(self) -> None:
-        """End a silent worker: a network may be cut without notice."""
+        """Kill a silent worker: a network may be cut without notice."""
         if self._falls_silent():
             self._why = self._why or f"was silent for {self._silence_s:g} s"
             kill_group(self._process)
@@ -285,7 +285,7 @@ class Connection(PipeEnd):
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    """Start a command in its own session: it gets no Ctrl-C and cannot ask for passwords."""
+    """Start a command in its own session, without Ctrl-C or password prompts."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(  # noqa: S603  the user's own command, no shell
@@ -323,7 +323,7 @@ def connect(command: Command) -> Connection:
 
 
 def park(connection: Connection) -> None:
-    """Keep a connection for the next request, until this process exits at the latest."""
+    """Keep a connection open for the next request, at most until this process exits."""
     if not _PARKED:
         atexit.register(close_parked)
     before = _PARKED.pop(connection.command, None)
@@ -333,12 +333,12 @@ def park(connection: Connection) -> None:
 
 
 def close_parked() -> None:
-    """End unused connections."""
+    """Close all parked connections."""
     while _PARKED:
         _PARKED.popitem()[1].close()
 
 
-# --- Requests: files go there and come back through the pipe --------------------------------------
+# --- Requests: files are sent and received through the pipe ---------------------------------------
 
 
 R = TypeVar("R", bound=WireMessage)
@@ -364,7 +364,7 @@ class RemoteLibrary:
 
     @property
     def memory_limit(self) -> int:
-        """Maximum address space of a request on that machine, in bytes."""
+        """The largest address space of a request on that machine, in bytes."""
         return self.connect().hello.memory_limit
 
     def close(self) -> None:
@@ -382,7 +382,7 @@ class RemoteLibrary:
         stop_at: bytes | None,
         keep: Keep | None,
     ) -> RequestOutcome:
-        """Serve a request on the worker; `keep` gets the whole log if the caller wants it."""
+        """Return the outcome of a request on the worker; `keep` receives the whole log."""
         if not isinstance(request, RemoteRequest):
             raise UsageError(
                 "the library is on another machine, which does not support this request"
@@ -431,7 +431,7 @@ class RemoteLibrary:
         raise AssertionError  # the second connection is new
 
     def connect(self) -> Connection:
-        """Return the connection; reconnect if it was lost."""
+        """Return the connection, after reconnecting if it was lost."""
         if self._connection is not None and not self._connection.is_alive:
             self.close()
         if self._connection is None:
@@ -447,7 +447,7 @@ class RemoteLibrary:
             file = parcel.files[digest]
             connection.send(SendFile(file.name, file.keep))
             for part in file.parts():
-                if connection.has_answer():  # the worker refuses a file before all of it is sent
+                if connection.has_answer():  # the worker may refuse a file before all of it is sent
                     break
                 connection.send(FilePart(), part)
                 done += len(part)
@@ -459,7 +459,7 @@ class RemoteLibrary:
 
 
 def _expect(connection: Connection, kind: type[R]) -> R:
-    """Return the next message of this type; WorkerError if the worker refuses."""
+    """Return the next message of this type; raise WorkerError if the worker refuses."""
     message, _ = connection.receive()
     if isinstance(message, WorkerRefusal):
         raise _refusal(connection, message)
@@ -474,7 +474,7 @@ def _refusal(connection: Connection, message: WorkerRefusal) -> WorkerError:
 
 
 class _Answer:
-    """Reader of the answer to one request; it trusts nothing in the answer."""
+    """Reader of the answer to one request; the answer is not trusted."""
 
     def __init__(
         self,
@@ -492,7 +492,7 @@ class _Answer:
         self._room = {"log": _MAX_LOG, "results": MAX_RESULT}
 
     def gather(self) -> RequestOutcome:
-        """Read all frames of an answer and return its outcome."""
+        """Return the outcome of a request from all frames of its answer."""
         while True:
             match self._connection.receive(self._deadline)[0]:
                 case RemoteProgress() as progress:
@@ -529,7 +529,7 @@ class _Answer:
             take(part)
 
     def _fill(self, number: int, size: int) -> None:
-        """Copy the library's data into the caller's shared memory."""
+        """Copy received data into the caller's shared memory."""
         if number >= len(self._parcel.shared):
             raise self._connection.nonsense()
         view = self._parcel.shared[number].view.cast("B")
@@ -540,7 +540,7 @@ class _Answer:
         view[:] = b"".join(parts)
 
     def _write(self, name: str, size: int) -> None:
-        """Write a result file next to the requested output; its name must start like the output."""
+        """Write a result file into the output's folder; its name must start like the output's."""
         output = self._parcel.output
         plain = name.isprintable() and name == Path(name).name and "\\" not in name
         if output is None or not plain or not name.startswith(output.stem):
@@ -556,7 +556,7 @@ class _Answer:
         self._made[name] = target
 
     def _checked(self, message: RemoteOutcome) -> RequestOutcome:
-        """Return the outcome with local paths and names, after checking the type of its reply."""
+        """Return the outcome with local paths and names; its reply must have the expected type."""
         found = message.outcome
         output = self._parcel.output
         here = message.out if output is None else str(output.parent)

@@ -1,7 +1,7 @@
 """Models on the workers of a cluster, each with its own library.
 
-A task names the files of the model by content. A worker that lacks some of them replies so, gets
-them once with the next task, and keeps them.
+A task names the files of the model by content hash. A worker that lacks some of them replies with
+their hashes, gets them once with the next task, and stores them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qnnmem.text import sentence
 from qnnmem.wire import decode, encode
 
 MOST_SENT = 1 << 30  # bytes of a model in one task
-CACHE_BYTES = 8 << 30  # bytes that a worker keeps
+CACHE_BYTES = 8 << 30  # bytes that a worker stores
 _LOOK_S = 5.0
 
 Answer = dict[str, Any]
@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 
 class SentModel(NamedTuple):
-    """A model by content: its request, and the size of each file."""
+    """A model named by content: its request, and the size of each file."""
 
     request: bytes
     sizes: dict[str, int]
 
 
 class ClusterModel:
-    """The model of cluster tasks; `answers` states whether any worker is left."""
+    """The model of cluster tasks; `answers` returns whether any worker is left."""
 
     def __init__(self, path: Path, executor: Executor, answers: Callable[[], bool]) -> None:
         whole = path.absolute()
@@ -52,7 +52,7 @@ class ClusterModel:
         self._path, self._executor, self._answers = path, executor, answers
 
     def ask(self, kind: type[T], task: Callable[..., T], *wish: object) -> T:
-        """Return the value of a task that any worker runs, with local paths.
+        """Return the result of a task on any worker, with local paths.
 
         The task is called with a worker, the model and the arguments of `wish`.
         """
@@ -85,12 +85,12 @@ class ClusterModel:
 
 
 def not_understood() -> WorkerError:
-    """Return the error for an answer of another type."""
+    """Return the error for an answer of an unexpected type."""
     return WorkerError("a worker of the cluster sends an unreadable message")
 
 
 def _renamed(value: Any, there: str, here: str) -> Any:
-    """Replace the worker's path of the model by the local path in an answer."""
+    """Return an answer with the local path of the model in place of the worker's path."""
     if isinstance(value, str):
         return value.replace(there, here)
     if isinstance(value, dict):
@@ -103,7 +103,7 @@ def _renamed(value: Any, there: str, here: str) -> Any:
 def run_there(
     sent: SentModel, contents: Mapping[str, bytes], task: Callable[..., object], *wish: object
 ) -> Answer:
-    """Run a task with the local library of a cluster worker."""
+    """Return the result of a task with the library of this cluster worker."""
     with model_there(sent, contents) as model:
         if isinstance(model, list):
             return {"missing": model}
@@ -117,7 +117,7 @@ def run_there(
 
 @contextmanager
 def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
-    """Yield the model as a file of a cluster worker, or the files that the worker lacks."""
+    """Yield the model as a file of this cluster worker, or the hashes of files that it lacks."""
     from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
@@ -139,7 +139,7 @@ def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path
 
 
 def library_there_is() -> str:
-    """Return the library name of a cluster worker, or `!` and why there is none."""
+    """Return the library name of this cluster worker, or `!` and the reason why there is none."""
     from qnnmem.htp.library import find_library
 
     try:

@@ -1,8 +1,8 @@
 """Files of remote requests: stored by content, named by hash in requests without paths.
 
 The client names every file by its hash and sends the files that the worker lacks. The worker does
-not trust the client: each file gets a place in a folder made for the request, and files without
-a place there are refused.
+not trust the client: each file gets a place in a folder made for the request, and files without a
+place there are refused.
 
     FOLDER/SHA256            a received file, read-only
     FOLDER/.qnnmem-XXXX/     the working folder of one connection; deleted with it, or by the next
@@ -57,7 +57,7 @@ _ROOM = 16 << 20  # bytes that must stay free on the disk
 
 
 class FileStore:
-    """Files by content in a folder, with a limit on their total size."""
+    """Files stored by content hash in a folder, with a limit on their total size."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self.folder, self._most = folder, most
@@ -81,13 +81,13 @@ class FileStore:
         return True
 
     def keep(self, held: Path) -> None:
-        """Keep a received file for later connections, as far as the limit allows."""
+        """Store a received file for later connections, if the limit allows it."""
         with suppress(OSError):
             os.link(held, self.folder / held.name)
         self.trim()
 
     def trim(self, most: int | None = None) -> None:
-        """Remove the least recently used files until the rest is small enough."""
+        """Remove the least recently used files until the total is within the limit."""
         left = self._most if most is None else most
         for _, size, path in sorted(self._kept(), reverse=True):
             left -= size
@@ -106,7 +106,7 @@ class FileStore:
         return found
 
     def make_room(self, size: int) -> None:
-        """Free disk space for a file; refuse it if even an empty store leaves too little."""
+        """Free disk space for a file; raise OutputError if even an empty store is too small."""
         kept = sum(one.stat().st_size for one in self.folder.iterdir() if one.is_file())
         for most in (None, 0):
             free = shutil.disk_usage(self.folder).free
@@ -132,11 +132,11 @@ class IncomingFile:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all bytes have arrived."""
+        """Whether all bytes have arrived."""
         return self._left == 0
 
     def take(self, part: bytes) -> None:
-        """Write some bytes; OutputError if they cannot be written or are too many."""
+        """Write some bytes; raise OutputError if they cannot be written or are too many."""
         self._left -= len(part)
         if self._left < 0:
             raise OutputError("more bytes arrived than announced")
@@ -147,7 +147,7 @@ class IncomingFile:
             raise full_or(exc) from exc
 
     def finish(self) -> Path:
-        """Return the file if its content matches the announced hash."""
+        """Return the file; raise OutputError if its content does not match the announced hash."""
         try:
             self._stream.close()
         except OSError as exc:
@@ -167,7 +167,7 @@ class IncomingFile:
 
 
 def full_or(exc: OSError) -> OutputError:
-    """Return the error about a file that the worker cannot write."""
+    """Return the error for a file that the worker cannot write."""
     if exc.errno in _FULL:
         return OutputError("its disk is full")
     return OutputError(f"a file cannot be written there ({(exc.strerror or str(exc)).lower()})")
@@ -194,7 +194,7 @@ def with_shared(
     places: Sequence[MappedBytes],
     change: Callable[[CallTensor, MappedBytes], CallTensor],
 ) -> Q:
-    """Return the request with every tensor in shared memory changed."""
+    """Return the request with `change` applied to every tensor in shared memory."""
     if not isinstance(request, CallsRequest):
         return request
     calls = [
@@ -217,18 +217,18 @@ def with_shared(
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """A file by content, or a copy of shared memory."""
+    """A file to send, named by content, or a copy of shared memory."""
 
     name: FileName
     source: Path | memoryview
 
     @property
     def keep(self) -> bool:
-        """Return whether the worker should keep it: files may be needed again, memory changes."""
+        """Whether the worker should store the file; shared memory is only needed once."""
         return isinstance(self.source, Path)
 
     def parts(self) -> Iterator[bytes | memoryview]:
-        """Yield its bytes in chunks that fit into a frame."""
+        """Yield the bytes in chunks that fit into a frame."""
         if isinstance(self.source, Path):
             yield from parts_of(self.source)
             return
@@ -246,7 +246,7 @@ class Parcel:
     output: Path | None = None  # destination of results
 
     def add(self, path: Path) -> Path:
-        """Add a file; return its name in the request."""
+        """Add a file and return its name in the request."""
         try:
             digest, size = _digest(path)
         except OSError as exc:
@@ -255,7 +255,10 @@ class Parcel:
         return Path(digest)
 
     def share(self, tensor: CallTensor, place: MappedBytes) -> CallTensor:
-        """Add the current content of shared memory; results are written back there."""
+        """Add the content of shared memory, and return the tensor with its index and hash.
+
+        The worker's results are written back to this memory.
+        """
         view = place.view.cast("B")
         digest, size = digest_of(io.BytesIO(view))
         self.files.setdefault(digest, PackedFile(FileName(digest, size), view))
@@ -274,7 +277,7 @@ def _digest(path: Path) -> tuple[str, int]:
     if key not in _KNOWN:
         with path.open("rb") as stream:
             digest, size = digest_of(stream)
-        if size != state.st_size:  # it grows: the worker will say that it changed
+        if size != state.st_size:  # the file is growing: the worker will report that it changed
             return digest, size
         if len(_KNOWN) >= _MOST_KNOWN:
             _KNOWN.clear()
@@ -283,7 +286,7 @@ def _digest(path: Path) -> tuple[str, int]:
 
 
 def pack(request: RemoteRequest, places: Sequence[MappedBytes] = ()) -> Parcel:
-    """Prepare a request for sending: paths become hashes, shared memory is read."""
+    """Return a request ready for sending: paths become hashes, shared memory is read."""
     parcel = Parcel(request)
     changes: dict[str, Any] = {}
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
@@ -312,7 +315,7 @@ def _packed_weights(
 
 
 def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, ...] | None:
-    """Return the files of every sample; they are read here, where their paths are valid."""
+    """Return the files of every sample; the paths in a list are only valid on this machine."""
     from qnnmem.calibration import find_samples, read_sample
     from qnnmem.htp.native.session import model_inputs
 
@@ -349,7 +352,7 @@ class RequestFolder:
         return self.root / "shared"
 
     def make(self) -> None:
-        """Create the folder, empty."""
+        """Create the folder and its empty subfolders."""
         for name in ("in", "weights", "out", "shared", "samples", "scratch"):
             (self.root / name).mkdir(parents=True)
 
@@ -360,7 +363,7 @@ class RequestFolder:
             path.unlink(missing_ok=True)
 
     def place(self, digest: str, target: Path, *, writable: bool = False) -> Path:
-        """Link or copy a received file to the place where the request reads it."""
+        """Link or copy a received file to the path where the request reads it; return the path."""
         if not is_digest(digest):
             raise Damaged("names a file by something other than its hash")
         source = self.held / digest
@@ -377,7 +380,7 @@ class RequestFolder:
 
 
 def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
-    """Return the request with paths in its folder; Damaged if it is invalid."""
+    """Return the request with paths in its folder; raise Damaged if it is invalid."""
     changes: dict[str, Any] = {}
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.onnx")
@@ -385,7 +388,7 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
         changes["weights"] = {}
         _check_weights(changes["model"], changes["folder"])
     if isinstance(request, ComposeRequest):
-        if request.kind == "library":  # it would run code of the client
+        if request.kind == "library":  # the worker would run code of the client
             raise Damaged("brings a model of another kind")
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.dlc")
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest | ComposeRequest):
@@ -411,7 +414,7 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
 
 
 def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
-    """Return a call whose shared memory is in files of the folder."""
+    """Return a call whose shared memory is in files of the request's folder."""
     tensors = {}
     for number, tensor in call.tensors.items():
         placed = tensor
@@ -426,7 +429,7 @@ def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
 
 
 def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
-    """Place the weight files of a model under their own names; return their folder."""
+    """Link the weight files of a model under their own names; return their folder."""
     top = folder.root / "weights"
     if len(weights) > MAX_FILES:
         raise Damaged("has too many files with weights")
@@ -436,7 +439,7 @@ def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
 
 
 def _check_weights(model: Path, folder: Path) -> None:
-    """Refuse a model that names files outside the folder of its request."""
+    """Raise LoadError for a model that names files outside the folder of its request."""
     from qnnmem.loader.onnx import weight_files
 
     weight_files(model, folder)

@@ -1,9 +1,9 @@
-"""The protocol of the pipe to a remote worker: greeting, messages, limits, beats.
+"""The protocol of the pipe to a remote worker: greeting, messages, limits, heartbeats.
 
 Each end starts with a greeting line, which separates the protocol from the output of a login. Then
 comes a `Hello` with its versions, as JSON in every version so that any two ends can read it. After
-that both ends send frames of `qnnmem.wire`, and a beat every few seconds: an end that hears nothing
-for a minute treats the other as gone, whatever the network reports.
+that both ends send frames of `qnnmem.wire`, and a heartbeat every few seconds. An end that receives
+nothing for a minute treats the other end as gone, whatever the network reports.
 
     client                                worker
     Have   names of all files             Missing  files that the worker lacks
@@ -57,13 +57,13 @@ Memory = Annotated[int, Meta(gt=0, le=1 << 50)]  # bytes
 
 
 class Hello(Struct, frozen=True):
-    """The versions of an end."""
+    """The versions of one end of the pipe."""
 
     hello: int
     qnnmem: Annotated[str, Meta(max_length=100)]
 
     def difference(self) -> str:
-        """Return why the versions are incompatible, else empty; two numbers of a version count."""
+        """Return why the versions are incompatible; empty if major and minor version are equal."""
         ours, theirs = (version.split(".")[:2] for version in (__version__, self.qnnmem))
         if ours != theirs:
             return f"has qnnmem {quote(self.qnnmem[:20])}, this is {__version__}"
@@ -76,7 +76,7 @@ Word = Annotated[str, Meta(max_length=1000)]
 
 
 class WorkerHello(Hello, frozen=True):
-    """A worker's library and limits, or why it has none."""
+    """A worker's library and limits, or the reason why it has no library."""
 
     library: tuple[Word, Word, Word] | None = None  # versions of its packages, and its folder
     missing: str = ""
@@ -85,17 +85,17 @@ class WorkerHello(Hello, frozen=True):
 
 
 def hello_frame(hello: Hello) -> bytes:
-    """Return the bytes of a hello."""
+    """Return the encoded bytes of a hello."""
     text = msgspec.json.encode(hello)
     return LENGTHS.pack(len(text), 0) + text
 
 
 class Beat(WireMessage, frozen=True):
-    """A sign of life."""
+    """A heartbeat."""
 
 
 class FileName(Struct, frozen=True):
-    """A file by its content."""
+    """A file named by its content."""
 
     sha256: Digest
     size: ByteCount
@@ -108,7 +108,7 @@ class Have(WireMessage, frozen=True):
 
 
 class Missing(WireMessage, frozen=True):
-    """Files that have to be sent."""
+    """Files that the client must send."""
 
     files: Annotated[list[Digest], Meta(max_length=MAX_FILES)]
 
@@ -121,11 +121,11 @@ class SendFile(WireMessage, frozen=True):
 
 
 class FilePart(WireMessage, frozen=True):
-    """The payload is the next bytes of a file."""
+    """The next bytes of a file, as payload."""
 
 
 class Stored(WireMessage, frozen=True):
-    """Confirms that the file is stored."""
+    """Confirms that a file is stored."""
 
 
 class Ask(WireMessage, frozen=True):
@@ -161,7 +161,7 @@ class RemoteOutcome(WireMessage, frozen=True):
 
 
 class WorkerRefusal(WireMessage, frozen=True):
-    """Why a request is not served."""
+    """The reason why a request is not served."""
 
     sentence: Annotated[str, Meta(max_length=2000)]
 
@@ -176,7 +176,7 @@ _BEAT = encode(Beat())
 
 
 class PipeEnd:
-    """One end of the pipe: received frames, beats, and the check that the other end is alive."""
+    """One end of the pipe: received frames, heartbeats, and detection of a dead other end."""
 
     def __init__(self, queued: int, silence_s: float = SILENCE_S) -> None:
         self._frames: queue.Queue[tuple[bytes, bytes] | None] = queue.Queue(queued)
@@ -185,7 +185,7 @@ class PipeEnd:
         self._waits = False  # True while the reader waits for space in the queue
 
     def _queue_frames(self, stream: Readable, most: int) -> Iterator[None]:
-        """Queue incoming frames until the pipe ends; yield before each frame that is no beat."""
+        """Queue incoming frames until the pipe ends; yield before each frame except heartbeats."""
         while (frame := read_raw(stream, most)) is not None:
             self._heard = time.monotonic()
             if frame[0] != _BEAT:
@@ -195,15 +195,15 @@ class PipeEnd:
                 self._waits, self._heard = False, time.monotonic()
 
     def _beat(self, send: Callable[[WireMessage], None]) -> None:
-        """Send a beat regularly."""
+        """Send heartbeats until this end is closed."""
         while not self._over.wait(BEAT_S):
             send(Beat())
 
     def _falls_silent(self) -> bool:
-        """Wait until the other end is silent for too long; False if this end is over first."""
+        """Return True once the other end is silent for too long; False if this end closes."""
         pause = min(1.0, self._silence_s / 4)
         while not self._over.wait(pause):
-            # Twice, because after a pause of this machine the beats are still being read.
+            # Checked twice: after a pause of this machine, heartbeats may still be unread.
             if self._is_silent() and not self._over.wait(2 * pause) and self._is_silent():
                 return True
         return False
@@ -213,7 +213,7 @@ class PipeEnd:
 
 
 def digest_of(stream: BinaryIO) -> tuple[str, int]:
-    """Return SHA-256 and size of the rest of a stream."""
+    """Return SHA-256 and size of the remaining bytes of a stream."""
     total, size = hashlib.sha256(), 0
     while chunk := stream.read(PART):
         total.update(chunk)

@@ -1,7 +1,7 @@
 """The worker's end of the pipe: serves requests until the pipe is closed.
 
-Three threads: a reader, a sender of beats, and the main thread, which does the work. When the
-client is gone, closed or silent, the work stops at once and its folder is removed.
+There are three threads: a reader, a sender of heartbeats, and the main thread, which does the work.
+When the client disconnects or falls silent, the work stops immediately and its folder is removed.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from qnnmem.wire import WireMessage, decode, read_raw, write_frame
 
 TICK_S = 0.5
 _QUEUED = 8  # frames
-_LAST_S = 10.0  # grace period for the work to stop when the client is gone
+_LAST_S = 10.0  # grace period for the work to stop after the client is gone
 
 
 class _ClientGone(Exception):
-    """The client closed the pipe or is silent."""
+    """The client closed the pipe or has been silent too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def run_server(folder: Path, cache_bytes: int, limits: ServerLimits) -> int:
     store = FileStore(folder, cache_bytes)
     remove_abandoned_inside(folder)
     Server(sys.stdin.buffer, replies, store, limits).serve()
-    remove_abandoned_inside(folder)  # of workers that were killed in the meantime
+    remove_abandoned_inside(folder)  # folders of workers that were killed in the meantime
     return 0
 
 
@@ -104,13 +104,13 @@ class Server(PipeEnd):
         super().__init__(_QUEUED)
         self._requests, self._replies = requests, replies
         self._store, self._limits = store, limits
-        self._left, self._busy = threading.Event(), False  # the connection is over
+        self._left, self._busy = threading.Event(), False  # set when the connection is over
         self._incoming: IncomingFile | None = None
-        self._keeps = True  # the incoming file is kept for later requests
+        self._keeps = True  # whether the incoming file is stored for later requests
         self._ticked = 0.0
 
     def serve(self) -> None:
-        """Greet, then serve requests until the client is gone."""
+        """Send the greeting, then serve requests until the client is gone."""
         with temporary_folder(self._store.folder) as work, suppress(_ClientGone):
             held = Path(work, "held")
             held.mkdir()
@@ -127,7 +127,7 @@ class Server(PipeEnd):
         self._left.set()
 
     def _greet(self) -> bool:
-        """Send the greeting; False if nothing can be served."""
+        """Send the greeting; return False if no request can be served."""
         hello = WorkerHello(PROTOCOL, __version__)
         try:
             found = installed_library()
@@ -162,7 +162,7 @@ class Server(PipeEnd):
             raise _ClientGone from None
 
     def _read(self) -> None:
-        """Queue client messages; a second request or the end of the pipe ends everything."""
+        """Queue client messages; a second request or the end of the pipe closes the connection."""
         try:
             for _ in self._queue_frames(self._requests, MAX_REQUEST):
                 if self._busy:
@@ -177,14 +177,14 @@ class Server(PipeEnd):
             self._beat(self._send)
 
     def _watch(self, work: Path) -> None:
-        """End everything when the client is silent, by force if needed."""
+        """Close the connection when the client is silent, by force if the work does not stop."""
         if self._falls_silent():
             self._over.set()
         with suppress(queue.Full):
             self._frames.put_nowait(None)
         if not self._left.wait(_LAST_S):
             shutil.rmtree(work, ignore_errors=True)
-            os._exit(1)  # the lifeline of its child ends with this process
+            os._exit(1)  # the child ends with this process
 
     def _answer(self, frame: tuple[bytes, bytes], folder: RequestFolder, worker: Worker) -> None:
         try:
@@ -234,7 +234,7 @@ class Server(PipeEnd):
 
     def _take(self, part: bytes) -> None:
         if self._incoming is None:
-            return  # a part of a refused file
+            return  # part of a refused file
         self._incoming.take(part)
         if self._incoming.is_whole:
             made = self._incoming.finish()
@@ -266,7 +266,7 @@ class Server(PipeEnd):
         self._send(delivered)
 
     def _tick(self, tick: Tick) -> None:
-        """Report progress to the client; stop if the request was cancelled."""
+        """Report progress to the client; stop the work if the client is gone."""
         if self._over.is_set():
             raise _ClientGone
         if time.monotonic() - self._ticked >= TICK_S:
@@ -276,7 +276,7 @@ class Server(PipeEnd):
     def _deliver(
         self, outcome: RequestOutcome, folder: RequestFolder, log: Path | None
     ) -> RemoteOutcome:
-        """Send the files of an outcome; return the outcome with their names."""
+        """Send the files of an outcome; return the outcome with their names in place of paths."""
         made: list[Path] = []
 
         def named(path: Path) -> Path:

@@ -1,7 +1,7 @@
-"""Load DLC files, as the vendor's converter and quantizer write them.
+"""Loads DLC files of the vendor's converter and quantizer.
 
-The format is not documented. The vendor's own reader composes the graphs through any backend's
-functions; qnnmem passes functions that record all calls.
+The format is not documented. The vendor's own reader composes the graphs by calling the functions
+of a backend; qnnmem passes functions that record all calls.
 
 recorder    the functions, and the recorded graphs
 program     the child process in which the reader runs
@@ -39,15 +39,18 @@ __all__ = [
 
 
 def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Model:
-    """Read a graph of a DLC as QNN's compilers get it; the first graph unless one is named.
+    """Return a graph of a DLC as a model; the first graph unless a name is given.
 
-    A `trusted` file is a model library instead.
+    The graph is the one that QNN's compilers get. A `trusted` file is a model library instead.
     """
     return _model(path, compose_trusted(path) if trusted else compose(path), graph)
 
 
 def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
-    """Return every graph of a DLC in file order; a `trusted` file is a model library."""
+    """Return every graph of a DLC as a model, in file order.
+
+    A `trusted` file is a model library.
+    """
     graphs = compose_trusted(path) if trusted else compose(path)
     models = tuple(as_model(path, graph) for graph in graphs)
     for model in models:
@@ -58,9 +61,10 @@ def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
 def read_with_graph(
     path: Path, time_limit_s: float, *, trusted: bool = False
 ) -> tuple[Model, onnx.ModelProto | None]:
-    """Return the result of `read`, and nodes that compute it if every operator has a translation.
+    """Return the result of `read`, and ONNX nodes that compute it.
 
-    If an operator has none, the model says so in a note. A `trusted` file is a model library.
+    The second value is None if an operator has no translation; a note in the model names it. A
+    `trusted` file is a model library.
     """
     from qnnmem.loader.dlc.operators import translate
     from qnnmem.loader.onnx.draft import NotTranslated
@@ -73,7 +77,7 @@ def read_with_graph(
     try:
         return translate(graphs[0], model)
     except NotTranslated as exc:
-        note = f"a layout without a program: {exc}, so it cannot be executed here"
+        note = f"layout only, without a program: {exc}; the graph cannot be executed here"
         return replace(model, notes=(*model.notes, note)), None
 
 

@@ -1,4 +1,4 @@
-"""A DLC as graphs of QNN: runs the reader in a child process and checks its reply."""
+"""A DLC as graphs of QNN: runs the vendor's reader in a child process and checks its reply."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _TIME_LIMIT_S = 60.0
 _OPENING = "systemDlcCreateFromFile"
 _TAIL_BYTES = 1 << 14  # of the reader's output
-_NAMED = 5  # graphs that a sentence names
-# Last message of the C++ runtime at an abort: LLVM's, or GNU's if that was loaded first.
+_NAMED = 5  # graphs named in a sentence
+# Last message of the C++ runtime at an abort: from LLVM, or from GNU if that was loaded first.
 _THROWN = re.compile(
     r"terminating with uncaught exception of type [^:\n]*(?:::[^:\n]*)*: (.+)"
     r"|^[ \t]*what\(\): +(.+)",
@@ -41,7 +41,7 @@ def compose(
     if folder is None:
         cure = f"{command_for('htp')} installs it on Linux"
         raise CannotTell(
-            f"a DLC is read with libQnnSystem of {PACKAGE}, which is not here",
+            f"reading a DLC needs libQnnSystem of {PACKAGE}, which is not installed here",
             where=path,
             cure=cure,
         )
@@ -51,7 +51,7 @@ def compose(
 def compose_trusted(
     path: Path, *, time_limit_s: float = _TIME_LIMIT_S
 ) -> tuple[ComposedGraph, ...]:
-    """Return the graphs of a model library: native code, which is executed."""
+    """Return the graphs of a model library, whose native code is executed."""
     regular_size(path)
     return _asked(path, ComposeLibrary(path.resolve()), time_limit_s)
 
@@ -73,36 +73,36 @@ def _asked(
         raise LoadError(path, _refusal(reply))
     graphs = as_graphs(path, reply.graphs, reply.shared, data, reply.origins)
     if not graphs:
-        raise LoadError(path, "holds no graph")
+        raise LoadError(path, "contains no graph")
     return graphs
 
 
 def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> ComposedGraph:
-    """Return the graph with a name; LoadError lists the graphs of the file."""
+    """Return the graph with a name; raise LoadError, which lists the graphs, if there is none."""
     for graph in graphs:
         if graph.name == name:
             return graph
     known = ", ".join(f"'{shorten(graph.name, MAX_NAME)}'" for graph in graphs[:_NAMED])
     more = ", …" if len(graphs) > _NAMED else ""
-    raise LoadError(path, f"has no graph {quote(name)}; graphs are {known}{more}")
+    raise LoadError(path, f"has no graph {quote(name)}; its graphs are {known}{more}")
 
 
 def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed: BinaryIO) -> str:
     if child.expired:
         return f"{request.doing} took longer than {child.deadline.limit_s:g} s"
     if isinstance(request, ComposeLibrary):
-        return "its code crashed"
+        return "the code of the model library crashed"
     printed.seek(max(0, printed.seek(0, os.SEEK_END) - _TAIL_BYTES))
     return abort_reason(printed.read().decode("utf-8", "replace"))
 
 
 def abort_reason(printed: str) -> str:
-    """Return why a reader aborted, if it printed the reason."""
+    """Return why the vendor's reader aborted, with its message if it printed one."""
     found = _THROWN.findall(printed)
     if found:
         thrown = "".join(found[-1]).strip()
-        return f"the vendor's reader refused it: {shorten(printable(thrown), 300)}"
-    return "the vendor's reader crashed on it, as it does on damaged files"
+        return f"the vendor's reader rejected the file: {shorten(printable(thrown), 300)}"
+    return "the vendor's reader crashed on the file, which usually means that the file is damaged"
 
 
 def as_graphs(
@@ -120,7 +120,7 @@ def as_graphs(
 
 
 def _refusal(reply: Composed) -> str:
-    """Describe a refused call; its code is vague: 1002 is the reader's answer to any damage."""
+    """Return the reason of a refused call; code 1002 is the reader's result for any damage."""
     if reply.why:
         return f"cannot be read: {reply.why}"
     doing = "open it" if reply.call == _OPENING else "read its graphs"
@@ -128,7 +128,7 @@ def _refusal(reply: Composed) -> str:
 
 
 def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
-    """Return the graphs of a DLC, ready to be shown and written."""
+    """Return the graphs of a DLC as a result type."""
     from qnnmem.results.inspect import DlcResult
 
     return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))

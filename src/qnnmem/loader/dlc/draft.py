@@ -1,7 +1,7 @@
-"""ONNX nodes for one QNN operator: reads, computes and writes tensors with QNN's meaning.
+"""ONNX nodes for one QNN operator: reads, computes and writes tensors with QNN's semantics.
 
 Fixed-point tensors are dequantized for computing and rounded when they are written. So results
-equal those of real arithmetic, to one step of the output.
+equal those of real arithmetic within one step of the output.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SCALED = frozenset({0, 1})  # encodings whose scales are known: of the tensor, along an axis
+_SCALED = frozenset({0, 1})  # encodings with known scales: per tensor, or along an axis
 
 
 @dataclass
 class QnnDraft(NodeDraft):
-    """A QNN graph under translation."""
+    """The ONNX graph under construction, with the QNN tensors that it translates."""
 
     tensors: Mapping[int, ComposedTensor] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)
 
 
 class Step(NodeWriter):
-    """One operator: its inputs, and the nodes that replace it."""
+    """The translation of one operator: its inputs, and the nodes that replace it."""
 
     def __init__(self, draft: QnnDraft, place: int, op: ComposedOp) -> None:
         super().__init__(draft, place)
@@ -54,7 +54,7 @@ class Step(NodeWriter):
         return self.tensor(place).dimensions
 
     def scalar(self, name: str, default: Any = None) -> Any:
-        """Return a parameter that is one number."""
+        """Return a scalar parameter; raise NotTranslated if it is missing without a default."""
         self._asked.add(name)
         found = self.op.scalars.get(name, default)
         if found is None:
@@ -62,7 +62,7 @@ class Step(NodeWriter):
         return found
 
     def array(self, name: str, default: Sequence[Any] | None = None) -> NDArray[Any]:
-        """Return a parameter that is a tensor."""
+        """Return a tensor parameter; raise NotTranslated if it is missing without a default."""
         import numpy
 
         self._asked.add(name)
@@ -73,7 +73,7 @@ class Step(NodeWriter):
             return numpy.asarray(default)
         values = numpy.frombuffer(found.data, found.data_type.numpy_name)
         if values.size != _elements(found.dimensions):
-            raise NotTranslated(f"parameter {quote(name)} has another size than its bytes")
+            raise NotTranslated(f"parameter {quote(name)} has a size that differs from its data")
         return values.reshape(found.dimensions)
 
     def numbers(self, name: str, default: Sequence[int]) -> list[int]:
@@ -83,24 +83,24 @@ class Step(NodeWriter):
         return [int(one) for one in self.array(name, default).reshape(-1)]
 
     def only(self, **allowed: Sequence[Any]) -> None:
-        """Refuse parameter values that have no translation."""
+        """Raise NotTranslated for parameter values that have no translation."""
         for name, values in allowed.items():
             self._asked.add(name)
             given = self.op.scalars.get(name, values[0])
             if given not in values:
                 what = f"{quote(self.op.type)} with {name} {given}"
-                raise NotTranslated(f"{what} is not in the table")
+                raise NotTranslated(f"{what} is not supported")
 
     def refuse_unknown(self, silent: Collection[str]) -> None:
-        """Refuse parameters that the translation did not use, except those without effect."""
+        """Raise NotTranslated for unused parameters, except those without effect."""
         given = (*self.op.scalars, *self.op.arrays)
         for name in given:
             if name not in self._asked and name not in silent:
                 what = f"parameter {quote(name)} of {quote(self.op.type)}"
-                raise NotTranslated(f"{what} is not in the table")
+                raise NotTranslated(f"{what} is not supported")
 
     def read(self, place: int) -> str:
-        """Return an input as real numbers; integers and booleans stay unchanged."""
+        """Return the name of an input as real numbers; integers and booleans stay unchanged."""
         tensor = self.tensor(place)
         name = self.raw(place)
         if tensor.data_type.is_quantized:
@@ -111,7 +111,7 @@ class Step(NodeWriter):
         return name
 
     def raw(self, place: int) -> str:
-        """Return the name of an input's elements as stored."""
+        """Return the name of an input with its stored elements."""
         if not self.has(place):
             raise NotTranslated(f"{quote(self.op.type)} lacks input {place}")
         return self._draft.names[self.op.inputs[place]]
@@ -141,13 +141,18 @@ class Step(NodeWriter):
         )
 
     def _encoding(self, tensor: ComposedTensor) -> tuple[str, str, dict[str, int]]:
-        """Return scale, zero point and axis in the form of ONNX nodes."""
+        """Return scale, zero point and axis for an ONNX quantize or dequantize node."""
         quant = tensor.quantization
         if quant is None or quant.encoding not in _SCALED or not quant.scales:
             kind = "none" if quant is None else str(quant.encoding)
-            raise NotTranslated(f"tensor {quote(tensor.name)} has quantization {kind}")
+            raise NotTranslated(
+                f"tensor {quote(tensor.name)} has quantization {kind}, which is not supported"
+            )
         if tensor.data_type.bits < 8:
-            raise NotTranslated(f"tensor {quote(tensor.name)} has {tensor.data_type.bits} bits")
+            raise NotTranslated(
+                f"tensor {quote(tensor.name)} has {tensor.data_type.bits}-bit elements, which "
+                "are not supported"
+            )
         kind = tensor.data_type.numpy_name
         zeros = [-offset for offset in quant.offsets]
         if quant.axis is None:

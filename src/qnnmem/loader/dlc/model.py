@@ -37,7 +37,7 @@ _DTYPES = {
 
 
 def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> Model:
-    """Return the model of a graph, with its operators in composition order."""
+    """Return the model of a graph, with its operators in the order of composition."""
     names = names_of(graph)
     tensors = {
         names[one.id]: Tensor(names[one.id], _dtype(path, one), one.dimensions)
@@ -80,11 +80,11 @@ def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
     if others:
         listed = ", ".join(map(quote, others[:5])) + (", …" if len(others) > 5 else "")
         named = counted(len(others), "more graph")
-        yield f"graph {quote(graph.name)} was read; the file holds {named}: {listed}"
+        yield f"only graph {quote(graph.name)} was read; the file contains {named}: {listed}"
 
 
 def names_of(graph: ComposedGraph) -> dict[int, str]:
-    """Return a unique name for every tensor that exists."""
+    """Return a unique name for every tensor except omitted inputs, by tensor id."""
     found: dict[int, str] = {}
     taken: set[str] = set()
     for tensor in graph.tensors:
@@ -106,11 +106,14 @@ def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
 
 
 def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a new shape with another number of elements."""
+    """Raise LoadError for a view with another number of elements."""
     if op.effect is Effect.VIEW and op.inputs and op.outputs:
         before, after = tensors[op.inputs[0]].elements, tensors[op.outputs[0]].elements
         if before != after:
-            what = f"operator {quote(op.name)} turns {before:,} elements into {after:,}"
+            what = (
+                f"operator {quote(op.name)} has {before:,} input elements but {after:,} output "
+                "elements"
+            )
             raise LoadError(path, what)
 
 
@@ -132,5 +135,7 @@ def _dtype(path: Path, tensor: ComposedTensor) -> DType:
     if kind in _DTYPES:
         return _DTYPES[kind]
     if kind.bits == 0:
-        raise LoadError(path, f"tensor {quote(tensor.name)} is of {kind.c_name}, without a size")
+        raise LoadError(
+            path, (f"tensor {quote(tensor.name)} has type {kind.c_name}, which has no known size")
+        )
     return DType(kind.numpy_name)

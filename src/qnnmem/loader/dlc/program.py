@@ -1,4 +1,4 @@
-"""Child program in which the vendor's reader of DLC files runs: native code on untrusted bytes."""
+"""The child program in which the vendor's DLC reader runs: native code on untrusted bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _CODE = 0xFFFF
 
 
 class ComposeDlc(WireMessage, frozen=True):
-    """Read a DLC with the library in a folder; `with_data` asks for the bytes of constants."""
+    """A request to read a DLC with the library in a folder.
+
+    `with_data` requests the bytes of constants.
+    """
 
     doing: ClassVar[str] = "the vendor's reader"
     library: Path
@@ -32,14 +35,14 @@ class ComposeDlc(WireMessage, frozen=True):
 
 
 class ComposeLibrary(WireMessage, frozen=True):
-    """Run a model library of the vendor's tools, which is native code."""
+    """A request to run a model library of the vendor's tools, which is native code."""
 
-    doing: ClassVar[str] = "its code"
+    doing: ClassVar[str] = "the model library's code"
     path: Path
 
 
 class Composed(WireMessage, frozen=True):
-    """The recorded graphs and shared tensors, or the code of the call that refused.
+    """The recorded graphs and shared tensors, or the code of the refused call.
 
     The payload has the bytes of constants; `origins` has the source names of each operator.
     """
@@ -47,13 +50,13 @@ class Composed(WireMessage, frozen=True):
     graphs: list[ComposedGraph] = field(default_factory=list)
     shared: list[ComposedTensor] = field(default_factory=list)
     origins: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    call: str = ""  # the call that refused
+    call: str = ""  # the refused call
     code: int = 0
     why: str = ""
 
 
 def compose(request: ComposeDlc, _payload: bytes) -> Composed | Frame[Composed]:
-    """Have the library compose the graphs of a file into a recorder."""
+    """Return the graphs of a DLC, recorded while the vendor's library composes them."""
     library = ctypes.CDLL(str(request.library / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
@@ -75,7 +78,7 @@ def compose(request: ComposeDlc, _payload: bytes) -> Composed | Frame[Composed]:
 
 
 def _origins(calls: dict[str, Any], dlc: c_void_p) -> dict[str, dict[str, list[str]]]:
-    """Return source names, if the converter kept them."""
+    """Return the source names of operators; empty if the converter did not store them."""
     mappings, count = POINTER(COpMapping)(), c_uint32()
     code = calls["dlc_get_op_mappings"](dlc, byref(mappings), byref(count)) & _CODE
     return {} if code or not mappings else origins(mappings, count.value)
@@ -84,7 +87,7 @@ def _origins(calls: dict[str, Any], dlc: c_void_p) -> dict[str, dict[str, list[s
 def compose_trusted(
     request: ComposeLibrary, _payload: bytes
 ) -> ChildFailure | Composed | Frame[Composed]:
-    """Have a model library compose its graphs into a recorder."""
+    """Return the graphs of a model library, recorded while it composes them."""
     recorder = Recorder(with_data=True)
     try:
         code = compose_library(request.path, recorder.interface, _BACKEND, _CONTEXT)
@@ -92,14 +95,14 @@ def compose_trusted(
         return ChildFailure(str(exc))
     seen = recorder.seen
     if (code or not seen.graphs) and _is_out_of_memory():
-        return ChildFailure("its code ran out of memory")
+        return ChildFailure("the model library's code ran out of memory")
     if code or seen.failure:
         return Composed(call="QnnModel_composeGraphs", code=code, why=seen.failure)
     return Composed(seen.graphs, seen.shared), bytes(seen.data)
 
 
 def _is_out_of_memory() -> bool:
-    """Return whether the process is near its memory limit; code may ignore failures."""
+    """Return whether the process came near its memory limit; code may ignore failed allocations."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -109,7 +112,7 @@ def _is_out_of_memory() -> bool:
 
 
 def main() -> int:
-    """Answer requests until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe."""
     return serve({ComposeDlc: compose, ComposeLibrary: compose_trusted})
 
 

@@ -1,8 +1,8 @@
 """A QNN backend that records composed graphs, for a child process.
 
-The library's memory is only valid during a call, so everything is copied at once: graphs in the
-form of the pipe, and the bytes of constants one after another. The composer is the vendor's reader
-of DLC files, or a model library of the vendor's tools: native code that composes graphs on demand.
+The library's memory is only valid during a call, so everything is copied immediately: graphs into
+messages for the pipe, and the bytes of constants one after another. The graphs are composed by the
+vendor's reader of DLC files, or by a model library of the vendor's tools, which is native code.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ class _OpenGraph(NamedTuple):
 
 
 class Composition:
-    """Recorded graphs, tensors and operators, and the bytes of constants."""
+    """The recorded graphs, tensors and operators, and the bytes of constants."""
 
     def __init__(self, *, with_data: bool) -> None:
         self.shared: list[ComposedTensor] = []  # tensors of the context, shared by all graphs
         self.data = bytearray()
         self.failure = ""
         self._with_data = with_data
-        self._of: dict[int, _OpenGraph] = {}  # by handle
+        self._of: dict[int, _OpenGraph] = {}  # by graph handle
 
     @property
     def graphs(self) -> list[ComposedGraph]:
-        """Return every graph in its current state."""
+        """All graphs recorded so far."""
         return [
             ComposedGraph(graph.name, tuple(graph.tensors), tuple(graph.ops))
             for graph in self._of.values()
@@ -141,11 +141,11 @@ class Composition:
 
 
 class FunctionTable:
-    """A table of recording functions for the library; their exceptions never reach it."""
+    """A table of recording functions for the library; no exception leaves them."""
 
     def __init__(self, table: Any, composition: Composition) -> None:
         self._table, self._composition = table, composition
-        self._kept: list[Any] = []  # functions live as long as the table
+        self._kept: list[Any] = []  # functions must live as long as the table
 
     def put(self, place: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
         """Put a function into the table."""
@@ -164,7 +164,7 @@ class FunctionTable:
 
 
 class Recorder:
-    """A backend that accepts everything, and the graphs composed into it."""
+    """A backend that accepts every call and records the composed graphs."""
 
     def __init__(self, *, with_data: bool) -> None:
         self.seen = Composition(with_data=with_data)
@@ -185,7 +185,10 @@ class Recorder:
     def _unknown(self, place: int) -> Callable[..., int]:
         def refuse() -> int:
             seen = self.seen
-            seen.failure = seen.failure or f"function {place} of the table was called"
+            seen.failure = seen.failure or (
+                f"the model library called function {place} of the interface, which is not "
+                "supported"
+            )
             return NOT_SUPPORTED
 
         return refuse
@@ -207,7 +210,7 @@ class Recorder:
 
 
 def origins(mappings: Any, count: int) -> dict[str, dict[str, list[str]]]:
-    """Return for each graph its operators, with the source nodes of each."""
+    """Return for each graph the source nodes of each operator."""
     found: dict[str, dict[str, list[str]]] = {}
     for place in range(_count(count)):
         if mappings[place].version != _MAPPING_VERSION or not mappings[place].v1:
@@ -228,7 +231,7 @@ def _count(number: int) -> int:
 
 
 def _scalar(scalar: Any) -> int | float | bool:
-    """Return the value of a union according to its type."""
+    """Return the value of a scalar's union, according to its type."""
     kind, raw = scalar.data_type, int(scalar.value).to_bytes(8, "little")
     if kind == DataType.BOOL_8:
         return raw[0] != 0
@@ -287,8 +290,8 @@ def _text(value: bytes | None) -> str:
 # --- Model libraries ------------------------------------------------------------------------------
 
 _COMPOSE = "QnnModel_composeGraphs"
-# Functions that compose are the first 25. The others are left out: a library that was built when
-# the table was shorter reads its last arguments from there, so no function may be there.
+# The first 25 functions are enough to compose. The others are left out: a library that was built
+# for a shorter table reads its last arguments from there, so no function may be there.
 _FIRST = 25
 
 
@@ -301,7 +304,7 @@ class _BareTable(Structure):
 def compose_library(
     path: Path, interface: WholeInterface, backend: c_void_p, context: c_void_p
 ) -> int:
-    """Return the result of `QnnModel_composeGraphs` of a library; 0 is success."""
+    """Return the code of a library's `QnnModel_composeGraphs`; 0 is success."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as exc:
@@ -309,7 +312,7 @@ def compose_library(
     try:
         compose = library[_COMPOSE]
     except AttributeError:
-        raise Refused("read", f"has no {_COMPOSE}, so it is not a model library") from None
+        raise Refused("read", f"is not a model library: it has no {_COMPOSE}") from None
     compose.restype = c_uint32
     compose.argtypes = (
         *(c_void_p, _BareTable, c_void_p, c_void_p, c_uint32),

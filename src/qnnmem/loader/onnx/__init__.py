@@ -9,8 +9,8 @@
     build     ShapedModel     ->  ir.Model
 
 To debug a wrong input size, look at resolve; a missing or wrong branch, fold; any other wrong
-shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the
-name of its pass as `stage`.
+shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the name of its
+pass as `stage`.
 
 Each pass calls these modules, in order:
 
@@ -22,10 +22,9 @@ Each pass calls these modules, in order:
     shape     trial, refusal; fold for each body, and again when new types are known
     build     scope
 
-`sizes` calls the passes: it tries the sizes of a caller and suggests sizes that fit.
-
-No pass runs a model: `trial` does, in a child process. No pass changes the value it is given;
-protobuf messages are shared, and replaced instead of changed.
+`sizes` calls the passes: it tries the sizes of a caller and suggests sizes that fit. No pass runs a
+model: `trial` does, in a child process. No pass changes its input; protobuf messages are shared,
+and replaced instead of changed.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ _LOCATION = "location"  # key of external data that names its file
 class FixedSizes(TypedDict, total=False):
     """Sizes and values that fix a model.
 
-    `dims` sets named dimensions. `shapes` sets whole inputs, and the largest shape of tensors
-    inside whose shape depends on data. `values` makes inputs constants: a number, several numbers,
-    an array, or the path of a .npy or .raw file.
+    `dims` sets named dimensions. `shapes` sets whole inputs, and upper limits for inner tensors
+    whose shape depends on data. `values` makes inputs constants: a number, several numbers, an
+    array, or the path of a .npy or .raw file.
     """
 
     dims: Mapping[str, int]
@@ -77,7 +76,7 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
     """Return the ONNX graph whose nodes are indexed by `Op.sources` of `read`, same options.
 
-    Its value infos carry the types of all tensors. External data is not moved: locations were
+    Its value infos have the types of all tensors. External data is not moved: locations were
     checked and are relative to the model's folder.
     """
     from qnnmem.loader.onnx.passes.shape import write_typed
@@ -106,7 +105,7 @@ def read_shaped(
 
     path = Path(path)
     content = read(path)  # most damaged files fail here, before a process is started
-    with TrialChild(path, time_limit_s) as child:  # the child imports its libraries while we decode
+    with TrialChild(path, time_limit_s) as child:  # the child imports its libraries meanwhile
         guarded = guard(content)
         del content  # up to 2 GiB that no later pass needs
         opened = open_model(guarded, child)
@@ -114,7 +113,7 @@ def read_shaped(
 
 
 def read_guarded(path: Path) -> GuardedModel:
-    """Return the checked model without shapes, for callers that need none."""
+    """Return the checked model without inferred shapes."""
     from qnnmem.loader.onnx.passes.guard import guard
     from qnnmem.loader.onnx.passes.read import read
 
@@ -122,7 +121,7 @@ def read_guarded(path: Path) -> GuardedModel:
 
 
 def tensor_count(path: Path) -> int | None:
-    """Return how many tensors an ONNX model has, weights included; None for another file."""
+    """Return the number of tensors in an ONNX model, weights included; None for other files."""
     from qnnmem.loader.file_kind import kind_of_file
     from qnnmem.loader.onnx.tensor import count_tensors
 
@@ -131,7 +130,7 @@ def tensor_count(path: Path) -> int | None:
 
 
 def weight_files(path: Path, folder: Path) -> dict[str, Path]:
-    """Return the external data files that a model names, by the names it uses.
+    """Return the external data files of a model, by the names it uses for them.
 
     Each must be below `folder` after following links; it need not exist.
     """
@@ -151,11 +150,11 @@ def weight_files(path: Path, folder: Path) -> dict[str, Path]:
                 try:
                     found[entry.value] = file_below(folder, str(entry.value))
                 except Damaged as exc:
-                    raise LoadError(path, f"a file of weights {exc}") from None
+                    raise LoadError(path, f"a weight file {exc}") from None
     return found
 
 
-# Metadata property with the backend that `qnnmem fix` changed a model for.
+# Metadata property that names the backend for which `qnnmem fix` changed a model.
 _FIXED_FOR = "qnnmem.fixed_for"
 _BACKENDS = {"lpai": "LPAI", "htp": "HTP"}
 
@@ -170,7 +169,7 @@ def mark_backend(model: onnx.ModelProto, backend: str) -> None:
 
 
 def other_backend_note(path: Path, backend: str) -> str:
-    """Return a warning if a model was fixed for another backend, else ""."""
+    """Return a warning if a model was fixed for another backend; empty if not."""
     if path.suffix.lower() != ".onnx":
         return ""
     try:
@@ -182,6 +181,6 @@ def other_backend_note(path: Path, backend: str) -> str:
         return ""
     own, other = _BACKENDS[found], _BACKENDS[backend]
     return (
-        f"{quote(path.name)} was fixed by qnnmem fix for {own}; the fix does not hold for {other} "
-        f"and may need more memory there: compare it with the model it was made from"
+        f"{quote(path.name)} was made by qnnmem fix for {own}; it may need more memory on "
+        f"{other}: compare it with the original model"
     )

@@ -17,19 +17,19 @@ NCHW, NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class NotTranslated(Fault):
-    """An operator, a parameter or an encoding that is not in the table."""
+    """An operator, parameter or encoding has no translation."""
 
 
 @dataclass
 class NodeDraft:
-    """A graph under construction."""
+    """An ONNX graph under construction."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
     _stored: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
 
     def constant(self, values: Any, kind: str, name: str) -> str:
-        """Store an array once; return the name it has."""
+        """Store an array and return its name; equal arrays are stored once."""
         import hashlib
 
         import numpy
@@ -62,7 +62,7 @@ class NodeDraft:
 
 
 class NodeWriter:
-    """Writer of the nodes that replace one operator."""
+    """Writer of the ONNX nodes that replace one operator."""
 
     def __init__(self, draft: NodeDraft, place: int) -> None:
         self._nodes, self._place = draft, place
@@ -70,13 +70,13 @@ class NodeWriter:
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Positions of its nodes."""
+        """Indexes of the written nodes."""
         return tuple(range(self._first, len(self._nodes.nodes)))
 
     def node(
         self, kind: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
     ) -> list[str]:
-        """Append a node; return the names of its results."""
+        """Append a node and return the names of its results."""
         from onnx import helper
 
         names = [self._fresh() for _ in range(outputs)]
@@ -84,15 +84,15 @@ class NodeWriter:
         return names
 
     def one(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node with one result."""
+        """Append a node with one result and return its name."""
         return self.node(kind, inputs, **attributes)[0]
 
     def constant(self, values: Any, kind: str = "") -> str:
-        """Return the name of a number or an array that nodes read."""
+        """Store a number or an array and return its name."""
         return self._nodes.constant(values, kind, self._fresh())
 
     def give(self, value: str, name: str) -> None:
-        """Name the result of nodes as an output."""
+        """Rename a result to `name`, the name of an output."""
         drawn = self._nodes.nodes
         last = drawn[-1] if len(drawn) > self._first else None
         if last is not None and list(last.output) == [value]:

@@ -1,6 +1,6 @@
 """ONNX graphs as values, and small queries on them: bodies, captured names, live nodes.
 
-The queries accept our `OnnxGraph` and a GraphProto inside a node alike.
+The queries accept both an `OnnxGraph` and a GraphProto inside a node.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ QUANT_DOMAINS = (*ONNX_DOMAINS, "com.microsoft")
 
 @dataclass(frozen=True, slots=True)
 class OnnxGraph:
-    """A graph whose parts have the names they have in a GraphProto.
+    """A graph whose fields are named as in GraphProto.
 
     The messages are shared by all passes and never changed: weights of 2 GiB are not copied, and a
-    pass that wants another node puts a new one in its place.
+    pass that changes a node replaces it.
     """
 
     name: str
@@ -34,12 +34,12 @@ class OnnxGraph:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> OnnxGraph:
-        """Return the graph of a message."""
+        """Return the graph of a GraphProto."""
         parts = (graph.node, graph.input, graph.output, graph.initializer)
         return cls(graph.name, *map(tuple, parts))
 
     def put_into(self, graph: onnx.GraphProto) -> None:
-        """Copy this graph into a message that only the caller owns."""
+        """Copy this graph into a message that the caller owns."""
         for name in ("node", "input", "output", "initializer"):
             graph.ClearField(name)
             getattr(graph, name).extend(getattr(self, name))
@@ -49,9 +49,10 @@ AnyGraph: TypeAlias = "OnnxGraph | onnx.GraphProto"
 
 
 def copied_without(message: Any, *names: str) -> Any:
-    """Return a copy of a message without some fields, which are never copied.
+    """Return a copy of a message without some fields.
 
-    Fields that the installed onnx does not know are left out too.
+    The omitted fields are never copied, which saves memory. Fields that the installed onnx does not
+    know are left out too.
     """
     copy = type(message)()
     for field, value in message.ListFields():
@@ -66,22 +67,22 @@ def copied_without(message: Any, *names: str) -> Any:
 
 
 def is_op(node: onnx.NodeProto, *types: str) -> bool:
-    """True if a node is one of these ops of the ONNX standard."""
+    """Return whether a node is one of these ops of the ONNX standard."""
     return node.op_type in types and node.domain in ONNX_DOMAINS
 
 
 def is_quant(node: onnx.NodeProto, kind: str) -> bool:
-    """True if a node is QuantizeLinear or DequantizeLinear of either domain that has them."""
+    """Return whether a node is QuantizeLinear or DequantizeLinear, as `kind`, in either domain."""
     return node.op_type == kind and node.domain in QUANT_DOMAINS
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
-    """Return the attribute of that name, or None."""
+    """Return the attribute with a name; None if there is none."""
     return next((found for found in node.attribute if found.name == name), None)
 
 
 def integer(node: onnx.NodeProto, name: str, default: int) -> int:
-    """Return the value of an integer attribute."""
+    """Return the value of an integer attribute, or the default."""
     found = attribute(node, name)
     return default if found is None else found.i
 
@@ -95,7 +96,7 @@ def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeProto:
-    """Return a copy of a node with other graphs inside, in the order of `bodies`."""
+    """Return a copy of a node with other bodies, in the order of `bodies`."""
     copy = type(node)()
     copy.CopyFrom(node)
     for body, graph in zip(bodies(copy), graphs, strict=True):
@@ -104,8 +105,8 @@ def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeP
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """Return every name a node reads: inputs, then names its bodies capture; each once."""
-    ask_deadline()  # here, because every walk over the nodes of a file calls it
+    """Return all names that a node reads, each once: inputs, then names captured by its bodies."""
+    ask_deadline()  # here, because every loop over the nodes of a file calls it
     names = dict.fromkeys(node.input)
     names.pop("", None)
     for body in bodies(node):
@@ -140,7 +141,7 @@ def all_names(graph: AnyGraph) -> Iterable[str]:
 
 
 def live(graph: AnyGraph) -> list[int]:
-    """Return the positions of nodes that an output depends on."""
+    """Return the indexes of nodes that an output depends on."""
     needed = {item.name for item in graph.output}
     found = []
     for index in range(len(graph.node) - 1, -1, -1):

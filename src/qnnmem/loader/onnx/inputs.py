@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-# A number, true or false, several of them, an array, or a .npy or .raw file that holds them.
+# A number, a boolean, several of them, an array, or a .npy or .raw file.
 InputValue: TypeAlias = "bool | int | float | Path | Sequence[Any] | NDArray[Any]"
 
-MAX_VALUE_BYTES = 256 << 20  # of one value; anything larger is a weight, not an input
+MAX_VALUE_BYTES = 256 << 20  # for one value; anything larger is a weight, not an input
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
     elem = item.type.tensor_type.elem_type
     if elem == STRING or elem not in DTYPES:
         what = "strings" if elem == STRING else f"element type {quote(elem)}"
-        raise UsageError(f"input {quote(item.name)} holds {what}; it cannot be given a value")
+        raise UsageError(f"input {quote(item.name)} has {what}; no value can be set for it")
     dtype = helper.tensor_dtype_to_np_dtype(elem)
     sizes = _sizes(item)
     given = _array(item.name, value, dtype)
@@ -86,7 +86,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
 
 def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
-    """Return the sizes of an input, None for a free one; None for an unknown shape."""
+    """Return the sizes of an input, None for a free size; None for an unknown shape."""
     tensor = item.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -95,7 +95,7 @@ def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
 
 
 def _has_shape(value: InputValue) -> bool:
-    """True if a value has its own shape; a flat list has none."""
+    """Return whether a value has its own shape; a flat list has none."""
     if isinstance(value, Path):
         return value.suffix.lower() == ".npy"
     if isinstance(value, Sequence):
@@ -112,8 +112,8 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
         blob = read_bytes(value, MAX_VALUE_BYTES)
         if not blob or len(blob) % dtype.itemsize:
             raise UsageError(
-                f"{value}: {len(blob):,} bytes are no whole number of {dtype.name} values "
-                f"for input {quote(name)}"
+                f"{value}: {len(blob):,} bytes is not a multiple of the {dtype.name} "
+                f"element size of input {quote(name)}"
             )
         return numpy.frombuffer(blob, dtype)
     try:
@@ -122,7 +122,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
         found = numpy.asarray(None)
     if found.dtype.kind not in "biuf" and found.dtype != dtype:
         raise UsageError(
-            f"the value of {quote(name)} is {quote(value)}, not numbers of a known type"
+            f"the value of {quote(name)} is {quote(value)}, which is not a number of a known type"
         )
     if found.nbytes > MAX_VALUE_BYTES:
         raise UsageError(f"the value of {quote(name)} takes more than {MAX_VALUE_BYTES:,} bytes")
@@ -132,7 +132,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
 def _shaped(
     name: str, given: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
 ) -> NDArray[Any]:
-    """Return the elements in a shape that the input accepts."""
+    """Return the elements in a shape that the input accepts; raise UsageError if none does."""
     import numpy
 
     if sizes is None:
@@ -156,7 +156,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the shape with this many elements, if at most one size is open."""
+    """Return the sizes with an open size filled in for `count` elements; None if impossible."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -165,12 +165,14 @@ def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
 
 
 def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
-    """Return the numbers in the input's type; refuse a lossy conversion."""
+    """Return the numbers in the input's type; raise UsageError if that loses information."""
     import numpy
 
     kind, wanted = given.dtype.kind, _kind(dtype)
     if kind == "b" and wanted != "bool":
-        raise UsageError(f"input {quote(name)} holds {dtype.name}, its value is true or false")
+        raise UsageError(
+            f"input {quote(name)} has type {dtype.name}, but its value is true or false"
+        )
     if wanted == "float":
         with numpy.errstate(over="ignore"):
             narrow = numpy.ascontiguousarray(given.astype(dtype))
@@ -184,12 +186,12 @@ def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArr
         what = "true or false" if wanted == "bool" else f"whole numbers ({dtype.name})"
         odd = given.reshape(-1)[~(made == given).reshape(-1)][:1]
         shown = f", not {odd[0]!s}" if odd.size else ""
-        raise UsageError(f"input {quote(name)} holds {what}{shown}")
+        raise UsageError(f"input {quote(name)} needs {what}{shown}")
     return numpy.ascontiguousarray(made)
 
 
 def _kind(dtype: numpy.dtype[Any]) -> str:
-    """Return the kind of numbers a type holds: bool, int or float."""
+    """Return the kind of a NumPy type: bool, int or float."""
     if dtype.kind == "b":
         return "bool"
     return "int" if "int" in dtype.name else "float"
@@ -206,7 +208,10 @@ class FixedInputs(NamedTuple):
 
 
 def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
-    """Return the inputs with every size fixed; raise an error that names the free dimensions."""
+    """Return the inputs with every size fixed.
+
+    Raise an error that names the free dimensions if sizes are missing.
+    """
     _check_settings(graph, fixed)
     open_ones = _sized(path, graph.input, fixed)
     valued = [item for item in open_ones if item.name in fixed.values]
@@ -228,7 +233,7 @@ def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
 def _sized(
     path: Path, items: Sequence[onnx.ValueInfoProto], fixed: Fixed
 ) -> tuple[onnx.ValueInfoProto, ...]:
-    """Return copies of the inputs with the given and the implied sizes."""
+    """Return copies of the inputs with the given sizes and the sizes that follow from them."""
     dims = _implied(items, fixed.shapes, fixed.dims)
     return tuple(_fixed(path, item, dims, fixed.shapes) for item in items)
 
@@ -246,7 +251,7 @@ def _implied(
             if dim.dim_param and given.get(dim.dim_param, size) != size:
                 told = f"{quote(dim.dim_param)} is {given[dim.dim_param]}"
                 raise UsageError(
-                    f"dimension {told}, but {size} in the shape given for {quote(item.name)}"
+                    f"dimension {told}, but the shape of {quote(item.name)} gives {size}"
                 )
             if dim.dim_param:
                 found.setdefault(dim.dim_param, size)
@@ -263,7 +268,7 @@ def _fixed(
     if not item.type.HasField("tensor_type"):
         kind = item.type.WhichOneof("value") or "no"
         what = f"{kind.removesuffix('_type')} type"
-        raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are handled")
+        raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are supported")
     _check_elem(path, item)
     copy = type(item)()
     copy.CopyFrom(item)
@@ -278,10 +283,12 @@ def _fixed(
 def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
     elem = item.type.tensor_type.elem_type
     if elem == STRING:
-        raise LoadError(path, f"input {quote(item.name)} holds strings; only numbers are handled")
+        raise LoadError(path, f"input {quote(item.name)} holds strings; only numbers are supported")
     if elem not in DTYPES:
         kind = quote(elem)
-        raise LoadError(path, f"input {quote(item.name)} has element type {kind}, not handled")
+        raise LoadError(
+            path, (f"input {quote(item.name)} has element type {kind}, which is not supported")
+        )
 
 
 def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
@@ -295,13 +302,13 @@ def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
     for name in fixed.values:
         if name not in inputs:
             raise _unknown("input", name, inputs, "the inputs are")
-    # A first check only: inlining branches adds tensors, which are checked later.
+    # A preliminary check: inlining branches adds tensors, which are checked later.
     tensors = set(all_names(graph))
     for name, shape in fixed.shapes.items():
         if name not in tensors:
             raise _unknown("tensor", name, inputs, "the inputs are")
         if any(size < 0 for size in shape):
-            raise UsageError(f"the shape given for {quote(name)} has a negative size")
+            raise UsageError(f"the shape given for {quote(name)} contains a negative size")
 
 
 def _unknown(what: str, name: str, known: Collection[str], have: str) -> UsageError:
@@ -316,7 +323,7 @@ def _listed(names: list[str]) -> str:
 
 
 def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
-    """Return the names of input dimensions."""
+    """Return the names of all named dimensions of inputs."""
     return {dim.dim_param for item in graph.input for dim in dims_of(item) if dim.dim_param}
 
 
@@ -331,7 +338,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
     rank = len(tensor.shape.dim)
     if tensor.HasField("shape") and rank != len(shape):
         raise UsageError(
-            f"input {quote(item.name)} has {rank} dimensions, the shape given has {len(shape)}"
+            f"input {quote(item.name)} has {rank} dimensions, but its given shape has {len(shape)}"
         )
     tensor.shape.ClearField("dim")
     tensor.shape.SetInParent()  # a scalar has a shape too, an empty one
@@ -340,7 +347,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def free_axes(item: onnx.ValueInfoProto) -> list[int]:
-    """Return the axes of free dimensions; [-1] for a wholly unknown shape."""
+    """Return the axes of free dimensions; [-1] for an unknown shape."""
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [
@@ -368,7 +375,7 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
 # Ops whose first input is a table and whose second input holds indices into it.
 _LOOKUPS = ("Gather", "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter")
 _BY_AXIS = ("Gather", "GatherElements", "ScatterElements", "Scatter")
-# Ops that pass integers on unchanged.
+# Ops that pass integers through unchanged.
 _CARRIERS = (
     *("Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand", "Transpose"),
     *("Tile", "Slice", "Split", "Concat", "Clip", "Gather"),
@@ -409,7 +416,7 @@ def limits_of_program(program: bytes, shapes: Mapping[str, Sequence[int]]) -> di
 
 
 def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
-    """Return the number of rows an index can select; 0 if unknown."""
+    """Return the number of rows that an index can select; 0 if unknown."""
     if not shape:
         return 0
     if node.op_type not in _BY_AXIS:

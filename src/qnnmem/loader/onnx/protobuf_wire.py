@@ -1,7 +1,7 @@
 """Checks the bytes of an ONNX file before a protobuf library unpacks them.
 
-A few bytes on disk can become hundreds in memory (an empty message, a one-byte number), so the
-number of messages and the bytes other than plain weight data are limited first.
+A few bytes on disk can become hundreds in memory (an empty message, a one-byte number). So the
+number of messages, and the bytes other than plain weight data, are limited first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from qnnmem.errors import Damaged, LoadError
 
 MAX_MESSAGES = 4_000_000
 MAX_STRUCTURE_BYTES = 512 << 20
-# Nested bodies take three messages per level; protobuf itself gives up at 100.
+# Nested bodies take three messages per level; protobuf itself refuses more than 100.
 MAX_DEPTH = 90
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PLAIN = {"Tensor": frozenset({4, 9, 10})}  # float_data, raw_data, double_data: same size in memory
 
-# Message fields by number (onnx.proto); a field not listed is skipped as bytes.
+# Message fields by number (onnx.proto); an unlisted field is skipped as bytes.
 _FIELDS = {
     "Model": {7: "Graph", 8: "Leaf", 14: "Leaf", 20: "Training", 25: "Function", 26: "Leaf"},
     "Training": {1: "Graph", 2: "Graph", 3: "Leaf", 4: "Leaf"},
@@ -64,10 +64,10 @@ class _Scan:
         self.plain_bytes = 0
 
     def walk(self) -> None:
-        """Visit every message with an explicit stack, as the file decides the depth.
+        """Visit every message with an explicit stack, because the file controls the depth.
 
-        Only enclosing messages are kept: a list of all siblings would be the unbounded memory
-        that this check prevents.
+        Only enclosing messages are on the stack: a list of all siblings would be the unbounded
+        memory that this check prevents.
         """
         stack = [self._children("Model", 0, len(self.blob))]
         while stack:
@@ -78,16 +78,18 @@ class _Scan:
                 continue
             self.messages += 1
             if self.messages > MAX_MESSAGES:
-                raise Damaged(f"holds more than {MAX_MESSAGES:,} parts, too many to read")
+                raise Damaged(
+                    f"contains more than {MAX_MESSAGES:,} protobuf messages, the limit for reading"
+                )
             if found[0] == "Leaf":
                 continue
             if len(stack) > MAX_DEPTH:
-                raise Damaged("graphs are nested too deeply to be read")
+                raise Damaged("contains graphs that are nested too deeply")
             stack.append(self._children(*found))
         if len(self.blob) - self.plain_bytes > MAX_STRUCTURE_BYTES:
             size = MAX_STRUCTURE_BYTES >> 20
             raise Damaged(
-                f"holds more than {size} MiB besides raw weights; store weights as raw_data"
+                f"contains more than {size} MiB without raw weights; store weights as raw_data"
             )
 
     def _children(self, kind: str, at: int, end: int) -> Iterator[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""Graphs that cannot be planned: shapes that data decide, types and bodies that are not handled."""
+"""Errors for graphs that cannot be planned: data-dependent shapes, unsupported types or bodies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from qnnmem.text import by_sizes, quote
 if TYPE_CHECKING:
     import onnx
 
-_LISTED = 20  # tensors that a sentence names
+_LISTED = 20  # tensors named in a sentence
 _BY_DATA = "depends on the data"
 
 
 def check_scope(trials: Trials, scope: Scope) -> None:
-    """Raise LoadError for shapes that hold for one run only, or are too large."""
+    """Raise LoadError for shapes that are valid for one run only, or too large."""
     refuse_dependent(trials, scope, [name for name in scope.measured if name not in trials.stated])
     for index in live(scope.graph):
         node = scope.graph.node[index]
@@ -33,7 +33,9 @@ def check_scope(trials: Trials, scope: Scope) -> None:
             who = quote(node.name or node.output[0])
             raise LoadError(trials.path, f"the body of {node.op_type} {who} cannot be examined")
         if not is_op(node, *CONTROL) and any(bodies(node)):
-            raise LoadError(trials.path, f"op {quote(node.op_type)} carries a graph, not handled")
+            raise LoadError(
+                trials.path, (f"op {quote(node.op_type)} contains a graph, which is not supported")
+            )
         for name in filter(None, node.output):
             if name in scope.types and name not in scope.flow.const:
                 _check_type(trials, node, name, scope.types[name])
@@ -46,15 +48,15 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
         what = "strings" if kind.elem == STRING else f"element type {kind.elem}"
         who = quote(node.op_type)
         raise LoadError(
-            trials.path, f"tensor {quote(name)} of op {who} holds {what}, which is not handled"
+            trials.path, f"tensor {quote(name)} of op {who} has {what}, which is not supported"
         )
     check_shape(trials.path, name, kind.shape or (), DTYPES[kind.elem])
 
 
 def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
-    """Refuse a new shape with another number of elements; inference accepts any constant shape."""
+    """Raise LoadError for a reshape with another number of elements, which inference accepts."""
     names = node.input[0], node.output[0]
-    # A stated shape is an upper bound, and so is all that follows from it.
+    # A stated shape is an upper bound, and so are all shapes that follow from it.
     if any(name in trials.stated or name in scope.flow.culprit for name in names):
         return
     before, after = (scope.types[name].shape if name in scope.types else None for name in names)
@@ -63,7 +65,7 @@ def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
     who = f"{node.op_type} {quote(node.name or node.output[0])}"
     raise LoadError(
         trials.path,
-        f"{who} turns {math.prod(before):,} elements into {math.prod(after):,}",
+        f"{who} has {math.prod(before):,} input elements but {math.prod(after):,} output elements",
     )
 
 
@@ -75,7 +77,7 @@ class DependentShape:
     operator: str
     why: str
     largest: tuple[int, ...] | None  # None if the operator implies no bound
-    by_value: Words  # the cure if an input of the model sets the shape
+    by_value: Words  # the cure, if an input of the model sets the shape
 
     def __str__(self) -> str:
         why = "" if self.why == _BY_DATA else f", {self.why}"
@@ -83,7 +85,7 @@ class DependentShape:
 
 
 class DependentShapes(LoadError):
-    """Shapes depend on data; the cure is to state the largest ones."""
+    """The error that shapes depend on data; the cure is to state the largest shapes."""
 
     def __init__(
         self,
@@ -93,15 +95,16 @@ class DependentShapes(LoadError):
         end: Words = "",
     ) -> None:
         self.shapes = tuple(shapes)
-        self.seen = seen  # placeholders, so that later ops can be examined
+        self.seen = seen  # placeholder shapes, so that later ops can be examined
         first, is_one = self.shapes[0], len(self.shapes) == 1
-        what = f"the shape of {quote(first.name)}, made by {quote(first.operator)}, {first.why}"
+        what = f"the shape of {quote(first.name)}, output of {quote(first.operator)}, {first.why}"
         if not is_one:
             more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
             listed = ", ".join(map(str, self.shapes[:_LISTED]))
             what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
-        state = f"give {'its largest shape' if is_one else 'their largest shapes'} with "
-        # The branches of an If have known sizes, which the reason lists; a trial run took one.
+        state = f"set {'its largest shape' if is_one else 'their largest shapes'} with "
+        # The branches of an If have known sizes, which the reason lists; a trial run took one
+        # branch.
         tried = {
             one.name: seen[one.name]
             for one in self.shapes
@@ -111,18 +114,18 @@ class DependentShapes(LoadError):
         cure = chain_words(first.by_value, state, spaced(settings))
         if tried:
             which = "" if is_one else f"{len(tried)} of them "
-            cure = chain_words(cure, f" ({which}as seen in a trial run; real data may need more)")
+            cure = chain_words(cure, f" ({which}measured in a trial run; real data may need more)")
         super().__init__(path, what, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
-        """Return one error that combines both."""
+        """Return one error for the shapes of both."""
         names = {one.name for one in self.shapes}
         new = [one for one in later.shapes if one.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
 
     def blocked(self, error: QnnMemError) -> DependentShapes:
-        """Return the error, extended by the next error, which remains with the shapes stated."""
-        end = chain_words("; with these it ends in: ", error.what)
+        """Return the error extended by the error that remains once these shapes are stated."""
+        end = chain_words("; with these settings the next error is: ", error.what)
         return DependentShapes(self.path, self.shapes, self.seen, end)
 
 
@@ -142,7 +145,7 @@ def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None
 def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> DependentShapes:
     """Return the error about tensors whose shapes depend on data."""
     makers = {name: node for node in scope.graph.node for name in node.output}
-    # The shape of a tensor made from other unknown ones may follow from theirs.
+    # The shape of a tensor made from other unknown tensors may follow from theirs.
     names = [
         name
         for name in names
@@ -164,7 +167,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
 
 
 def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that a trial run with random data shows."""
+    """Return the shapes seen in a trial run with random data, as far as it succeeds."""
     if not names:
         return {}
     try:
@@ -176,7 +179,7 @@ def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple
 
 
 def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
-    """Return the largest possible shape of an op's first output, if the operator implies one."""
+    """Return the largest possible shape of an op's first output; None if no bound is known."""
     kind = scope.types.get(node.input[0]) if node.input else None
     if kind is None or kind.shape is None:
         return None
@@ -189,7 +192,7 @@ def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:
-    """Return the cure if an input of the model sets the shape, else ""."""
+    """Return the cure if an input of the model sets the shape; empty if not."""
     if name not in scope.flow.culprit:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]
@@ -197,16 +200,16 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
     direct = next((s for s in sources if s in trials.inputs and s != node.input[0]), None)
     if direct is None:
         return ""
-    return (f"give {quote(direct)} a value with ", Setting("values", f"{direct}=VALUE"), ", or ")
+    return (f"set {quote(direct)} to a value with ", Setting("values", f"{direct}=VALUE"), ", or ")
 
 
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
-    """Return the error about a shape that neither inference nor a trial run finds."""
+    """Return the error about a shape that neither inference nor a trial run can find."""
     node = next((node for node in scope.graph.node if name in node.output), None)
     strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
     if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):
         return foreign_op(trials.path, strange)
-    who = f", made by {quote(node.op_type)}," if node is not None else ""
+    who = f", output of {quote(node.op_type)}," if node is not None else ""
     return LoadError(
         trials.path, f"the shape of {quote(name)}{who} is unknown and a trial run failed: {reason}"
     )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import onnx
 
 CONTROL = ("If", "Loop", "Scan")
-# Ops that give the elements of their first input another shape.
+# Ops that change only the shape of their first input.
 RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 _RANDOM = {
     "Bernoulli",
@@ -67,10 +67,10 @@ SHAPING = {
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Constant tensors, and per tensor of data-dependent shape the node that made it so.
+    """Constants, and for each tensor of data-dependent shape the node that causes it.
 
-    Results of control flow whose bodies are not examined yet are `pending`: facts about them
-    may still change. Only `analyse` fills the collections.
+    Results of control flow are `pending` until its bodies are examined: facts about them may
+    change. Only `analyse` fills the collections.
     """
 
     const: set[str] = field(default_factory=set)
@@ -79,7 +79,7 @@ class Flow:
 
 
 def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]) -> Flow:
-    """Follow constants and data-dependent shapes through a graph, without its bodies."""
+    """Return the constants and data-dependent shapes of a graph, without its bodies."""
     flow = Flow({item.name for item in graph.initializer})
     for index, node in enumerate(graph.node):
         constant = _is_constant(node, flow)
@@ -95,7 +95,7 @@ def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]
 
 
 def is_deterministic(node: onnx.NodeProto) -> bool:
-    """True if equal inputs always give equal outputs, bodies included."""
+    """Return whether equal inputs always give equal outputs, including in bodies."""
     if node.domain not in QUANT_DOMAINS or (node.op_type in _RANDOM and is_op(node, *_RANDOM)):
         return False
     if is_op(node, "Dropout") and len(node.input) > 2 and node.input[2]:
@@ -120,12 +120,12 @@ def _is_pending(node: onnx.NodeProto, flow: Flow, examined: Collection[str]) -> 
 
 def _culprit(index: int, node: onnx.NodeProto, flow: Flow) -> int | None:
     if is_op(node, "Shape", "Size"):
-        return None  # its shape is the rank, independent of sizes
+        return None  # the shape of a shape is the rank, which does not depend on sizes
     for name in reads(node):
         if name in flow.culprit:
             return flow.culprit[name]
     if is_op(node, *CONTROL):
-        return index  # proven outputs of resolved bodies are exempt
+        return index  # proven outputs of examined bodies are exempt
     if node.domain not in ONNX_DOMAINS:
         return None
     for at in SHAPING.get(node.op_type, ()):
@@ -139,7 +139,7 @@ class Scope:
     """A graph, the types of its tensors, and the scopes of its nodes' bodies.
 
     Bodies are stored under the first output of their node. Captured names belong to the enclosing
-    scope: `outer` are its tensors, `outer_const` its constants.
+    scope: `outer` lists its tensors, `outer_const` its constants.
     """
 
     graph: OnnxGraph
@@ -148,14 +148,15 @@ class Scope:
     bodies: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
     outer: frozenset[str] = frozenset()
     outer_const: frozenset[str] = frozenset()
-    # Where types come from: inference alone, bodies, bodies that read tensors of stated shape,
+    # Sources of types, in order: inference alone, bodies, bodies that read tensors of stated shape,
     # trial runs, the file.
     settled: frozenset[str] = frozenset()
     proven: Mapping[str, OnnxType] = field(default_factory=dict)
     bounded: Mapping[str, OnnxType] = field(default_factory=dict)
     measured: Mapping[str, OnnxType] = field(default_factory=dict)
     declared: frozenset[str] = frozenset()
-    # Outputs of control flow without a type: a trial run may measure `steady`, others have reasons.
+    # Outputs of control flow without a type: a trial run may measure `steady` ones; for the others
+    # there are reasons.
     steady: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -167,7 +168,7 @@ class Scope:
                 yield from body.with_bodies()
 
     def is_typed(self, name: str) -> bool:
-        """True if element type and shape of a tensor are known."""
+        """Return whether element type and shape of a tensor are known."""
         return self.types.get(name, UNKNOWN).is_static
 
     def are_const(self, names: Collection[str]) -> bool:

@@ -23,7 +23,7 @@ STRING = 8
 EXTERNAL = 1
 MAX_DIM = 1 << 40
 
-# TensorProto.DataType to ours.
+# Element types by TensorProto.DataType.
 DTYPES = {
     1: DType.FLOAT32,
     2: DType.UINT8,
@@ -47,14 +47,14 @@ DTYPES = {
 
 
 class OnnxType(NamedTuple):
-    """ONNX's number of an element type (0 when unknown) and, once static, a shape."""
+    """ONNX's number of an element type (0 if unknown) and a shape, None unless static."""
 
     elem: int
     shape: tuple[int, ...] | None
 
     @property
     def is_static(self) -> bool:
-        """True if a buffer of this type has a size."""
+        """Whether the size of a tensor of this type is known."""
         return self.elem != 0 and self.shape is not None
 
 
@@ -63,7 +63,7 @@ UNKNOWN = OnnxType(0, None)
 
 def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
     """Return the type of a value info; None for sequences, maps and optionals."""
-    ask_deadline()  # here, because every walk over the inputs of a file calls it
+    ask_deadline()  # here, because every loop over the inputs of a file calls it
     kind = info.type.WhichOneof("value")
     if kind is None:
         return UNKNOWN
@@ -77,7 +77,7 @@ def type_of(info: onnx.ValueInfoProto) -> OnnxType | None:
 
 
 def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
-    """Return a value info with this type; the opposite of `type_of`."""
+    """Return a value info with this type; the inverse of `type_of`."""
     import onnx
 
     info = onnx.ValueInfoProto(name=name)
@@ -95,7 +95,7 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> 
         raise LoadError(path, f"tensor {quote(name)} has more than {MAX_RANK} dimensions")
     for dim in shape:
         if not 0 <= dim < MAX_DIM:
-            raise LoadError(path, f"tensor {quote(name)} has dimension {quote(dim)}, out of range")
+            raise LoadError(path, f"tensor {quote(name)} has an invalid dimension: {quote(dim)}")
     if Tensor(name, dtype, shape).nbytes > MAX_BYTES:
         raise LoadError(path, f"tensor {quote(name)} takes more than {MAX_BYTES:,} bytes")
 
@@ -106,13 +106,13 @@ _COMPLEX64, _COMPLEX128 = 14, 15
 _PATTERNS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8})
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _ENTRIES = frozenset({"location", "offset", "length", "checksum"})
-# A location that means an address in the memory of onnxruntime's process.
+# A location that denotes an address in the memory of onnxruntime's process.
 _ADDRESS = "_ORT_MEM_ADDR_"
 
 
 def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributeProto]:
     """Yield attributes of nodes and of all nodes in their bodies."""
-    # Depth was bounded by the wire check, so plain recursion is safe.
+    # The wire check bounded the depth, so plain recursion is safe.
     for node in nodes:
         yield from node.attribute
         for body in bodies(node):
@@ -120,7 +120,7 @@ def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributePro
 
 
 def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    """Yield every attribute anywhere in a model: graphs, bodies, functions and their defaults."""
+    """Yield every attribute in a model: in graphs, bodies, functions and their defaults."""
     yield from attributes_in(model.graph.node)
     for function in model.functions:
         yield from attributes_in(function.node)
@@ -131,14 +131,14 @@ def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
 
 
 def count_tensors(graph: onnx.GraphProto) -> int:
-    """Return how many values a graph has: inputs, weights and outputs of nodes."""
+    """Return the number of values in a graph: inputs, weights and outputs of nodes."""
     names = {item.name for item in (*graph.input, *graph.initializer)}
     names |= {name for node in graph.node for name in node.output if name}
     return len(names)
 
 
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Yield every stored tensor anywhere in a model, but not the parts of sparse ones."""
+    """Yield every stored tensor in a model, without the parts of sparse tensors."""
     yield from model.graph.initializer
     for found in model_attributes(model):
         if found.HasField("t"):
@@ -155,9 +155,9 @@ def _graphs(found: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
 
 
 def check_data(path: Path, model: onnx.ModelProto) -> None:
-    """Check every stored tensor of a freshly decoded model, and make its encoding unambiguous.
+    """Check every stored tensor of a decoded model, and make its encoding unambiguous.
 
-    Raise LoadError unless data agree with shapes and are in this file or below its folder.
+    Raise LoadError unless data agrees with shapes and is in this file or below its folder.
     """
     _refuse_sparse(path, model)
     for tensor in tensors(model):
@@ -170,21 +170,21 @@ def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
         sparse = sparse or found.HasField("sparse_tensor") or bool(found.sparse_tensors)
         sparse = sparse or any(body.sparse_initializer for body in _graphs(found))
     if sparse:
-        raise LoadError(path, "stores weights as sparse tensors, which are not handled")
+        raise LoadError(path, "contains sparse tensors, which are not supported")
 
 
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
     """Raise LoadError unless a tensor's data is unambiguous and agrees with its shape.
 
-    Irrelevant entries are dropped from the message.
+    Irrelevant entries are removed from the message.
     """
     name = quote(tensor.name)
     dtype = DType.UINT8 if tensor.data_type == STRING else DTYPES.get(tensor.data_type)
     if dtype is None:
         kind = quote(tensor.data_type)
-        raise LoadError(path, f"tensor {name} has element type {kind}, not handled")
+        raise LoadError(path, f"tensor {name} has element type {kind}, which is not supported")
     if tensor.HasField("segment"):
-        raise LoadError(path, f"tensor {name} is stored in segments, not handled")
+        raise LoadError(path, f"tensor {name} is stored in segments, which are not supported")
     check_shape(path, tensor.name, tuple(tensor.dims), dtype)
     kept = [field for field in ("raw_data", *_TYPED) if _is_set(tensor, field)]
     kept += ["external_data"] * (tensor.data_location == EXTERNAL)
@@ -202,7 +202,7 @@ def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
         if dtype in _PATTERNS and not all(
             0 <= bits < 1 << dtype.bits for bits in tensor.int32_data
         ):
-            raise LoadError(path, f"tensor {name} stores numbers too large for {dtype.value}")
+            raise LoadError(path, f"tensor {name} contains numbers too large for {dtype.value}")
 
 
 def _is_set(tensor: onnx.TensorProto, field: str) -> bool:
@@ -210,14 +210,14 @@ def _is_set(tensor: onnx.TensorProto, field: str) -> bool:
 
 
 def stored_bytes(tensor: onnx.TensorProto) -> int:
-    """Return the bytes of a tensor's data, stored or external."""
+    """Return the size of a tensor's data in bytes, embedded or external."""
     return Tensor(tensor.name, DTYPES[tensor.data_type], tuple(tensor.dims)).nbytes
 
 
 def _expect(path: Path, name: str, what: str, have: int, want: int) -> None:
     if have != want:
         raise LoadError(
-            path, f"tensor {quote(name)} stores {have:,} {what}, its shape asks for {want:,}"
+            path, f"tensor {quote(name)} stores {have:,} {what}, but its shape needs {want:,}"
         )
 
 
@@ -241,7 +241,7 @@ def _typed_count(tensor: onnx.TensorProto, elements: int) -> tuple[str, int, int
 def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
     what = _external(tensor)
     if tensor.data_type == STRING:
-        raise LoadError(path, f"{what} would be strings, which no other file can hold")
+        raise LoadError(path, f"{what} would contain strings, which an external file cannot store")
     need, entries = stored_bytes(tensor), _entries(path, tensor)
     file = _file_of(path, tensor, entries)
     offset, length = (_count(path, entries, key, what) for key in ("offset", "length"))
@@ -251,7 +251,7 @@ def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
     end = (offset or 0) + need
     if end > size:
         short = quote(entries["location"])
-        raise LoadError(path, f"{what} ends at byte {end:,}, but {short} holds {size:,}")
+        raise LoadError(path, f"{what} ends at byte {end:,}, but {short} has only {size:,}")
     del tensor.external_data[:]
     for key, value in (
         ("location", entries["location"]),
@@ -265,12 +265,14 @@ def _entries(path: Path, tensor: onnx.TensorProto) -> dict[str, str]:
     entries: dict[str, str] = {}
     for entry in tensor.external_data:
         if not (isinstance(entry.key, str) and isinstance(entry.value, str)):
-            # protobuf hands out bytes where text is not valid UTF-8
-            raise LoadError(path, "holds names that are not text; the file is damaged")
+            # protobuf returns bytes for text that is not valid UTF-8
+            raise LoadError(path, "contains names that are not text; the file is damaged")
         if entry.key in entries:
-            raise LoadError(path, f"{_external(tensor)} has two entries {quote(entry.key)}")
+            raise LoadError(path, f"{_external(tensor)} has entry {quote(entry.key)} twice")
         if entry.key not in _ENTRIES:
-            raise LoadError(path, f"{_external(tensor)} has entry {quote(entry.key)}, not handled")
+            raise LoadError(
+                path, (f"{_external(tensor)} has entry {quote(entry.key)}, which is not supported")
+            )
         entries[entry.key] = entry.value
     return entries
 
@@ -282,7 +284,7 @@ def _external(tensor: onnx.TensorProto) -> str:
 def _file_of(path: Path, tensor: onnx.TensorProto, entries: dict[str, str]) -> Path:
     location = entries.get("location", "")
     if _ADDRESS in location:
-        raise LoadError(path, f"{_external(tensor)} is an address in memory, which is refused")
+        raise LoadError(path, f"{_external(tensor)} is a memory address, which is not allowed")
     try:
         return file_below(path.parent, location)
     except Damaged as exc:
@@ -295,10 +297,10 @@ def _size_of(path: Path, file: Path, what: str) -> int:
     except (OSError, ValueError) as exc:
         name = quote(file.name)
         raise LoadError(
-            path, f"{what} is missing: no file {name} could be opened next to the model"
+            path, f"{what} is missing: {name} could not be opened next to the model"
         ) from exc
     if not stat.S_ISREG(status.st_mode):
-        raise LoadError(path, f"{what} is in {quote(file.name)}, which is not an ordinary file")
+        raise LoadError(path, f"{what} is in {quote(file.name)}, which is not a regular file")
     return status.st_size
 
 
@@ -307,12 +309,14 @@ def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | No
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise LoadError(path, f"{what} has {key} {quote(text)}, not a whole number of bytes")
+        raise LoadError(
+            path, (f"{what} has {key} {quote(text)}, which is not a whole number of bytes")
+        )
     return int(text)
 
 
 def embed(path: Path, tensor: onnx.TensorProto) -> None:
-    """Embed the external data of a checked tensor; `path` is the model's."""
+    """Embed the external data of a checked tensor; `path` is the model's file."""
     if tensor.data_location != EXTERNAL:
         return
     entries = _entries(path, tensor)

@@ -1,7 +1,7 @@
-"""Questions about a model that only foreign code can answer: inference, trial runs, constants.
+"""Requests about a model that need foreign code: inference, trial runs, constants.
 
 The child process runs that code, with limits on time and memory. This module builds the small
-models that the questions need.
+models for these requests.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from qnnmem.wire import Done, Frame, WireMessage
 if TYPE_CHECKING:
     import onnx
 
-# Limit of computed constants: real models have kilobytes, a few nodes can ask for terabytes.
+# Limit of computed constants: real models have kilobytes, a few nodes can request terabytes.
 MAX_COMPUTED = 256 << 20
 T = TypeVar("T", bound=WireMessage)
 
 
 class RunResult(NamedTuple):
-    """Per successful run the fetched tensors in order, and the type of each model output."""
+    """The fetched tensors of each successful run in order, and the type of each model output."""
 
     values: list[list[onnx.TensorProto]]
     types: Mapping[str, str]
 
 
 class TrialChild(ChildProcess):
-    """A limited process for one model; starts early to import while the parent parses."""
+    """The limited child process for one model; it imports libraries while the parent parses."""
 
     def __init__(self, path: Path, time_limit_s: float) -> None:
         super().__init__("qnnmem.loader.onnx.trial_program", time_limit_s)
@@ -71,7 +71,7 @@ class TrialChild(ChildProcess):
         return inlined
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the model after the optimisations that run before any execution provider."""
+        """Return the model after the optimisations that precede all execution providers."""
         import onnx
 
         request = OptimiseBasic(self._path.parent.resolve())
@@ -95,7 +95,7 @@ class TrialChild(ChildProcess):
         fetch: Sequence[str],
         runs: int = 1,
     ) -> RunResult:
-        """Run a model with random inputs and return the requested tensors."""
+        """Return the requested tensors of a model, run with random inputs."""
         import onnx
 
         folder = self._path.parent.resolve()
@@ -127,11 +127,11 @@ class TrialChild(ChildProcess):
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
     ) -> NodeOrder:
-        """Return the order that onnxruntime runs the nodes in; opening the model must not fail."""
+        """Return the order in which onnxruntime runs the nodes; the model must be loadable."""
         return self._ask(Order(list(inputs)), NodeOrder, model.SerializeToString())[0]
 
     def open(self, model: onnx.ModelProto) -> None:
-        """Open a model for `attempt`."""
+        """Open a model for later calls of `attempt`."""
         self._ask(Open(self._path.parent.resolve()), Done, model.SerializeToString())
 
     def attempt(
@@ -142,11 +142,14 @@ class TrialChild(ChildProcess):
         thorough: bool,
         watched: int = 0,
     ) -> Attempted:
-        """Run the open model with random and given values; return shapes from its last outputs."""
+        """Return the result of running the open model with random and given values.
+
+        The shapes in the result are the model's last `watched` outputs.
+        """
         import onnx
 
         given = onnx.GraphProto(initializer=values).SerializeToString()
-        # Floats fail because of sizes; integers may also be indices that are out of range.
+        # Floats fail only because of sizes; integers may also be indices that are out of range.
         quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
         tries = TRIES if thorough else TRIES[:quick]
         return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
@@ -154,14 +157,15 @@ class TrialChild(ChildProcess):
     def _ask(
         self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
     ) -> Frame[T]:
-        """Return the reply, with at most `values` bytes of values beside a model."""
+        """Return the child's reply, with at most `values` bytes of values besides a model."""
         try:
             return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
         except ChildLost as lost:
             if self.expired:
-                raise OutOfTime(self._path, str(lost), cure="fix more shapes by hand") from lost
+                raise OutOfTime(self._path, str(lost), cure="set more shapes") from lost
             reason = (
-                "an operator that onnxruntime cannot run, large shapes and damage are usual reasons"
+                "usual reasons: an operator that onnxruntime does not support, large "
+                "shapes, a damaged file"
             )
             raise LoadError(self._path, f"{lost}; {reason}") from lost
 
@@ -172,12 +176,12 @@ def _parse(message: Any, blob: bytes) -> Any:
     try:
         message.ParseFromString(blob)
     except DecodeError as exc:
-        raise ChildFailed("an unreadable reply") from exc
+        raise ChildFailed("it sent an unreadable reply") from exc
     return message
 
 
 _INT64 = 7
-# Shape operands are far smaller; weights above this only slow inference down.
+# Shape operands are far smaller; larger weights only slow down inference.
 _HEAVY = 4096
 # Element types for which data can be generated.
 NUMPY = {
@@ -188,23 +192,23 @@ _ELEMS = {name: elem for elem, name in NUMPY.items()}
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """Context of all questions about one model."""
+    """The context of all requests about one model."""
 
     path: Path
     child: TrialChild
     head: onnx.ModelProto  # IR version and operator sets, no graph
-    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states for tensors inside
+    stated: Mapping[str, tuple[int, ...]]  # shapes that the caller states for inner tensors
     declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
-    inputs: Collection[str] = ()  # inputs of the model itself, to which a caller may give a value
+    inputs: Collection[str] = ()  # inputs of the model, which a caller may give a value
 
     @property
     def opset(self) -> int:
-        """The oldest version of the ONNX operator set that the model uses."""
+        """The oldest ONNX operator set version that the model uses."""
         versions = (item.version for item in self.head.opset_import if item.domain in ONNX_DOMAINS)
         return int(min(versions))
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
-        """Return a model around a graph."""
+        """Return a model with this graph."""
         import onnx
 
         model = onnx.ModelProto()
@@ -216,7 +220,7 @@ class Trials:
 def infer_types(
     trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
 ) -> dict[str, OnnxType]:
-    """Return types by shape inference, given those of some tensors; skip control flow."""
+    """Return the types that shape inference finds from known types, without control flow."""
     light = light_graph(graph, known)
     try:
         infos = trials.child.infer(trials.model(light))
@@ -224,7 +228,7 @@ def infer_types(
         node = first_foreign(light.node)
         if node is not None and quote(node.domain)[1:-1] in str(exc):
             raise foreign_op(trials.path, node) from exc
-        raise LoadError(trials.path, f"shape inference refuses the model: {exc}") from exc
+        raise LoadError(trials.path, f"shape inference rejects the model: {exc}") from exc
     found: dict[str, OnnxType] = {}
     for info in (*graph.input, *infos):
         kind = type_of(info)
@@ -244,7 +248,7 @@ def measure_types(
     names: Sequence[str],
     const: Collection[str],
 ) -> tuple[dict[str, OnnxType], set[str]]:
-    """Return the types seen in trial runs, and the names whose shape varied between runs."""
+    """Return the types measured in trial runs, and the names whose shape varied between runs."""
     small = cone(graph, names, types, const)
     untyped = [name for name in names if not (name in types and types[name].elem)]
     fetch = [f"qnnmem shape {number}" for number in range(len(names))]
@@ -268,7 +272,9 @@ def _elem(trials: Trials, name: str, types: Mapping[str, str]) -> int:
     text = types.get(name, "")
     elem = _ELEMS.get(TYPE_NAMES.get(text, ""))
     if elem is None:
-        raise LoadError(trials.path, f"tensor {quote(name)} is of type {quote(text)}, not handled")
+        raise LoadError(
+            trials.path, (f"tensor {quote(name)} has type {quote(text)}, which is not supported")
+        )
     return elem
 
 
@@ -300,14 +306,12 @@ def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
 
     where = quote(tensor.name)
     if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
-        raise LoadError(
-            trials.path, f"tensor {where} steers control flow but is not a stored scalar"
-        )
+        raise LoadError(trials.path, f"tensor {where} controls the flow but is not a stored scalar")
     try:
         return int(numpy_helper.to_array(tensor).reshape(-1)[0])
     except (TypeError, ValueError) as exc:
         raise LoadError(
-            trials.path, f"tensor {where} steers control flow but is not a number"
+            trials.path, f"tensor {where} controls the flow but is not a number"
         ) from exc
 
 
@@ -327,7 +331,7 @@ def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
     return feeds
 
 
-# Models made for the child: a light one for shape inference, small ones for trial runs.
+# Models for the child: a light one for shape inference, small ones for trial runs.
 
 
 def light_graph(graph: AnyGraph, known: Mapping[str, OnnxType]) -> onnx.GraphProto:
@@ -336,7 +340,7 @@ def light_graph(graph: AnyGraph, known: Mapping[str, OnnxType]) -> onnx.GraphPro
 
     light = onnx.GraphProto(name="light")
     light.input.extend(graph.input)
-    for item in graph.output:  # without types: the file's own may contradict what is inferred
+    for item in graph.output:  # without types: declared types may contradict inferred ones
         light.output.add(name=item.name)
     light.initializer.extend(_bare(item) for item in graph.initializer)
     made = set()
@@ -399,7 +403,7 @@ def cone(
 
 
 def shape_as_number(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx.NodeProto | None:
-    """Return a Constant that replaces a Shape or Size node, or None if the shape is unknown."""
+    """Return a Constant in place of a Shape or Size node; None if the shape is unknown."""
     import onnx
     from onnx import helper
 

@@ -1,4 +1,4 @@
-"""Child program that runs foreign C++ code (inliner, shape inference, onnxruntime) on one model.
+"""The child program that runs foreign C++ code (inliner, shape inference, onnxruntime).
 
 The parent never runs such code: a hostile model can crash it, hang it or exhaust memory. Here that
 only ends one limited process. The payload of a request is a serialized model, and so is that of
@@ -20,12 +20,12 @@ from qnnmem.wire import Done, Frame, WireMessage
 if TYPE_CHECKING:
     import numpy
 
-# Data for inputs when only sizes are tried: a failure that is alike for all is due to sizes.
+# Data for inputs if only sizes are tried: a failure with all kinds of data is caused by sizes.
 TRIES = ("random", "zeros", "ones")
-# Shapes measured with these inputs must agree; the first run that succeeds names them.
+# Shapes measured with these inputs must agree; the first successful run gives the shapes.
 RUNS = ("random", "other", "zeros")
 
-_KEPT: dict[str, Any] = {}  # the session between requests
+_KEPT: dict[str, Any] = {}  # the open session between requests
 _LONGEST_FAILURE = 4000  # characters
 _THREADS = 2  # used if only shapes matter, as the last bits of results may differ
 
@@ -43,7 +43,7 @@ TYPE_NAMES = {
 
 
 class TrialInput(NamedTuple):
-    """An input to fill with random values: its numpy type and its shape."""
+    """An input to fill with random values: its NumPy type and its shape."""
 
     name: str
     dtype: str
@@ -51,29 +51,29 @@ class TrialInput(NamedTuple):
 
 
 class Inline(WireMessage, frozen=True):
-    """Replace the calls of the model's own functions by their nodes."""
+    """A request to replace the calls of the model's own functions by their nodes."""
 
     doing: ClassVar[str] = "inlining functions"
 
 
 class Infer(WireMessage, frozen=True):
-    """Find value infos by shape inference."""
+    """A request for value infos by shape inference."""
 
     doing: ClassVar[str] = "shape inference"
 
 
 class Fold(WireMessage, frozen=True):
-    """Compute constants by the nodes as they are; only the shapes of inputs matter."""
+    """A request to compute constants with unchanged nodes; only the shapes of inputs matter."""
 
     doing: ClassVar[str] = "computing constants"
-    folder: Path | None  # with external data
+    folder: Path | None  # folder of external data
     inputs: list[TrialInput]
     fetch: list[str]
     most: int
 
 
 class Run(Fold, frozen=True):
-    """Run the model several times with random inputs and fetch tensors."""
+    """A request to run the model several times with random inputs and fetch tensors."""
 
     doing: ClassVar[str] = "a trial run"
     runs: int
@@ -86,14 +86,14 @@ class OutputTypes(WireMessage, frozen=True):
 
 
 class OptimiseBasic(WireMessage, frozen=True):
-    """Optimise the model as onnxruntime does before any execution provider gets it."""
+    """A request to optimise the model as onnxruntime does before all execution providers."""
 
     doing: ClassVar[str] = "folding constants"
     folder: Path
 
 
 class Order(WireMessage, frozen=True):
-    """Run the model until it succeeds; inputs carry ONNX's element type numbers."""
+    """A request to run the model until it succeeds; inputs have ONNX's element type numbers."""
 
     doing: ClassVar[str] = "a trial run"
     inputs: list[tuple[str, int, tuple[int, ...]]]
@@ -108,14 +108,17 @@ class NodeOrder(WireMessage, frozen=True):
 
 
 class Open(WireMessage, frozen=True):
-    """Keep the model open for `AttemptRun`; its inputs may leave sizes open."""
+    """A request to open the model for `AttemptRun`; its inputs may have free sizes."""
 
     doing: ClassVar[str] = "opening the model"
     folder: Path
 
 
 class AttemptRun(WireMessage, frozen=True):
-    """Run the open model once for each try until one succeeds; the last outputs are shapes."""
+    """A request to run the open model for each kind of data until a run succeeds.
+
+    The last `watched` outputs of the model are shapes.
+    """
 
     doing: ClassVar[str] = "a trial run"
     inputs: list[TrialInput]
@@ -131,7 +134,7 @@ class Attempted(WireMessage, frozen=True):
 
 
 def inline(_request: Inline, payload: bytes) -> Frame[Done]:
-    """Replace the calls of the model's own functions by their nodes."""
+    """Return the model with calls of its own functions replaced by their nodes."""
     import onnx
     import onnx.inliner
 
@@ -140,7 +143,7 @@ def inline(_request: Inline, payload: bytes) -> Frame[Done]:
 
 
 def infer(_request: Infer, payload: bytes) -> Frame[Done]:
-    """Return value infos by shape inference, inside a graph."""
+    """Return a graph with the value infos that shape inference finds."""
     import onnx
     import onnx.shape_inference
 
@@ -153,10 +156,10 @@ def infer(_request: Infer, payload: bytes) -> Frame[Done]:
 
 
 def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
-    """Run the model; return one tensor per run and fetched name, and the outputs' types."""
+    """Return one tensor per run and fetched name, and the types of the model's outputs."""
     levels = import_onnxruntime().GraphOptimizationLevel
     reasons = []
-    # Basic folding removes false dependencies of shapes, but rarely breaks a graph.
+    # Basic folding removes false dependencies of shapes and rarely breaks a graph.
     for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
         try:
             session = exact_session(
@@ -168,7 +171,7 @@ def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
             runs = _runs(session, request)
         except MemoryError:
             raise
-        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+        except Exception as exc:  # onnxruntime raises its own classes and plain RuntimeError
             reasons.append(sentence(exc))
             continue
         types = {output.name: output.type for output in session.get_outputs()}
@@ -186,7 +189,7 @@ def fold(request: Fold, payload: bytes) -> Frame[Done]:
 
 
 def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
-    """Return the model as execution providers get it: constants and branches folded."""
+    """Return the model that execution providers get, with constants and branches folded."""
     import tempfile
 
     level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -202,8 +205,8 @@ def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
 
 
 def open_session(request: Open, payload: bytes) -> Done:
-    """Keep a model open for `attempt`."""
-    # Shapes are read as soon as a tensor exists, so that no tensor lives longer for it.
+    """Open a model for later calls of `attempt`."""
+    # Shapes are read as soon as a tensor exists, so that no tensor lives longer.
     order = import_onnxruntime().ExecutionOrder.PRIORITY_BASED
     _KEPT["session"] = exact_session(
         payload, folder=request.folder, execution_order=order, intra_op_num_threads=_THREADS
@@ -212,7 +215,7 @@ def open_session(request: Open, payload: bytes) -> Done:
 
 
 def attempt(request: AttemptRun, payload: bytes) -> Attempted:
-    """Run the kept model on each kind of data; return why each try fails, or watched shapes."""
+    """Return why the open model fails on each kind of data, or watched shapes if it runs."""
     import onnx
     from onnx import numpy_helper
 
@@ -225,7 +228,7 @@ def attempt(request: AttemptRun, payload: bytes) -> Attempted:
             results = _KEPT["session"].run(None, feeds)
         except MemoryError:
             raise
-        except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
+        except Exception as exc:  # onnxruntime raises its own classes and plain RuntimeError
             failures.append(str(exc)[:_LONGEST_FAILURE])
         else:
             watched = results[len(results) - request.watched :]
@@ -244,14 +247,14 @@ def _packed(values: list[Any], most: int) -> bytes:
         raise TypeError(f"a value is {quote(odd)}, not a tensor")
     size = sum(value.nbytes for value in values)
     if size > most:
-        raise ValueError(f"values take {size:,} bytes, more than the {most:,} handled")
+        raise ValueError(f"the values take {size:,} bytes, over the limit of {most:,}")
     graph = onnx.GraphProto()
     graph.initializer.extend(numpy_helper.from_array(value) for value in values)
     return bytes(graph.SerializeToString())
 
 
 def order(request: Order, payload: bytes) -> NodeOrder:
-    """Run the model unoptimised until it succeeds; return node order and output shapes."""
+    """Return node order and output shapes of the first successful run, without optimisation."""
     import tempfile
 
     from onnx import helper
@@ -284,7 +287,7 @@ def order(request: Order, payload: bytes) -> NodeOrder:
 
 
 def _runs(session: Any, request: Run) -> list[list[Any]]:
-    """Collect fetched values; runs that fail on random inputs do not count if one succeeds."""
+    """Return the fetched values of each run; failed runs are ignored if one succeeds."""
     runs, failure = [], None
     for kind in RUNS[: request.runs]:
         feeds = {item.name: _feed(kind, item) for item in request.inputs}
@@ -311,7 +314,7 @@ def _feed(kind: str, item: TrialInput) -> numpy.ndarray[Any, Any]:
 
 
 def main() -> int:
-    """Answer requests until the parent closes the pipe."""
+    """Serve requests until the parent closes the pipe."""
     return serve(
         {
             Inline: inline,

@@ -1,4 +1,4 @@
-"""Checks that a graph can be read: names defined once and before use, ONNX operators, tensors."""
+"""Checks of a graph: unique names defined before use, known operators, only tensors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 MAX_NODES = 200_000
 MAX_NAME = 1 << 16
-_Key = tuple[str, str, str]  # of a function: domain, name, overload
+_Key = tuple[str, str, str]  # domain, name and overload of a function
 
 
 def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
-    """Check the names and the order of a graph and its bodies; sorts nodes in place.
+    """Check the names and the order of a graph and its bodies; sort nodes in place.
 
-    The caller owns the message, which it just decoded.
+    The caller owns the message, which it has just decoded.
     """
     nodes = 0
     for one in graphs_in(graph):
         nodes += len(one.node)
         if nodes > MAX_NODES:
-            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, too many to plan")
+            raise LoadError(path, f"has more than {MAX_NODES:,} nodes, the limit for planning")
         _check_names(path, one)
     sort_nodes(path, graph)
 
@@ -37,7 +37,7 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
 def check_expansion(path: Path, model: onnx.ModelProto) -> None:
     """Raise LoadError for functions that expand into too many nodes.
 
-    The nodes are counted without expanding: thirty functions of two calls each give a billion.
+    The nodes are counted without expansion: thirty functions of two calls each expand to a billion.
     """
     functions = {_called(one): one for one in model.functions}
     sizes: dict[_Key, int] = {}
@@ -60,8 +60,8 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
             else:
                 walk[called] = _calls(functions[called].node)
     if _expanded(model.graph.node, sizes) > MAX_NODES:
-        what = f"has more than {MAX_NODES:,} nodes once its functions are expanded"
-        raise LoadError(path, f"{what}, too many to plan")
+        what = f"has more than {MAX_NODES:,} nodes after its functions are expanded"
+        raise LoadError(path, f"{what}, over the limit for planning")
 
 
 def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
@@ -83,8 +83,8 @@ def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph, its bodies, their bodies and so on."""
-    # Depth was bounded by the wire check, so plain recursion is safe.
+    """Yield a graph and all bodies in it, at any depth."""
+    # The wire check bounded the depth, so plain recursion is safe.
     yield graph
     for node in graph.node:
         for body in bodies(node):
@@ -93,8 +93,8 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
 
 def _check_names(path: Path, graph: onnx.GraphProto) -> None:
     if not all(isinstance(text, str) for text in _texts(graph)):
-        # protobuf hands out bytes where a name is not valid UTF-8
-        raise LoadError(path, "holds names that are not text; the file is damaged")
+        # protobuf returns bytes for a name that is not valid UTF-8
+        raise LoadError(path, "contains names that are not text; the file is damaged")
     stored = {item.name for item in graph.initializer}
     seen: set[str] = set()
     # Files of IR version 3 list initializers among the inputs as well: that is one definition.
@@ -124,9 +124,9 @@ def _texts(graph: onnx.GraphProto) -> Iterator[object]:
 
 
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
-    """Sort nodes into execution order, stably and in place; refuse cycles."""
+    """Sort nodes into execution order, stably and in place; raise LoadError for cycles."""
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
-    # Sequences and maps get their own error, not an error about a missing producer.
+    # Sequences and maps get their own error, not one about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
     maker: dict[str, int] = {}
     for index, node in enumerate(graph.node):
@@ -138,7 +138,7 @@ def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) ->
         graph.node.extend(nodes)
     for name in (out.name for out in graph.output):
         if name not in maker and name not in available:
-            raise LoadError(path, f"output {quote(name)} is produced by no node")
+            raise LoadError(path, f"output {quote(name)} is not produced by any node")
     scope = available | maker.keys()
     for node in graph.node:
         for body in bodies(node):
@@ -157,7 +157,7 @@ def _order(
                 needs.add(maker[name])
             elif name not in available:
                 who = quote(node.name or node.op_type)
-                raise LoadError(path, f"node {who} reads {quote(name)}, which nothing produces")
+                raise LoadError(path, f"node {who} reads {quote(name)}, which no node produces")
         waiting.append(len(needs))
         for need in needs:
             followers.setdefault(need, []).append(index)
@@ -173,25 +173,25 @@ def _order(
     if len(order) < len(waiting):
         stuck = next(index for index, count in enumerate(waiting) if count)
         who = quote(graph.node[stuck].name or graph.node[stuck].op_type)
-        raise LoadError(path, f"the graph has a cycle through or before node {who}")
+        raise LoadError(path, f"the graph has a cycle at or before node {who}")
     return order
 
 
 # Domains whose output shapes onnx or onnxruntime infer; LPAI windows are rewritten as ONNX.
 _KNOWN = (*ONNX_DOMAINS, "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "qti_aisw")
 _WAYS_OUT = {
-    "ZipMap": "leave it out when exporting, with the option zipmap=False of skl2onnx",
-    "SequenceMap": "export the model with its loop unrolled",
+    "ZipMap": "remove it at export with the skl2onnx option zipmap=False",
+    "SequenceMap": "export the model with the loop unrolled",
 }
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """True if an operator belongs neither to the standard nor to onnxruntime."""
+    """Return whether an operator belongs neither to the standard nor to onnxruntime."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 
 def first_foreign(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return the first operator outside the standard and onnxruntime."""
+    """Return the first operator outside the standard and onnxruntime; None if there is none."""
     return next((node for node in nodes if is_foreign(node)), None)
 
 
@@ -200,25 +200,25 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
     who = f"{quote(node.op_type)[1:-1]} {quote(node.name or next(iter(node.output), ''))}"
     return LoadError(
         path,
-        f"{who} of domain {quote(node.domain)} is not an ONNX operator, so its output shapes "
-        f"are unknown",
-        cure="export it as ONNX operators, or as a function of the model",
+        f"operator {who} of domain {quote(node.domain)} is not an ONNX operator, so its "
+        "output shapes are unknown",
+        cure="export it as ONNX operators or as a function of the model",
     )
 
 
 def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadError:
-    """Return the error about a sequence, a map or an optional."""
+    """Return the error about a value that is a sequence, a map or an optional."""
     node = next((node for node in nodes if name in node.output), None)
-    who = "" if node is None else f", made by {quote(node.op_type)},"
+    who = "" if node is None else f", output of {quote(node.op_type)},"
     return LoadError(
         path,
-        f"tensor {quote(name)}{who} is a sequence, map or optional; only tensors are handled",
+        f"tensor {quote(name)}{who} is a sequence, map or optional; only tensors are supported",
         cure="" if node is None else _WAYS_OUT.get(node.op_type, ""),
     )
 
 
 def check_outputs(path: Path, graph: AnyGraph) -> None:
-    """Raise LoadError for outputs that are not tensors, before asking for sizes."""
+    """Raise LoadError for outputs that are not tensors, before sizes are requested."""
     for item in graph.output:
         kind = item.type.WhichOneof("value")
         made = next((node for node in graph.node if item.name in node.output), None)

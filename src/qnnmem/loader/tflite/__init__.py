@@ -1,4 +1,4 @@
-"""Load TFLite flatbuffers (`.tflite`)."""
+"""Loads TFLite flatbuffers (`.tflite`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 IDENTIFIER = b"TFL3"  # at byte 4
-# Offsets in a flatbuffer have 32 bits; weights after it may be larger.
+# Offsets in a flatbuffer have 32 bits; weights after the flatbuffer may be larger.
 _MAX_FILE = 1 << 36
 _MAX_EXECUTABLE = 2 << 30  # a program with its constants is an ONNX file
 
@@ -34,7 +34,7 @@ def read(
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int] | None = None,
 ) -> Model:
-    """Read the main graph of a TFLite file; `shapes` sets sizes of inputs left open."""
+    """Return the main graph of a TFLite file; `shapes` sets the free sizes of inputs."""
     return _read(path, decode_file(path), shapes, dims)[1]
 
 
@@ -45,10 +45,11 @@ def read_with_graph(
     dims: Mapping[str, int] | None = None,
     reals: bool = False,
 ) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
-    """Return the result of `read`, nodes that compute it, and its states as pairs.
+    """Return the result of `read`, ONNX nodes that compute it, and its states as pairs.
 
-    If an operator has no nodes, the model says so in a note. With `reals` the nodes compute with
-    real numbers between DequantizeLinear and QuantizeLinear, which other tools can change.
+    The nodes are None if an operator has no translation; a note in the model names it. With `reals`
+    the nodes compute with real numbers between DequantizeLinear and QuantizeLinear, which other
+    tools can change.
     """
     from qnnmem.loader.tflite.operators import translate
 
@@ -59,7 +60,7 @@ def read_with_graph(
     except Damaged as exc:
         raise LoadError(path, str(exc), cure=model.assumed) from exc
     except NotTranslated as exc:
-        note = f"a layout without a program: {exc}, so it cannot be executed here"
+        note = f"layout only, without a program: {exc}; the graph cannot be executed here"
         return replace(model, notes=(*model.notes, note)), None, ()
 
 
@@ -70,25 +71,25 @@ def _read(
     dims: Mapping[str, int] | None,
 ) -> tuple[TfliteFile, Model]:
     if not graphs:
-        raise LoadError(path, "holds no graph")
+        raise LoadError(path, "contains no graph")
     open_inputs = _open_inputs(path, graphs[0])
     if dims:
         raise _no_names(path, open_inputs)
     given = _given(path, graphs[0], shapes)
     if given and (left := [t.name for t in open_inputs if t.name not in shapes]):
-        what = f"input {quote(left[0])} leaves its size open too; give its shape as well"
+        what = f"input {quote(left[0])} has no fixed size either; set its shape too"
         raise UsageError(what, where=path)
     file = TfliteFile(path, graphs, given, open_inputs)
     try:
         model = read_graph(file)
     except RecursionError as exc:
-        raise LoadError(path, "its graphs call each other too deeply") from exc
+        raise LoadError(path, "contains graphs that call each other too deeply") from exc
     check_model(path, model)
     return file, model
 
 
 def decode_file(path: Path) -> tuple[RawGraph, ...]:
-    """Return the graphs of a TFLite file; the first is the main one."""
+    """Return the graphs of a TFLite file; the first is the main graph."""
     if regular_size(path) > _MAX_FILE:
         raise LoadError(path, "is too large for a TFLite file")
     try:
@@ -112,7 +113,7 @@ def _mapped(descriptor: int) -> mmap.mmap:
 
 def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
     if any(not 0 <= index < len(graph.tensors) for index in graph.inputs):
-        raise LoadError(path, "names an input that is not a tensor of its graph")
+        raise LoadError(path, "has a graph input that is not a tensor of the graph")
     inputs = (graph.tensors[index] for index in graph.inputs)
     return tuple(tensor for tensor in inputs if -1 in tensor.signature)
 
@@ -124,15 +125,15 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
         " is for ONNX models",
     )
     if not open_inputs:
-        return UsageError(what, where=path, cure="this one leaves none open")
-    cure = ("give the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
+        return UsageError(what, where=path, cure="this model has no open sizes")
+    cure = ("set the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
     return UsageError(what, where=path, cure=cure)
 
 
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given shapes that differ from the stored shapes, by tensor."""
+    """Return the given shapes that differ from the stored ones, by tensor index."""
     places = {graph.tensors[index].name: index for index in graph.inputs}
     given = {}
     for name, wanted in shapes.items():
@@ -159,8 +160,8 @@ def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:
 def _refusal(tensor: RawTensor) -> str:
     is_open = -1 in tensor.signature
     sizes = written(tensor.signature)
-    which = f"only what it leaves open ({sizes}) can be changed" if is_open else "all of it fixed"
+    which = f"only its open sizes ({sizes}) can be set" if is_open else ("all its sizes are fixed")
     return (
-        f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file, {which};"
-        " convert the model again for other sizes"
+        f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file; "
+        f"{which}; convert the model again for other sizes"
     )

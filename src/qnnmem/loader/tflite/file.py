@@ -18,13 +18,13 @@ from qnnmem.units import MAX_BYTES, MAX_RANK
 
 @dataclass(frozen=True, slots=True)
 class NestedGraph:
-    """A subgraph that an operator runs."""
+    """A subgraph that an operator runs, with everything its caller needs to know."""
 
     model: Model
     reads: tuple[str, ...]  # constants, and outer tensors passed without a copy
-    states: tuple[str, ...]  # variables it reads or writes
-    writes: bool  # it changes a variable, so it must run even if nobody reads its results
-    size: int  # ops when every call is written out
+    states: tuple[str, ...]  # variables that it reads or writes
+    writes: bool  # it changes a variable, so it must run even if its results are unused
+    size: int  # number of ops with every call expanded
     returned: tuple[Shape, ...]  # output shapes
 
 
@@ -35,23 +35,24 @@ class TfliteFile:
     path: Path
     graphs: tuple[RawGraph, ...]
     given: Mapping[int, Shape]  # shapes of main inputs that differ from the stored ones
-    open_inputs: tuple[RawTensor, ...]  # of the main graph, with dimensions left open
+    open_inputs: tuple[RawTensor, ...]  # of the main graph, with free dimensions
     states: dict[str, Tensor] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
     constants: dict[str, Tensor] = field(default_factory=dict)  # of all graphs
-    sparse: dict[str, RawTensor] = field(default_factory=dict)  # constants, as they are stored
+    sparse: dict[str, RawTensor] = field(default_factory=dict)  # sparse constants, as stored
     taken: set[str] = field(default_factory=set)
     names: dict[int, tuple[str, ...]] = field(default_factory=dict)
     nested: dict[tuple[object, ...], NestedGraph] = field(default_factory=dict)
-    holds_for: dict[str, None] = field(default_factory=dict)  # sentences, as `Model` has them
+    holds_for: dict[str, None] = field(default_factory=dict)  # sentences for `Model.holds_for`
     ranks_known: bool = False
     is_open: bool = False  # some size is only implied by others
-    cannot_run: str = ""  # operator that the stored shapes are too small for, and why
-    work: int = 0  # tensors and operators walked so far
+    cannot_run: str = ""  # operator for which the stored shapes are too small, and why
+    work: int = 0  # tensors and operators visited so far
     _stored: dict[int, str] = field(default_factory=dict)  # buffer -> name of its constant
 
     def __post_init__(self) -> None:
-        # Only newer writers mark ranked tensors; if none is marked, an empty shape is a scalar.
+        # Only newer writers mark tensors of known rank; without any mark, an empty shape is a
+        # scalar.
         tensors = [tensor for graph in self.graphs for tensor in graph.tensors]
         self.ranks_known = any(tensor.has_rank for tensor in tensors)
         self.is_open = any(-1 in tensor.signature for tensor in tensors)
@@ -64,7 +65,7 @@ class TfliteFile:
             )
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise the error about the file."""
+        """Raise a LoadError about the file."""
         raise LoadError(self.path, reason)
 
     def unique(self, name: str, position: int) -> str:
@@ -76,7 +77,7 @@ class TfliteFile:
         return chosen
 
     def state(self, variable: str) -> str:
-        """Return the name of the state of a resource variable."""
+        """Return the name of the state for a resource variable."""
         if variable not in self.variables:
             self.variables[variable] = self.unique(variable or "variable", len(self.variables))
         return self.variables[variable]
@@ -95,17 +96,17 @@ class TfliteFile:
     def measure(
         self, name: str, raw: RawTensor, *, constant: bool = False, shape: Shape | None = None
     ) -> Tensor:
-        """Return a tensor with its type and shape; `shape` replaces the stored one."""
+        """Return a tensor with its type and shape; `shape` overrides the stored shape."""
         if raw.type not in DTYPES:
             kind = UNSIZED.get(raw.type, f"elements of unknown type {raw.type}")
-            self.fail(f"tensor {quote(name)} holds {kind}, which has no fixed size")
+            self.fail(f"tensor {quote(name)} contains {kind}, which have no fixed size")
         tensor = Tensor(name, DTYPES[raw.type], self._shape(name, raw) if shape is None else shape)
         if tensor.nbytes > MAX_BYTES:
             self.fail(f"tensor {quote(name)} has more than {MAX_BYTES:,} bytes")
         if constant and not raw.sparse and 0 < raw.stored < tensor.nbytes:
             self.fail(
-                f"constant {quote(name)} stores {raw.stored:,} bytes where its shape needs"
-                f" {tensor.nbytes:,}"
+                f"constant {quote(name)} stores {raw.stored:,} bytes, but its shape needs "
+                f"{tensor.nbytes:,}"
             )
         return tensor
 
@@ -116,7 +117,7 @@ class TfliteFile:
         if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
             fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
         if -1 in raw.signature and not self.open_inputs:
-            fail(f"tensor {quote(name)} has a size that is only known while running")
+            fail(f"tensor {quote(name)} has a size that is known only at run time")
         return raw.shape
 
 
@@ -128,7 +129,7 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
         if file.given:
             continue
         shape = written(tensor.shape)
-        yield f"input {quote(tensor.name)} leaves its size open; planned for {shape} as stored"
+        yield f"input {quote(tensor.name)} has no fixed size; planned with the stored shape {shape}"
 
 
 def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
@@ -140,46 +141,47 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
         dense = sum(tensor.nbytes for _, tensor in found)
         ops = (op.type for graph in file.graphs for op in graph.ops if not op.custom)
         folded = sum(kind == "DENSIFY" for kind in ops)
-        done = f"; {counted(folded, 'DENSIFY op')} done while loading" if folded else ""
+        done = f"; {counted(folded, 'DENSIFY op')} done at load time" if folded else ""
         yield (
-            f"{counted(len(found), 'sparse constant')} counted dense, {dense:,} bytes, as QNN has "
-            f"no sparse ones; {stored:,} in the file, {indices:,} of them indices{done}"
+            f"{counted(len(found), 'sparse constant')} counted as dense, {dense:,} bytes, "
+            f"because QNN has no sparse constants; the file stores {stored:,} bytes, "
+            f"{indices:,} of them indices{done}"
         )
 
 
 def say_first(file: TfliteFile) -> Words:
-    """Return the warning that makes every number uncertain, or ""."""
+    """Return the warnings that make every number uncertain; empty if there are none."""
     given = (_placeholders(file), unknown_inside(_custom(file)))
     parts: list[Words] = [part for part in given if part]
     return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]
 
 
 def _custom(file: TfliteFile) -> list[str]:
-    """Return the custom operators, each once."""
+    """Return the types of custom operators, each once."""
     return list(dict.fromkeys(op.type for g in file.graphs for op in g.ops if op.custom))
 
 
 def _placeholders(file: TfliteFile) -> Words:
-    """Return the warning about a placeholder size, or ""."""
+    """Return the warning about a placeholder size; empty if there is none."""
     made_up = [tensor for tensor in file.open_inputs if _stands_in(tensor)]
     if file.given or not (made_up or file.cannot_run):
         return ""
     first = (made_up or list(file.open_inputs))[0]
-    fault = f" and cannot run ({file.cannot_run})" if file.cannot_run else ""
+    fault = f" and the graph cannot run ({file.cannot_run})" if file.cannot_run else ""
     return (
-        f"planned for a placeholder: input {quote(first.name)} is {written(first.shape)} in the "
-        f"file, which stands in for a size left open{fault}; give the true one with ",
+        f"planned with a placeholder: input {quote(first.name)} is {written(first.shape)} "
+        f"in the file because its size is not fixed{fault}; set the real size with ",
         Setting("shapes", shape_pattern(first)),
     )
 
 
 def shape_pattern(tensor: RawTensor) -> str:
-    """Return a shape setting for an input, with `N` for every open size."""
+    """Return a shape setting for an input, with `N` for every free size."""
     sizes = ("N" if size == -1 else str(size) for size in tensor.signature)
     return f"{tensor.name}={'x'.join(sizes)}"
 
 
 def _stands_in(tensor: RawTensor) -> bool:
-    """Return whether an open size other than the batch is stored as a placeholder."""
+    """Return whether a free size other than the batch is stored as a placeholder."""
     sizes = tuple(zip(tensor.shape, tensor.signature, strict=False))
     return any(size <= 1 and wanted == -1 for size, wanted in sizes[len(sizes) > 1 :])

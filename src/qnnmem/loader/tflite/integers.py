@@ -1,9 +1,9 @@
-"""Arithmetic on quantized integers, bit for bit as TFLite's reference kernels do it.
+"""Arithmetic on quantized integers, identical to TFLite's reference kernels.
 
 A real factor is an integer of 31 bits and a power of two. A product with it is rounded twice: the
 upper 32 of 64 bits are taken with halves rounded up, then shifted right with halves rounded away
 from zero. FULLY_CONNECTED rounds once, and so do convolutions of 16-bit integers, whose factors
-have 15 bits. The nodes compute in 64 bits, which hold every intermediate value; `scaled_now` does
+have 15 bits. The nodes compute in 64 bits, which hold every intermediate value. `scaled_now` does
 the same to numbers that are known before the model runs.
 """
 
@@ -26,7 +26,7 @@ _INT64 = 7
 
 
 def fixed_point(factor: float) -> tuple[int, int]:
-    """Return a positive real factor as `integer * 2 ** (shift - 31)`."""
+    """Return integer and shift of a positive factor: `integer * 2 ** (shift - 31)`."""
     if factor == 0:
         return 0, 0
     fraction, shift = math.frexp(factor)
@@ -56,7 +56,7 @@ def scaled(
     *,
     once: int = 0,
 ) -> str:
-    """Multiply 64-bit integers by a real factor, or by one factor per channel of shape `along`.
+    """Return 64-bit integers times a real factor, or one factor per channel of shape `along`.
 
     The product is rounded twice. With `once`, the factor has that many bits and the product is
     rounded once, with halves rounded up.
@@ -71,7 +71,7 @@ def scaled(
         return step.constant(shaped if same else shaped.reshape(along))
 
     def moved(rights: Sequence[int], product: str) -> str:
-        """Shift products right, rounding halves up."""
+        """Return products shifted right, with halves rounded up."""
         ups = numbers([_UP + (1 << right >> 1) for right in rights])
         quotient = step.one("Div", step.one("Add", product, ups), numbers([1 << r for r in rights]))
         return step.one("Sub", quotient, numbers([_UP >> right for right in rights]))
@@ -112,7 +112,7 @@ def wide(step: TfliteStep, place: int) -> str:
 
 
 def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
-    """Add the zero point of an output, clip, and return its integers."""
+    """Return values with an output's zero point added, clipped, in its integer type."""
     import numpy
 
     _, zero = step.encoding(tensor)
@@ -127,7 +127,7 @@ def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
 
 
 def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Map each integer through a table of function values, minus the zero point."""
+    """Write the function value of each integer, from a table of all values."""
     import numpy
 
     tensor, made = step.tensor(), step.result()
@@ -154,7 +154,7 @@ def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
     if step.dtype(tensor) is DType.UINT8:
         return step.raw(place), zero
     if step.dtype(tensor) is not DType.INT8:
-        raise step.refuse(f"reads {step.dtype(tensor).value}, where 8 bits are needed")
+        raise step.refuse(f"reads {step.dtype(tensor).value} where 8 bits are required")
     if value is not None:
         return step.constant((value.astype("i2") + 128).astype("u1")), zero + 128
     bits = step.one("Cast", step.raw(place), to=2)
@@ -162,7 +162,7 @@ def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
 
 
 def halves(step: TfliteStep) -> tuple[str, str]:
-    """Return the upper bytes of a 16-bit input, zero point 128, and the lower, zero point 0."""
+    """Return the upper bytes of a 16-bit input (zero point 128) and its lower bytes (0)."""
     value = step.one("Cast", step.raw(), to=6)
     lower = step.one("BitwiseAnd", value, step.constant(255, "i4"))
     rest = step.one("Div", step.one("Sub", value, lower), step.constant(256, "i4"))

@@ -1,8 +1,8 @@
-"""TFLite flatbuffers as plain values: tensors, operators, and their meaning for memory.
+"""TFLite flatbuffers as plain values: tensors, operators, and their effect on memory.
 
-The generated bindings check nothing: an offset may lead anywhere and a vector may claim any
-length. So every vector is measured against the file before it is walked, and all decoding draws
-on one budget, because a small file can point to the same table a million times.
+The generated bindings check nothing: an offset may lead anywhere and a vector may claim any length.
+So every vector is measured against the file before it is read. All decoding uses one budget,
+because a small file can point to the same table a million times.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from typing import Any
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType
 
-# What a table costs from the budget; a string or vector costs its bytes.
+# The cost of a table; a string or vector costs its bytes.
 _TABLE_COST = 64
 # Budget per byte of file: the most compact real files, without weights, cost 1.8 (measured).
 _SHARING = 4
 _MAX_BUDGET = 1 << 25
-_INDEX_BYTES = {1: 4, 2: 2, 3: 1}  # of one index, by the SparseIndexVector it is stored in
+_INDEX_BYTES = {1: 4, 2: 2, 3: 1}  # bytes of one index, by type of SparseIndexVector
 _SHORT = 512  # bytes of a buffer that may hold sizes: 64 numbers of 64 bits
 
 
 @dataclass(frozen=True, slots=True)
 class RawTensor:
-    """A tensor as the file describes it."""
+    """A tensor as stored in the file."""
 
     name: str
     type: int
     shape: tuple[int, ...]
-    signature: tuple[int, ...]  # like `shape` with -1 for open sizes; often absent
+    signature: tuple[int, ...]  # like `shape` with -1 for free sizes; often absent
     stored: int  # bytes of its buffer in the file; 0 for none
-    buffer: int  # index of that buffer: tensors of equal content share it
+    buffer: int  # index of that buffer; tensors of equal content share it
     data: bytes | memoryview  # stored bytes: all, or only those that may be sizes of other tensors
     variable: bool
     sparse: bool
     has_rank: bool
-    index_bytes: int = 0  # indices of a sparse tensor, in addition to its values
-    # Encoding of its integers, per tensor or along an axis; read for execution only.
+    index_bytes: int = 0  # bytes of a sparse tensor's indices, in addition to its values
+    # Encoding of integers, per tensor or along an axis; read for execution only.
     scales: tuple[float, ...] = ()
     zeros: tuple[int, ...] = ()
     axis: int = 0
@@ -63,7 +63,7 @@ class RawOp:
 
 @dataclass(frozen=True, slots=True)
 class RawGraph:
-    """A subgraph."""
+    """A subgraph of a TFLite file, as stored."""
 
     name: str
     tensors: tuple[RawTensor, ...]
@@ -73,7 +73,7 @@ class RawGraph:
 
 
 def decode(path: Path, content: Any, *, whole: bool = False) -> tuple[RawGraph, ...]:
-    """Decode the subgraphs of a TFLite flatbuffer; subgraph 0 is the main graph.
+    """Return the subgraphs of a TFLite flatbuffer; subgraph 0 is the main graph.
 
     With `whole`, tensors have all of their bytes, as views of `content`, and their scales.
     """
@@ -85,11 +85,11 @@ def decode(path: Path, content: Any, *, whole: bool = False) -> tuple[RawGraph, 
         raise LoadError(path, "is damaged: not a valid TFLite flatbuffer") from exc
 
 
-_Buffer = tuple[int, bytes | memoryview]  # stored size, and the bytes themselves if they are few
+_Buffer = tuple[int, bytes | memoryview]  # stored size, and the bytes if they are few
 
 
 class _Decoder:
-    """Decoder of one flatbuffer with a budget."""
+    """Decoder of one flatbuffer, with a budget."""
 
     def __init__(self, content: Any, whole: bool) -> None:
         self._content, self._whole = content, whole
@@ -153,11 +153,11 @@ class _Decoder:
                 (size.ArrayIndicesType(), size.ArrayIndices),
             ):
                 found = read() if kind in _INDEX_BYTES else None
-                if found is not None:  # a table of one field: a vector
+                if found is not None:  # a table with one field, a vector
                     vector = found.Offset(4)
                     total += _INDEX_BYTES[kind] * (found.VectorLen(vector) if vector else 0)
         if total > self._size:
-            raise ValueError("indices beyond the end of the file")
+            raise ValueError("indices lie beyond the end of the file")
         return total
 
     def _op(self, op: Any, codes: list[tuple[str, bool]]) -> RawOp:
@@ -178,17 +178,17 @@ class _Decoder:
         return f"{container}/{name}" if container else name
 
     def _stored(self, buffer: Any) -> _Buffer:
-        # Files above 2 GB keep buffers after the flatbuffer; offsets 0 and 1 mean "not used".
+        # Files above 2 GB store buffers after the flatbuffer; offsets 0 and 1 mean "not used".
         external = int(buffer.Size()) if buffer.Offset() > 1 else 0
         stored = external or int(buffer.DataLength())
         if stored > self._size:
-            raise ValueError("buffer beyond the end of the file")
+            raise ValueError("a buffer lies beyond the end of the file")
         if self._whole and stored:
             if not external:
                 return stored, memoryview(buffer.DataAsNumpy())
             start = buffer.Offset()
             if start + stored > self._size:
-                raise ValueError("buffer beyond the end of the file")
+                raise ValueError("a buffer lies beyond the end of the file")
             return stored, memoryview(self._content)[start : start + stored]
         if external or not 0 < stored <= _SHORT:
             return stored, b""
@@ -204,7 +204,7 @@ class _Decoder:
 
     def _rows(self, length: int) -> Iterator[int]:
         if length * 4 > self._size:
-            raise ValueError("vector beyond the end of the file")
+            raise ValueError("a vector lies beyond the end of the file")
         for row in range(length):
             self._pay(_TABLE_COST)
             yield row
@@ -221,7 +221,7 @@ class _Decoder:
     def _pay(self, cost: int) -> None:
         self._left -= cost
         if self._left < 0:
-            raise ValueError("more content than the file has room for")
+            raise ValueError("the content is larger than the file")
 
 
 @cache
@@ -235,7 +235,7 @@ def builtin_names() -> dict[int, str]:
 def _options(op: Any, name: str) -> Any:
     options = table(op, name)
     if options is None:
-        raise ValueError("operator without its options")
+        raise ValueError("an operator has no options")
     return options
 
 
@@ -254,7 +254,7 @@ def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
     return ()
 
 
-# Table of the schema, and its fields as the generated bindings name them.
+# Table of the schema, and its fields with the names in the generated bindings.
 _ACTIVATION = "FusedActivationFunction"
 _POOL = (
     *("Pool2DOptions", "Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight"),
@@ -314,7 +314,7 @@ Options = Mapping[str, Any]
 
 
 def table(op: Any, name: str) -> Any:
-    """Return the options table of an operator, or None."""
+    """Return the options table of an operator; None if there is none."""
     found = op.BuiltinOptions()
     if found is None:
         return None
@@ -324,7 +324,7 @@ def table(op: Any, name: str) -> Any:
 
 
 def read_options(op: Any, kind: str) -> Options:
-    """Return the shape-relevant options of an operator by name."""
+    """Return the options of an operator that rules and translations use, by name."""
     name, *fields = _TABLES.get(kind) or _LISTS.get(kind) or ("",)
     options = table(op, name) if name else None
     if options is None:
@@ -363,11 +363,11 @@ UNSIZED = {5: "strings", 13: "a resource", 14: "a variant"}
 
 VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 
-# Of a constant these give the same bytes again: weights kept as float16, or sparse, which are
+# Given a constant, these return the same values: float16 weights, or sparse weights, which are
 # counted dense.
 STORED_FORMS = VIEWS | {"DEQUANTIZE", "DENSIFY"}
 
-# With every shape fixed their result is known, whatever the input holds.
+# With every shape fixed, their result does not depend on the input's elements.
 SHAPE_QUERIES = frozenset({"SHAPE", "RANK"})
 
 NEVER_FOLDED = frozenset(
@@ -393,7 +393,7 @@ NEVER_FOLDED = frozenset(
 # The size of their outputs depends on the values they read.
 DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE"})
 
-# They run a nested graph in a way this reader does not follow.
+# They run a nested graph in a way that this reader does not support.
 UNFOLLOWED = frozenset({"STABLEHLO_CASE", "STABLEHLO_WHILE"})
 
 ELEMENTWISE = frozenset(

@@ -1,8 +1,8 @@
 """Output shapes of TFLite operators, from input shapes, options and known values.
 
-A rule returns the shapes. It raises `Unknown` where they depend on data, and `Damaged` where the
-operator cannot run on these inputs. The rules agree with TFLite's own interpreter. Images are
-batch, height, width, depth.
+A rule returns the shapes. It raises `Unknown` if they depend on data, and `Damaged` if the operator
+cannot run on these inputs. The rules agree with TFLite's own interpreter. Images are batch, height,
+width, depth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Shape and value of a tensor, as far as known before the model runs."""
+    """Shape and value of a tensor, if known before the model runs."""
 
     shape: Shape
     value: Any = None  # array of few numbers, if they follow from shapes and constants
@@ -47,7 +47,7 @@ class Call:
         return [int(number) for number in found.reshape(-1).tolist()]
 
     def number(self, position: int) -> int:
-        """Return the one number in an input."""
+        """Return the single number in an input; raise Damaged if there are several."""
         found = self.value(position)
         if len(found) != 1:
             raise Damaged(f"has {len(found)} numbers where it needs one")
@@ -64,7 +64,7 @@ class Call:
         return self.op.options[name]
 
     def axis(self, axis: int, rank: int) -> int:
-        """Return an axis counted from the front."""
+        """Return an axis counted from the front; raise Damaged if it is out of range."""
         if not -rank <= axis < rank:
             raise Damaged(f"has axis {axis} for {rank} dimensions")
         return axis % rank
@@ -84,11 +84,11 @@ class Call:
 
 
 class Unknown(Exception):
-    """A rule needs a value that depends on data."""
+    """Raised by a rule that needs a value which depends on data."""
 
 
 def written(shape: Sequence[int]) -> str:
-    """Return a shape as text; an open size is `?`."""
+    """Return a shape as text, with `?` for a free size."""
     return by_sizes(("?" if size == -1 else size for size in shape), "a scalar")
 
 
@@ -98,19 +98,19 @@ def elements(shape: Sequence[int]) -> int:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the common broadcast shape."""
+    """Return the common broadcast shape; raise Damaged if there is none."""
     rank = max(map(len, shapes))
     sizes = []
     for axis in range(-rank, 0):
         found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
         if len(found) > 1:
-            raise Damaged(f"reads {' and '.join(map(written, shapes))}, which do not go together")
+            raise Damaged(f"reads {' and '.join(map(written, shapes))}, which are inconsistent")
         sizes.append(found.pop() if found else 1)
     return tuple(sizes)
 
 
 def reshape(call: Call) -> list[Shape]:
-    """RESHAPE; one size may be inferred."""
+    """Return the output shape of RESHAPE, in which one size may be inferred."""
     have, wanted = call.shape(0), _target(call)
     fixed = [size for size in wanted if size != -1]
     if len(wanted) - len(fixed) > 1 or min(fixed, default=0) < 0:
@@ -132,12 +132,12 @@ def _target(call: Call) -> list[int]:
         return call.value(1)
     if "NewShape" in call.op.options:
         return list(call.option("NewShape"))
-    # The signature states the fixed sizes; more than one open size would be a guess.
+    # The signature has the fixed sizes; more than one free size would be a guess.
     return list(call.outputs[0].signature or call.outputs[0].shape)
 
 
 def squeeze(call: Call) -> list[Shape]:
-    """SQUEEZE the named axes, or all of size 1."""
+    """Return the output shape of SQUEEZE: without the named axes, or without all of size 1."""
     shape = call.shape(0)
     named = call.op.options.get("SqueezeDims", ())
     axes = {call.axis(axis, len(shape)) for axis in named}
@@ -148,14 +148,14 @@ def squeeze(call: Call) -> list[Shape]:
 
 
 def expand_dims(call: Call) -> list[Shape]:
-    """EXPAND_DIMS."""
+    """Return the output shape of EXPAND_DIMS."""
     shape = call.shape(0)
     axis = call.axis(call.number(1), len(shape) + 1)
     return [(*shape[:axis], 1, *shape[axis:])]
 
 
 def transpose(call: Call) -> list[Shape]:
-    """TRANSPOSE."""
+    """Return the output shape of TRANSPOSE."""
     shape, order = call.shape(0), call.value(1)
     axes = [call.axis(axis, len(shape)) for axis in order]
     if sorted(axes) != list(range(len(shape))):
@@ -164,7 +164,7 @@ def transpose(call: Call) -> list[Shape]:
 
 
 def concatenate(call: Call) -> list[Shape]:
-    """CONCATENATION."""
+    """Return the output shape of CONCATENATION."""
     shapes = [call.shape(at) for at in range(len(call.inputs))]
     axis = call.axis(call.option("Axis"), len(shapes[0]))
     rests = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
@@ -175,7 +175,7 @@ def concatenate(call: Call) -> list[Shape]:
 
 
 def pack(call: Call) -> list[Shape]:
-    """PACK: tensors of one shape along a new axis."""
+    """Return the output shape of PACK, which joins equal shapes along a new axis."""
     shapes = {call.shape(at) for at in range(len(call.inputs))}
     if len(shapes) != 1:
         raise Damaged("packs tensors of several shapes")
@@ -185,7 +185,7 @@ def pack(call: Call) -> list[Shape]:
 
 
 def unpack(call: Call) -> list[Shape]:
-    """UNPACK."""
+    """Return the output shapes of UNPACK."""
     shape = call.shape(0)
     axis = call.axis(call.option("Axis"), len(shape))
     if shape[axis] != len(call.outputs):
@@ -194,7 +194,7 @@ def unpack(call: Call) -> list[Shape]:
 
 
 def split(call: Call) -> list[Shape]:
-    """SPLIT into equal parts; its first input is the axis."""
+    """Return the output shapes of SPLIT into equal parts; its first input is the axis."""
     shape, parts = call.shape(1), len(call.outputs)
     axis = call.axis(call.number(0), len(shape))
     if shape[axis] % parts:
@@ -203,18 +203,18 @@ def split(call: Call) -> list[Shape]:
 
 
 def split_at(call: Call) -> list[Shape]:
-    """SPLIT_V into given sizes, one of which may be inferred."""
+    """Return the output shapes of SPLIT_V into given sizes, one of which may be inferred."""
     shape, sizes = call.shape(0), call.value(1)
     axis = call.axis(call.number(2), len(shape))
     rest = shape[axis] - sum(size for size in sizes if size != -1)
     known = [rest if size == -1 else size for size in sizes]
     if sum(known) != shape[axis] or len(known) != len(call.outputs) or min(known) < 0:
-        raise Damaged(f"splits {shape[axis]:,} into parts of another sum")
+        raise Damaged(f"splits {shape[axis]:,} into parts with a different sum")
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in known]
 
 
 def slice_out(call: Call) -> list[Shape]:
-    """SLICE; size -1 means up to the end."""
+    """Return the output shape of SLICE; size -1 means up to the end."""
     shape, begin, size = call.shape(0), call.value(1), call.value(2)
     if not len(shape) == len(begin) == len(size):
         raise Damaged(f"slices {written(shape)} in {len(begin)} dimensions")
@@ -229,12 +229,12 @@ def slice_out(call: Call) -> list[Shape]:
 
 
 def strided_slice(call: Call) -> list[Shape]:
-    """STRIDED_SLICE."""
+    """Return the output shape of STRIDED_SLICE."""
     return [tuple(size for size in _strided(call) if size is not None)]
 
 
 def selection(call: Call) -> tuple[slice | int | None, ...]:
-    """Return the selection of STRIDED_SLICE as Python slices."""
+    """Return the selection of STRIDED_SLICE as Python slices; None stands for a new axis."""
     shape = call.shape(0)
     begin, end, step = call.value(1), call.value(2), call.value(3)
     masks = {name: call.option(name) for name in _MASKS}
@@ -244,7 +244,7 @@ def selection(call: Call) -> tuple[slice | int | None, ...]:
     for at, (first, last, stride) in enumerate(zip(begin, end, step, strict=True)):
         bit = 1 << at
         if stride == 0:
-            raise Damaged("slices in steps of 0")
+            raise Damaged("slices with a step of 0")
         if masks["NewAxisMask"] & bit:
             chosen.append(None)
         elif masks["ShrinkAxisMask"] & bit:
@@ -276,7 +276,7 @@ def _strided(call: Call) -> Iterator[int | None]:
 
 
 def gather(call: Call) -> list[Shape]:
-    """GATHER."""
+    """Return the output shape of GATHER."""
     source, places = call.shape(0), call.shape(1)
     axis = call.axis(call.option("Axis"), len(source))
     batch = call.option("BatchDims")
@@ -288,7 +288,7 @@ def gather(call: Call) -> list[Shape]:
 
 
 def gather_nd(call: Call) -> list[Shape]:
-    """GATHER_ND."""
+    """Return the output shape of GATHER_ND."""
     source, places = call.shape(0), call.shape(1)
     if not places or places[-1] > len(source):
         raise Damaged(f"gathers from {written(source)} at {written(places)}")
@@ -296,12 +296,12 @@ def gather_nd(call: Call) -> list[Shape]:
 
 
 def look_up(call: Call) -> list[Shape]:
-    """EMBEDDING_LOOKUP: rows of a table."""
+    """Return the output shape of EMBEDDING_LOOKUP, which selects rows of a table."""
     return [(*call.shape(0), *call.shape(1)[1:])]
 
 
 def pad(call: Call) -> list[Shape]:
-    """PAD, PADV2 and MIRROR_PAD."""
+    """Return the output shape of PAD, PADV2 or MIRROR_PAD."""
     shape, margins = call.shape(0), call.value(1)
     if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
         raise Damaged(f"pads {written(shape)} by {len(margins)} numbers")
@@ -309,7 +309,7 @@ def pad(call: Call) -> list[Shape]:
 
 
 def tile(call: Call) -> list[Shape]:
-    """TILE."""
+    """Return the output shape of TILE."""
     shape, times = call.shape(0), call.value(1)
     if len(times) != len(shape) or min(times, default=0) < 0:
         raise Damaged(f"repeats {written(shape)} {len(times)} ways")
@@ -317,41 +317,41 @@ def tile(call: Call) -> list[Shape]:
 
 
 def broadcast_to(call: Call) -> list[Shape]:
-    """BROADCAST_TO."""
+    """Return the output shape of BROADCAST_TO."""
     shape, wanted = call.shape(0), tuple(call.value(1))
     if broadcast((shape, wanted)) != wanted:
-        raise Damaged(f"spreads {written(shape)} to {written(wanted)}")
+        raise Damaged(f"expands {written(shape)} to {written(wanted)}")
     return [wanted]
 
 
 def fill(call: Call) -> list[Shape]:
-    """FILL, and other ops whose first input is the output shape."""
+    """Return the output shape of FILL, and of other ops whose first input is that shape."""
     return [_sizes(call.value(0))]
 
 
 def _sizes(numbers: list[int]) -> Shape:
     if min(numbers, default=0) < 0:
-        raise Damaged("is told a negative size")
+        raise Damaged("has a negative size")
     return tuple(numbers)
 
 
 def count_up(call: Call) -> list[Shape]:
-    """RANGE of integers."""
+    """Return the output shape of RANGE for integers."""
     start, stop, step = (call.number(at) for at in range(3))
     if step == 0:
-        raise Damaged("counts in steps of 0")
+        raise Damaged("counts with a step of 0")
     return [(len(range(start, stop, step)),)]
 
 
 def one_hot(call: Call) -> list[Shape]:
-    """ONE_HOT."""
+    """Return the output shape of ONE_HOT."""
     shape, depth = call.shape(0), call.number(1)
     axis = call.axis(call.option("Axis"), len(shape) + 1)
     return [(*shape[:axis], *_sizes([depth]), *shape[axis:])]
 
 
 def largest(call: Call) -> list[Shape]:
-    """TOPK_V2: values and indices."""
+    """Return the output shapes of TOPK_V2: values and indices."""
     shape, count = call.shape(0), call.number(1)
     if not shape or not 0 <= count <= shape[-1]:
         raise Damaged(f"takes the {count} largest of {written(shape)}")
@@ -360,17 +360,17 @@ def largest(call: Call) -> list[Shape]:
 
 Rule = Callable[[Call], list[Shape]]
 
-_PADDING_SAME = 0  # of Padding in the schema
+_PADDING_SAME = 0  # value of Padding in the schema
 
 
 def derive(call: Call) -> list[Shape]:
-    """Return the shapes of all outputs."""
+    """Return the shapes of all outputs; raise Unknown if they cannot be derived."""
     rule = None if call.op.custom else _RULES.get(call.op.type)
     if rule is None:
         raise Unknown
     found = rule(call)
     if len(found) != len(call.outputs):
-        raise Damaged(f"has {len(call.outputs)} outputs where {len(found)} are made")
+        raise Damaged(f"has {len(call.outputs)} outputs instead of {len(found)}")
     return found
 
 
@@ -383,7 +383,7 @@ def _same(call: Call) -> list[Shape]:
 
 
 def _choice(call: Call) -> list[Shape]:
-    return [call.shape(1)]  # of the older SELECT, which may have one condition per row
+    return [call.shape(1)]  # the older SELECT may have one condition per row
 
 
 def _connect(call: Call) -> list[Shape]:
@@ -431,51 +431,51 @@ def _transform(call: Call) -> list[Shape]:
 
 
 def convolve(call: Call) -> list[Shape]:
-    """CONV_2D."""
+    """Return the output shape of CONV_2D."""
     batch, height, width, _ = call.of_rank(0, 4)
     depth, tall, wide, _ = call.of_rank(1, 4)
     return [(batch, *_positions(call, (height, width), (tall, wide), dilated=True), depth)]
 
 
 def convolve_depthwise(call: Call) -> list[Shape]:
-    """DEPTHWISE_CONV_2D."""
+    """Return the output shape of DEPTHWISE_CONV_2D."""
     batch, height, width, _ = call.of_rank(0, 4)
     _, tall, wide, depth = call.of_rank(1, 4)
     return [(batch, *_positions(call, (height, width), (tall, wide), dilated=True), depth)]
 
 
 def pool(call: Call) -> list[Shape]:
-    """AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
+    """Return the output shape of AVERAGE_POOL_2D, MAX_POOL_2D or L2_POOL_2D."""
     batch, height, width, depth = call.of_rank(0, 4)
     window = (call.option("FilterHeight"), call.option("FilterWidth"))
     return [(batch, *_positions(call, (height, width), window, dilated=False), depth)]
 
 
 def resize(call: Call) -> list[Shape]:
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
+    """Return the output shape of RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR."""
     batch, _, _, depth = call.of_rank(0, 4)
     size = call.value(1)
     if len(size) != 2 or min(size) < 1:
-        raise Damaged("has no height and width to resize to")
+        raise Damaged("has no height and width to resize")
     return [(batch, *size, depth)]
 
 
 def space_to_depth(call: Call) -> list[Shape]:
-    """SPACE_TO_DEPTH: a block of pixels becomes one pixel."""
+    """Return the output shape of SPACE_TO_DEPTH: a block of pixels becomes one pixel."""
     batch, height, width, depth = call.of_rank(0, 4)
     block = _block(call)
     return [(batch, _divided(height, block), _divided(width, block), depth * block * block)]
 
 
 def depth_to_space(call: Call) -> list[Shape]:
-    """DEPTH_TO_SPACE: a pixel becomes a block of pixels."""
+    """Return the output shape of DEPTH_TO_SPACE: a pixel becomes a block of pixels."""
     batch, height, width, depth = call.of_rank(0, 4)
     block = _block(call)
     return [(batch, height * block, width * block, _divided(depth, block * block))]
 
 
 def space_to_batch(call: Call) -> list[Shape]:
-    """SPACE_TO_BATCH_ND: pixels at equal places of their blocks become images."""
+    """Return the output shape of SPACE_TO_BATCH_ND: pixels at equal places of blocks."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
@@ -484,7 +484,7 @@ def space_to_batch(call: Call) -> list[Shape]:
 
 
 def batch_to_space(call: Call) -> list[Shape]:
-    """BATCH_TO_SPACE_ND: the reverse of SPACE_TO_BATCH_ND."""
+    """Return the output shape of BATCH_TO_SPACE_ND, the inverse of SPACE_TO_BATCH_ND."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     sizes = tuple(
@@ -506,23 +506,23 @@ def _positions(call: Call, size: Shape, window: Shape, *, dilated: bool) -> Shap
 def _fits(size: int, window: int, step: int, spread: int, *, same: bool) -> int:
     """Return the number of window positions along an axis."""
     if min(window, step, spread) < 1:
-        raise Damaged("has a window or a step of no size")
+        raise Damaged("has a window or a step of size 0")
     covered = 1 if same else (window - 1) * spread + 1
     if covered > size:
-        raise Damaged(f"needs at least {covered:,} where there are {size:,}")
+        raise Damaged(f"needs a size of at least {covered:,} but has {size:,}")
     return -(-(size - covered + 1) // step)
 
 
 def _block(call: Call) -> int:
     block = int(call.option("BlockSize"))
     if block < 1:
-        raise Damaged("has a block of no size")
+        raise Damaged("has a block of size 0")
     return block
 
 
 def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
     if len(margins) != 2 * len(blocks) or len(shape) < 1 + len(blocks) or min(blocks) < 1:
-        raise Damaged("has blocks that are not those of its input")
+        raise Damaged("has blocks of a different rank than its input")
     return shape[1 : 1 + len(blocks)]
 
 

@@ -1,7 +1,7 @@
 """One operator of a TFLite graph, and the ONNX nodes that replace it.
 
-Values are passed on as TFLite stores them. `read` dequantizes integers and `write` rounds real
-numbers to them; where TFLite's kernels compute with integers, `integers` does the same.
+Values are passed on in TFLite's stored form. `read` dequantizes integers and `write` quantizes real
+numbers. Where TFLite's kernels compute with integers, `integers` does the same.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # types that may b
 
 @dataclass
 class TfliteDraft(NodeDraft):
-    """The main graph of a file under translation."""
+    """The ONNX graph under construction, with the main graph of the file."""
 
     graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
-    names: tuple[str, ...] = ()  # names of its tensors
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # tensors that the model has
+    names: tuple[str, ...] = ()  # names of the graph's tensors
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # tensors of the model
     made: set[int] = field(default_factory=set)  # tensors that depend on inputs or variables
     reals: bool = False  # compute with real numbers between DequantizeLinear and QuantizeLinear
     _values: dict[int, Any] = field(default_factory=dict)
     _left: int = _MOST_COMPUTED
 
     def shape(self, index: int) -> Shape:
-        """Return the shape of a tensor in this model."""
+        """Return the shape of a tensor in the model, which may differ from the stored one."""
         tensor = self.tensors.get(self.names[index]) if index in self.made else None
         return self.graph.tensors[index].shape if tensor is None else tensor.shape
 
     def value(self, index: int) -> NDArray[Any] | None:
-        """Return the elements of a tensor, if they are known before the model runs."""
+        """Return the elements of a tensor if known before the model runs; else None."""
         raw = self.graph.tensors[index]
         if index not in self._values and index not in self.made and not raw.variable:
             self._values[index] = stored_array(raw) if raw.stored or 0 in raw.shape else None
         return self._values.get(index)
 
     def fold(self, op: RawOp) -> None:
-        """Compute the outputs of an operator that depends on constants alone."""
+        """Compute and store the outputs of an operator that depends on constants only."""
         call = self.call(op)
         try:
             if op.type == "DEQUANTIZE":
@@ -69,7 +69,7 @@ class TfliteDraft(NodeDraft):
         self._values.update(zip(op.outputs, values, strict=True))
 
     def call(self, op: RawOp) -> Call:
-        """Return an operator with the known facts about its operands."""
+        """Return an operator with the known shapes and values of its operands."""
         operands = [
             None if index == -1 else Operand(self._known_shape(index), self.value(index))
             for index in op.inputs
@@ -82,12 +82,12 @@ class TfliteDraft(NodeDraft):
 
 
 def stored_array(raw: RawTensor) -> NDArray[Any]:
-    """Return the elements of a constant."""
+    """Return the elements of a constant; raise NotTranslated if its format is not supported."""
     import numpy
 
     kind = DTYPES.get(raw.type)
     if kind is None or kind.bits < 8 or kind is DType.BFLOAT16 or raw.sparse:
-        what = "a sparse constant" if raw.sparse else "no whole number of bytes"
+        what = "a sparse constant" if raw.sparse else "elements that are not whole bytes"
         raise NotTranslated(f"tensor {quote(raw.name)} holds {what}")
     count = math.prod(raw.shape)
     dtype = numpy.dtype(kind.value).newbyteorder("<")
@@ -95,7 +95,7 @@ def stored_array(raw: RawTensor) -> NDArray[Any]:
 
 
 def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
-    """Return the real numbers of a quantized or half-precision constant."""
+    """Return a quantized or half-precision constant as real numbers; None if it is unknown."""
     import numpy
 
     value = None if operand is None else operand.value
@@ -115,7 +115,7 @@ def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
 
 
 class TfliteStep(NodeWriter):
-    """One operator: its inputs, and the nodes that replace it."""
+    """The translation of one operator: its inputs, and the nodes that replace it."""
 
     def __init__(self, draft: TfliteDraft, place: int, op: RawOp) -> None:
         super().__init__(draft, place)
@@ -123,25 +123,25 @@ class TfliteStep(NodeWriter):
         self.call = draft.call(op)
 
     def refuse(self, what: str) -> NotTranslated:
-        """Return the reason why this operator cannot be translated."""
+        """Return the error that this operator cannot be translated, with the reason."""
         return NotTranslated(f"operator {quote(self.op.type)} {what}")
 
     def option(self, name: str, default: Any = 0) -> Any:
-        """Return an option, or the schema's default for it."""
+        """Return an option, or the given default."""
         return self.op.options.get(name, default)
 
     def has(self, place: int) -> bool:
-        """Return whether an input is given; optional ones may be left out."""
+        """Return whether an input is given; optional inputs may be absent."""
         return place < len(self.op.inputs) and self.op.inputs[place] != -1
 
     def tensor(self, place: int = 0) -> RawTensor:
-        """Return an input as the file describes it."""
+        """Return an input as stored in the file."""
         if not self.has(place):
             raise self.refuse(f"lacks input {place}")
         return self._draft.graph.tensors[self.op.inputs[place]]
 
     def result(self, place: int = 0) -> RawTensor:
-        """Return an output as the file describes it."""
+        """Return an output as stored in the file."""
         return self._draft.graph.tensors[self.op.outputs[place]]
 
     def dtype(self, raw: RawTensor) -> DType:
@@ -161,14 +161,14 @@ class TfliteStep(NodeWriter):
 
     @property
     def is_integer(self) -> bool:
-        """Return whether the nodes compute with quantized integers, as TFLite does."""
+        """Whether the nodes compute with quantized integers, as in TFLite."""
         ends = self.tensor(), self.result()
         return not self._draft.reals and all(map(self.is_quantized, ends))
 
     def encoding(self, raw: RawTensor) -> tuple[float, int]:
-        """Return the 32-bit scale and the zero point of a tensor with a per-tensor encoding."""
+        """Return scale and zero point of a tensor with a per-tensor encoding."""
         if len(raw.scales) != 1 or len(raw.zeros) > 1:
-            raise self.refuse(f"reads or writes {quote(raw.name)}, which has no single scale")
+            raise self.refuse(f"reads or writes {quote(raw.name)}, which has several scales")
         if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
             raise self.refuse(f"reads or writes {quote(raw.name)} of scale {raw.scales[0]}")
         return raw.scales[0], raw.zeros[0] if raw.zeros else 0
@@ -188,10 +188,10 @@ class TfliteStep(NodeWriter):
         return found
 
     def known(self, place: int) -> NDArray[Any]:
-        """Return the elements of an input, which must be known before the model runs."""
+        """Return the elements of an input; raise NotTranslated if it is not a constant."""
         found = self.value(place)
         if found is None:
-            raise self.refuse(f"has an input {place} that is not a constant")
+            raise self.refuse(f"has an input {place} that must be constant but is not")
         return found
 
     def numbers(self, place: int) -> list[int]:
@@ -199,20 +199,20 @@ class TfliteStep(NodeWriter):
         return [int(number) for number in self.known(place).reshape(-1)]
 
     def raw(self, place: int = 0) -> str:
-        """Return the name of an input's elements as they are stored."""
+        """Return the name of an input with its stored elements."""
         self.tensor(place)
         index = self.op.inputs[place]
         value = self._draft.value(index)
         if value is not None:
             return self.constant(value)
         if index not in self._draft.made:
-            raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is not known")
+            raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is unknown")
         return self._draft.names[index]
 
     def read(self, place: int = 0, perm: Sequence[int] = ()) -> str:
-        """Return an input as real numbers; whole numbers stay unchanged.
+        """Return the name of an input as real numbers; whole numbers stay unchanged.
 
-        `perm` transposes it first, while its elements are still as small as they are stored.
+        `perm` transposes it first, while its elements still have their small stored size.
         """
         tensor = self.tensor(place)
         name = self.raw(place)
@@ -226,7 +226,7 @@ class TfliteStep(NodeWriter):
         return self.one("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
 
     def weights(self, order: Sequence[int]) -> str:
-        """Return constant weights as real numbers, with their axes in this order."""
+        """Return the name of constant weights as real numbers, with their axes in this order."""
         tensor, value = self.tensor(1), self.known(1)
         name = self.constant(value.transpose(order))
         if not self.is_quantized(tensor):
@@ -235,7 +235,7 @@ class TfliteStep(NodeWriter):
         return self._real(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
 
     def bias(self) -> list[str]:
-        """Return the bias as real numbers, if there is one."""
+        """Return the name of the bias as real numbers in a list; empty without a bias."""
         if not self.has(2):
             return []
         value = self.value(2)
@@ -243,14 +243,14 @@ class TfliteStep(NodeWriter):
             return [self.read(2)]
         scale, _ = self.encoding(self.tensor(0))
         scales = [scale * factor for factor in self.tensor(1).scales]
-        if value.dtype.itemsize > 4:  # DequantizeLinear reads integers of 32 bits at most
+        if value.dtype.itemsize > 4:  # DequantizeLinear reads integers of at most 32 bits
             return [self.constant(value * scales, "f4")]
         return [self._real(self.constant(value), scales, [0] * len(scales), 0, value.dtype)]
 
     def _real(
         self, name: str, scales: Sequence[float], zeros: Sequence[int], axis: int, dtype: Any
     ) -> str:
-        """Return the real numbers of a constant's integers, channel by channel."""
+        """Return the name of a constant's real numbers, dequantized channel by channel."""
         import numpy
 
         one = len(scales) == 1
@@ -259,7 +259,7 @@ class TfliteStep(NodeWriter):
         return self.one("DequantizeLinear", name, *given, **({} if one else {"axis": axis}))
 
     def write(self, value: str, place: int = 0, perm: Sequence[int] = ()) -> None:
-        """Apply the fused activation to real numbers, transpose, and write them to an output."""
+        """Write real numbers to an output after the fused activation and an optional transpose."""
         tensor = self.result(place)
         if self.is_quantized(tensor):
             value = self.rounded(value, tensor)
@@ -268,14 +268,14 @@ class TfliteStep(NodeWriter):
         elif self.dtype(tensor) is DType.FLOAT32:
             value = self.activated(value)
         elif self.option("FusedActivationFunction"):
-            raise self.refuse("has an activation on whole numbers")
+            raise self.refuse("has an activation for integers, which is not supported")
         self.write_raw(self.one("Transpose", value, perm=perm) if perm else value, place)
 
     def activated(self, value: str) -> str:
-        """Apply the fused activation to real numbers."""
+        """Return real numbers after the fused activation."""
         kind = self.option("FusedActivationFunction")
         if kind not in _REAL_LIMITS:
-            raise self.refuse(f"has the fused activation {kind}")
+            raise self.refuse(f"has the fused activation {kind}, which is not supported")
         low, high = _REAL_LIMITS[kind]
         if low is None:
             return value
@@ -283,7 +283,7 @@ class TfliteStep(NodeWriter):
         return self.one("Clip", value, *limits)
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
-        """Quantize real numbers; halves are rounded away from zero, as in TFLite."""
+        """Return quantized real numbers; halves are rounded away from zero, as in TFLite."""
         import numpy
 
         scale, zero = self.encoding(tensor)
@@ -313,7 +313,7 @@ class TfliteStep(NodeWriter):
         kind = numpy.iinfo(self.dtype(tensor).value)
         activation = self.option("FusedActivationFunction")
         if activation not in _REAL_LIMITS:
-            raise self.refuse(f"has the fused activation {activation}")
+            raise self.refuse(f"has the fused activation {activation}, which is not supported")
         low, high = _REAL_LIMITS[activation]
         least, most = int(kind.min), int(kind.max)
         if low is not None:
@@ -336,7 +336,7 @@ class TfliteStep(NodeWriter):
         return all((raw.scales, raw.zeros) == (first.scales, first.zeros) for raw in alike)
 
     def check_shapes(self) -> None:
-        """Raise Damaged if the file states output shapes that the inputs contradict."""
+        """Raise Damaged if output shapes in the file contradict the inputs."""
         try:
             shapes = derive(self.call)
         except Unknown:
@@ -344,11 +344,11 @@ class TfliteStep(NodeWriter):
         for place, shape in enumerate(shapes):
             stated = self.made_shape(place)
             if stated != shape:
-                raise Damaged(f"returns {written(shape)} where the file has {written(stated)}")
+                raise Damaged(f"returns {written(shape)}, but the file states {written(stated)}")
 
 
 def element(dtype: Any) -> int:
-    """Return ONNX's number for an element type of numpy."""
+    """Return ONNX's number for a NumPy element type."""
     from onnx import helper
 
     return int(helper.np_dtype_to_tensor_dtype(dtype))

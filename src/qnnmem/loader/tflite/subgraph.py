@@ -1,7 +1,7 @@
 """One TFLite subgraph, and the subgraphs it runs, as an `ir.Model`.
 
-Walks the operators in file order, which is the order of execution. An operator with only constant
-inputs becomes a constant. Handles of resource variables are followed to their state. The other
+Reads the operators in file order, which is the order of execution. An operator with only constant
+inputs becomes a constant. Handles of resource variables are resolved to their state. The other
 operators become the ops of the model if they are needed.
 """
 
@@ -58,17 +58,17 @@ def read_graph(file: TfliteFile) -> Model:
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """An argument of a nested graph."""
+    """A value passed to a nested graph."""
 
-    variable: str = ""  # the resource variable it is a handle of
+    variable: str = ""  # the resource variable that it is a handle of
     name: str = ""  # name of the outer tensor, if it is read in place and not copied
-    like: Tensor | None = None  # that tensor
+    like: Tensor | None = None  # that outer tensor
     constant: bool = False
     known: Operand | None = None  # known shape and value, if shapes are derived
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Key of an argument; arguments with equal keys make the same graph."""
+        """Cache key: arguments with equal keys result in the same nested graph."""
         if self.known is None:
             return self.variable, self.name
         value = self.known.value
@@ -94,18 +94,18 @@ class _GraphReader:
         self.shapes = KnownShapes(
             file, self.raw, {i: a.known for i, a in arguments.items() if a.known}
         )
-        # tensor -> tensor whose bytes it has
+        # tensor -> tensor with the same bytes
         self.constants = {i: i for i, argument in self.outer.items() if argument.constant}
         self.stands: dict[int, int] = {}
         self.known: set[int] = set()  # tensors with a value at this point
         self.tensors: dict[str, Tensor] = {}
         self.stored: dict[int, Tensor] = {}
         self.states: dict[str, None] = {}
-        self.ops: list[tuple[Op, bool]] = []  # op, and whether it is kept for its effect on state
+        self.ops: list[tuple[Op, bool]] = []  # op, and whether it must run for its effect on state
         self.size = 0
 
     def read(self) -> NestedGraph:
-        """Read the subgraph as a model."""
+        """Return the subgraph as a model."""
         self._begin()
         for position, op in enumerate(self.raw.ops):
             self._step(position, op)
@@ -119,7 +119,7 @@ class _GraphReader:
         # A graph is read again for each set of variables that it runs on.
         self.file.work += len(raw.tensors) + len(raw.ops)
         if self.file.work > _MAX_WORK:
-            fail("its nested graphs are run in too many ways")
+            fail("contains too many calls of its nested graphs")
         self._check_range((*raw.inputs, *raw.outputs), f"graph {self.index}")
         produced = {index for op in raw.ops for index in op.outputs}
         inputs = set(raw.inputs)
@@ -148,7 +148,7 @@ class _GraphReader:
         for index in op.outputs:
             self._claim(index)
         if op.type in UNFOLLOWED and not op.custom:
-            self.file.fail(f"{where} runs a nested graph in a way that is not supported")
+            self.file.fail(f"{where} calls a nested graph in a way that is not supported")
         if op.type == "VAR_HANDLE" and not op.custom:
             self.handles.update(dict.fromkeys(op.outputs, op.variable))
         elif op.type == "CALL_ONCE" and not op.custom:
@@ -185,7 +185,9 @@ class _GraphReader:
         self.states.update(dict.fromkeys(s for s in reads if s in self.file.states))
         self.size += 1 + sum(body.size + len(body.states) for body in nested)
         if self.size > _MAX_NESTED_OPS:
-            self.file.fail(f"{where} brings the nested graphs above {_MAX_NESTED_OPS:,} operators")
+            self.file.fail(
+                f"{where} expands the nested graphs to more than {_MAX_NESTED_OPS:,} operators"
+            )
         ir_op = Op(
             name=f"{op.type}_{position}",
             type=op.type,
@@ -199,26 +201,26 @@ class _GraphReader:
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
 
     def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
-        """Accept stored shapes of data-dependent outputs, if the file fixes them."""
+        """Accept the stored shapes of data-dependent outputs if the file fixes them; else fail."""
         if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
             self.file.fail(
-                f"{where} returns more or less depending on its data, which cannot be planned"
+                f"{where} returns a size that depends on its data, which cannot be planned"
             )
         for output in map(self._sized, op.outputs):
             shape = by_sizes(output.shape)
             made = f"{quote(output.name)} of {where}"
-            self.file.holds_for[f"holds while {made} is no larger than the stored {shape}"] = None
+            self.file.holds_for[f"valid while {made} is at most the stored {shape}"] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
         if nested:
             return any(body.writes for body in nested)
         if op.type == "READ_VARIABLE" and not op.custom:
             return False
-        # Recurrent operators update the state tensors they read.
+        # Recurrent operators update the state tensors that they read.
         return any(name in self.file.states for name in reads)
 
     def _follow_variable(self, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
-        """Set the size of a variable's state, from the value read or assigned."""
+        """Add a variable's state with the size of the value read or assigned."""
         held = [index for index in inputs if index in self.handles]
         if op.custom or op.type not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
             if held and not op.subgraphs:
@@ -226,7 +228,7 @@ class _GraphReader:
             return
         value = op.outputs if op.type == "READ_VARIABLE" else inputs[1:2]
         if len(held) != 1 or held[0] != inputs[0] or len(value) != 1:
-            self.file.fail(f"{where} does not name one variable and one value")
+            self.file.fail(f"{where} must have one variable and one value")
         self._add_state(self.file.state(self.handles[held[0]]), self._sized(value[0]))
 
     def _add_state(self, name: str, like: Tensor) -> None:
@@ -234,8 +236,8 @@ class _GraphReader:
         before = self.file.states.setdefault(name, tensor)
         if before.nbytes != tensor.nbytes:
             self.file.fail(
-                f"variable {quote(name)} has {before.nbytes:,} bytes in one place and"
-                f" {tensor.nbytes:,} in another"
+                f"variable {quote(name)} has {before.nbytes:,} bytes in one place but "
+                f"{tensor.nbytes:,} in another"
             )
         self.states[name] = None
         self.tensors[name] = before
@@ -257,8 +259,8 @@ class _GraphReader:
         return bodies, tuple(dict.fromkeys((*own, *copied)))
 
     def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
-        """Return the positions of carried values that a loop changes; the others pass through."""
-        # A handle carried through the loop still refers to the same variable afterwards.
+        """Return the positions of carried values that a loop changes; other values pass through."""
+        # A handle carried through the loop refers to the same variable afterwards.
         self.handles.update(
             (output, self.handles[source])
             for output, source in zip(op.outputs, passed, strict=False)
@@ -285,18 +287,18 @@ class _GraphReader:
         carried: frozenset[int],
         where: str,
     ) -> None:
-        """Give the outputs of a control-flow operator the shapes that its graphs return."""
+        """Set the output shapes of a control-flow operator to those that its graphs return."""
         if not self.file.is_open:
             return
         returned, fault = bodies[-1].returned, ""
         if op.type == "WHILE":
             given = [self._shape(index) for index in passed]
             if any(at < len(returned) and returned[at] != given[at] for at in carried):
-                fault = "changes the shape of what it carries from turn to turn"
+                fault = "changes the shape of a loop variable between iterations"
         elif any(body.returned != returned for body in bodies):
-            fault = "returns one shape or another depending on its data"
+            fault = "returns different shapes depending on its data"
         if len(returned) != len(op.outputs):
-            fault = f"has {len(op.outputs)} outputs where {len(returned)} are made"
+            fault = f"has {len(op.outputs)} outputs instead of {len(returned)}"
         try:
             self.shapes.returns(op.outputs, () if fault else returned)
         except Damaged as exc:
@@ -307,16 +309,18 @@ class _GraphReader:
     def _check_subgraphs(self, op: RawOp, where: str) -> None:
         for index in op.subgraphs:
             if not 0 <= index < len(self.file.graphs):
-                self.file.fail(f"{where} runs graph {index}, which does not exist")
+                self.file.fail(f"{where} calls graph {index}, which does not exist")
             if index in self.callers:
-                self.file.fail(f"{where} runs graph {index}, which is already running")
+                self.file.fail(f"{where} calls graph {index}, which is already running")
 
     def _run(
         self, index: int, passed: tuple[int, ...], carried: frozenset[int], where: str
     ) -> NestedGraph:
         inside = self.file.graphs[index].inputs
         if len(inside) != len(passed):
-            self.file.fail(f"{where} passes {len(passed)} values to a graph of {len(inside)}")
+            self.file.fail(
+                f"{where} passes {len(passed)} values to a graph with {len(inside)} inputs"
+            )
         arguments = {
             inner: self._argument(outer, at in carried)
             for at, (inner, outer) in enumerate(zip(inside, passed, strict=True))
@@ -331,7 +335,7 @@ class _GraphReader:
         if index in self.handles:
             return _Argument(variable=self.handles[index])
         known = self.shapes.operand(index) if self.file.is_open else None
-        if copied:  # its value in the first iteration says nothing about the next
+        if copied:  # its value in the first iteration does not determine later ones
             return _Argument(known=known and Operand(known.shape))
         constant = index in self.constants
         return _Argument("", self._source(index), self._sized(index), constant, known)
@@ -344,7 +348,7 @@ class _GraphReader:
             return self._view_effect(inputs[0], output, where)
         if op.type not in ELEMENTWISE:
             return Effect.COMPUTE
-        # As many bytes but not as many elements: the input is spread, not overwritten in step.
+        # As many bytes but fewer elements: the input is broadcast and must not be overwritten.
         spread = any(
             tensor.nbytes == output.nbytes and tensor.elements != output.elements
             for tensor in map(self._sized, inputs)
@@ -355,8 +359,9 @@ class _GraphReader:
         before = self._sized(source)
         if before.elements != output.elements:
             self.file.fail(
-                f"{where} turns {before.elements:,} elements into {output.elements:,}, so the"
-                " stored shapes are not those of one execution; convert with fixed shapes"
+                f"{where} has {before.elements:,} input elements but {output.elements:,} "
+                "output elements, so the stored shapes are inconsistent; convert the model "
+                "with fixed shapes"
             )
         fixed = source in self.constants or self._source(source) in self.file.states
         return Effect.COMPUTE if fixed or before.nbytes != output.nbytes else Effect.VIEW
@@ -377,7 +382,7 @@ class _GraphReader:
             ops=kept,
             inputs=inputs,
             outputs=outputs,
-            notes=(f"{dropped} operators without a reader are left out",) * (dropped > 0),
+            notes=(f"{dropped} operators with unused outputs were removed",) * (dropped > 0),
         )
         return NestedGraph(
             model,
@@ -400,11 +405,11 @@ class _GraphReader:
     def _check_range(self, indexes: Iterable[int], where: str) -> None:
         for index in indexes:
             if not 0 <= index < len(self.raw.tensors):
-                self.file.fail(f"{where} names tensor {index}, which does not exist")
+                self.file.fail(f"{where} uses tensor {index}, which does not exist")
 
     def _require(self, index: int, who: str) -> None:
         if not (index in self.known or index in self.constants or index in self.handles):
-            self.file.fail(f"{who} {self._quoted(index)}, which nothing has produced by then")
+            self.file.fail(f"{who} {self._quoted(index)}, which no operator has produced")
 
     def _claim(self, index: int) -> None:
         if index in self.known:
@@ -415,7 +420,7 @@ class _GraphReader:
         return quote(self.names[index])
 
     def _is_made(self, index: int) -> bool:
-        """True if an output is a separate tensor, not another name of a tensor."""
+        """Return whether an output is a separate tensor, not another name of a tensor."""
         return not (index in self.handles or index in self.stands or index in self.constants)
 
     def _source(self, index: int) -> str:

@@ -1,4 +1,4 @@
-"""Shapes and small integer values of a TFLite graph, derived from constants and shapes."""
+"""Shapes and small integer values in a TFLite graph, derived from constants and shapes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from qnnmem.loader.tflite.shapes import (
     written,
 )
 
-_MOST = 64  # maximum of numbers in a tracked tensor
-_TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # of the schema: the types of computed sizes
+_MOST = 64  # most numbers in a tracked tensor
+_TYPES = {0: "<f4", 2: "<i4", 4: "<i8", 6: "|b1"}  # by schema type: types of computed sizes
 
 
 def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
-    """Return the numbers that a constant stores; None if they cannot be sizes."""
+    """Return the numbers in a stored constant; None if they cannot be sizes."""
     if type_ not in _TYPES or not data:
         return None
     import numpy as np
@@ -36,7 +36,7 @@ def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
 
 
 def compute(call: Call, shapes: list[Shape]) -> list[Any]:
-    """Return the numbers in each output; None if they depend on data."""
+    """Return the numbers in each output, for small tensors only; None if they depend on data."""
     unknown = [None] * len(shapes)
     if any(elements(shape) > _MOST for shape in shapes):
         return unknown
@@ -65,7 +65,7 @@ def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
                 if kind is not None
             ]
     except (ValueError, TypeError, IndexError, OverflowError, Unknown):
-        return None  # an operator that cannot run; the user of its numbers reports it
+        return None  # the operator cannot run; the reader of its numbers reports it
 
 
 def _values(call: Call) -> list[Any]:
@@ -73,7 +73,7 @@ def _values(call: Call) -> list[Any]:
 
 
 def _of(name: str) -> Callable[[Any, Call], Any]:
-    """Return a rule that calls a numpy function."""
+    """Return a rule that calls a NumPy function."""
     return lambda np, call: getattr(np, name)(*_values(call))
 
 
@@ -176,15 +176,15 @@ _WAYS: dict[str, Callable[[Any, Call], Any]] = {
     "ZEROS_LIKE": _of("zeros_like"),
 }
 
-_CONVERT = "convert the model again with the shapes wanted"
-# Operators whose output converters store with the sizes of the input; the interpreter resizes it.
+_CONVERT = "convert the model again with the required shapes"
+# Operators whose output converters store with the input's sizes; the interpreter resizes it.
 _MISSTATED = ("RFFT2D",)
 
 
 class KnownShapes:
-    """Shapes derived operator by operator; `inputs` are the shapes of the graph's inputs.
+    """Shapes derived operator by operator; `inputs` has the shapes of the graph's inputs.
 
-    If the user gives no shapes, a shape that cannot be derived stays as stored.
+    If the user gives no shapes, the stored shape is used wherever none can be derived.
     """
 
     def __init__(self, file: TfliteFile, graph: RawGraph, inputs: Mapping[int, Operand]) -> None:
@@ -194,11 +194,11 @@ class KnownShapes:
         self._misstated: set[int] = set()
 
     def derived(self, index: int) -> Shape | None:
-        """Return the derived shape of a tensor; None for the stored shape."""
+        """Return the derived shape of a tensor; None if the stored shape applies."""
         return self._derived.get(index)
 
     def operand(self, index: int) -> Operand:
-        """Return the shape and value of a tensor, as far as known."""
+        """Return the shape of a tensor, and its value if known."""
         raw = self._graph.tensors[index]
         shape = self._derived.get(index, raw.shape)
         if index not in self._values:
@@ -206,7 +206,7 @@ class KnownShapes:
         return Operand(shape, self._values[index])
 
     def run(self, op: RawOp, where: str) -> None:
-        """Derive the output shapes of an operator."""
+        """Derive and store the output shapes of an operator."""
         if not self._file.is_open:
             return
         operands = [None if index == -1 else self.operand(index) for index in op.inputs]
@@ -224,11 +224,11 @@ class KnownShapes:
             self._values.update(zip(op.outputs, compute(call, shapes), strict=True))
 
     def returns(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
-        """Set the output shapes of an operator; raise Damaged if the file contradicts them."""
+        """Store the output shapes of an operator; raise Damaged if the file contradicts them."""
         for index, shape in zip(outputs, shapes, strict=True):
             if index not in self._misstated and not _agrees(self._graph.tensors[index], shape):
                 stored = written(self._graph.tensors[index].shape)
-                raise Damaged(f"returns {written(shape)} where the file has {stored}")
+                raise Damaged(f"returns {written(shape)}, but the file states {stored}")
         self._derived.update(zip(outputs, shapes, strict=True))
 
     def _correct(self, outputs: Sequence[int], shapes: Sequence[Shape]) -> None:
@@ -239,7 +239,7 @@ class KnownShapes:
                 self._misstated.add(index)
 
     def _keep(self, op: RawOp, where: str, fault: str) -> None:
-        """Keep stored shapes; raise UsageError if that would be wrong."""
+        """Use the stored shapes; raise an error if they would be wrong."""
         same = all(
             self._derived.get(index, stored := self._graph.tensors[index].shape) == stored
             for index in op.inputs
@@ -248,9 +248,9 @@ class KnownShapes:
         if fault and not self._file.given:
             self._file.cannot_run = self._file.cannot_run or f"{where} {fault}"
         elif fault:
-            raise UsageError(f"with these shapes {where} {fault}", where=self._file.path)
+            raise UsageError(f"with these shapes, {where} {fault}", where=self._file.path)
         elif self._file.given and not same:
-            what = f"what {where} returns cannot be derived for these shapes"
+            what = f"the output of {where} cannot be computed for these shapes"
             raise UsageError(what, where=self._file.path, cure=_CONVERT)
 
 

@@ -1,8 +1,9 @@
-"""Context binaries: a compiled context as one file, and back.
+"""Context binaries: reading and writing a compiled context as one file.
 
-The container is qnnmem's own; `docs/reference/lpai-context-binary.md` has it byte for byte. A
-reader needs no trust: nothing in it runs by being read, sections follow each other without choice,
-so an offset can only be right or wrong, and no number in the file makes the reader allocate.
+The container is qnnmem's own; `docs/reference/lpai-context-binary.md` documents every byte.
+Untrusted files are safe to read: reading executes nothing, and sections follow each other in a
+fixed order, so an offset is either right or wrong. No number in the file makes the reader allocate
+memory.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _PRODUCER = re.compile(r"qnnmem [0-9]+(?:\.[0-9]+)*[0-9A-Za-z.+-]*", re.ASCII)
 
 
 class Section(NamedTuple):
-    """One entry of the table."""
+    """One entry of the section table."""
 
     kind: int
-    graph: int  # the number of a program's graph, else 0
+    graph: int  # graph index of a program, else 0
     offset: int
     size: int
     crc: int
@@ -67,7 +68,7 @@ class Section(NamedTuple):
 
 
 class BinarySections(NamedTuple):
-    """The content of a binary, as views of it."""
+    """The sections of a binary, as views of the file."""
 
     meta: memoryview
     programs: tuple[memoryview, ...]
@@ -80,7 +81,7 @@ class BinarySections(NamedTuple):
 def assemble(
     meta: bytes, programs: Sequence[bytes], constants: memoryview
 ) -> Iterator[bytes | memoryview]:
-    """Yield the pieces of the file; joined they are the whole binary."""
+    """Yield the pieces of the file, which joined are the whole binary."""
     kinds = [(META, 0), *((PROGRAM, index) for index in range(len(programs))), (CONSTANTS, 0)]
     bodies: list[bytes | memoryview] = [meta, *programs, constants]
     header_size = HEADER_SIZE + SECTION_SIZE * len(bodies)
@@ -109,7 +110,7 @@ def _head(table: Sequence[Section], header_size: int, file_size: int) -> bytes:
 
 
 def take_apart(file: memoryview) -> BinarySections:
-    """Return the sections of a binary, checksums and padding verified; raise `Damaged`."""
+    """Return the sections of a binary after verifying checksums and padding; raise Damaged."""
     table = _read_table(file)
     end = HEADER_SIZE + SECTION_SIZE * len(table)
     bodies = []
@@ -152,7 +153,7 @@ def _read_table(file: memoryview) -> list[Section]:
 def _follow(
     rows: Iterator[tuple[int, ...]], end: int, file_size: int, count: int
 ) -> Iterator[Section]:
-    """Yield the sections; raise `Damaged` unless each starts where the previous one ends."""
+    """Yield the sections; raise Damaged unless each starts where the previous one ends."""
     for number, (kind, index, offset, size, crc, reserved) in enumerate(rows):
         wanted = META if number == 0 else CONSTANTS if number == count - 1 else PROGRAM
         if (kind, index, reserved) != (wanted, number - 1 if wanted == PROGRAM else 0, 0):
@@ -179,7 +180,10 @@ def _check_padding(file: memoryview, start: int, section: Section) -> None:
 
 
 def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
-    """Return the binary in pieces; refuse what could not be read back. Output is deterministic."""
+    """Return the pieces of a binary; raise UsageError if it could not be read back.
+
+    The output is deterministic.
+    """
     constants = _flat(context.constants)
     programs = [graph.program for graph in context.graphs]
     try:
@@ -193,9 +197,9 @@ def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
 
 
 def write(context: CompiledContext, path: Path | str, *, force: bool = True) -> int:
-    """Write the binary, whole or not at all, and return its size in bytes.
+    """Write the binary completely or not at all, and return its size in bytes.
 
-    An ordinary file of that name is replaced, unless `force` is False.
+    An ordinary file with that name is replaced, unless `force` is False.
     """
     return write_pieces(Path(path), pack(context), force=force)
 
@@ -203,8 +207,8 @@ def write(context: CompiledContext, path: Path | str, *, force: bool = True) -> 
 def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> CompiledContext:
     """Return the context in a binary; its constants are a read-only view of `buffer`.
 
-    `malformed` is the code for a binary that does not hold together: 5005 when a context is
-    created, 30010 when the system context reads it.
+    `malformed` is the error code for an inconsistent binary: 5005 when a context is created, 30010
+    when the system context reads it.
     """
     file = _flat(memoryview(buffer)).toreadonly()
     call = _CALLS.get(malformed, _CREATE)
@@ -227,22 +231,22 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
 
 
 def read_binary(path: Path) -> tuple[CompiledContext, int]:
-    """Return the context of a file and its size; LoadError for one that is not whole.
+    """Return the context in a file and the file's size; raise LoadError if it is damaged.
 
     The file is read, not mapped: a file that shrinks meanwhile must cause an error message.
     """
     data = read_bytes(path, _LARGEST)
     try:
         return unpack(data, MALFORMED_BINARY), len(data)
-    except QnnError as exc:  # the code tells the faults apart; the shell only sees bad input
+    except QnnError as exc:  # the code distinguishes faults; on the command line all are bad input
         raise LoadError(path, str(exc)) from exc
 
 
 def map_file(path: Path | str) -> memoryview:
-    """Map a file and return its bytes; the mapping lasts as long as a view of it.
+    """Return the bytes of a mapped file; the mapping lasts as long as a view of it.
 
-    The start is on a page, so every section is on 256 bytes in memory too. The file
-    must not be shortened meanwhile: reading a missing page kills the process.
+    The start is on a page, so every section is aligned to 256 bytes in memory too. The file must
+    not be shortened meanwhile: reading a missing page kills the process.
     """
     import mmap
 
@@ -251,12 +255,12 @@ def map_file(path: Path | str) -> memoryview:
     try:
         with path.open("rb") as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    except (OSError, ValueError) as exc:  # ValueError: emptied since it was looked at
+    except (OSError, ValueError) as exc:  # ValueError: emptied in the meantime
         raise LoadError(path, f"cannot be mapped ({exc})") from exc
 
 
 def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
-    """Refuse a context made for newer hardware than the device's; with `strict` also for older."""
+    """Raise QnnError for a context made for newer hardware; with `strict` also for older."""
     made, device = _age(context.hw_version), _age(hw_version)
     if made <= device and not (strict and made < device):
         return
@@ -267,7 +271,7 @@ def check_device(context: CompiledContext, hw_version: str, *, strict: bool = Fa
 
 
 def _age(hw_version: str) -> tuple[int, int]:
-    """Return major and minor version, which sort by age."""
+    """Return major and minor version as a sort key."""
     match = HW_VERSION.fullmatch(hw_version)
     if match is None:
         raise UsageError(f"{quote(hw_version)} is not an LPAI hardware version such as v6")
@@ -292,7 +296,7 @@ def _refusal(code: int, rule: str, sentence: str, call: str = _CREATE, cure: str
 
 
 _HEAD = 4096
-# A Qualcomm binary names the SDK build that made it.
+# A Qualcomm binary names the SDK build that created it.
 _SDK_BUILD = re.compile(rb"v[12]\.[0-9]{1,2}\.[0-9]{1,2}\.[0-9]{6}|qti\.aisw|libQnn")
 _CHANGED = "a qnnmem context binary whose line ends were changed by a transfer as text"
 _CURE = "qnnmem reads its own container, made by 'qnnmem prepare MODEL -o model.bin'"

@@ -1,7 +1,7 @@
-"""Whether the values of a binary's description fit each other.
+"""Checks that the values in a binary's description are consistent.
 
-Every reference, place and size is checked, so that what runs later need not look again. Whether
-buffers that are alive together overlap is not: a plan that is wrong must load to be found wrong.
+Every reference, position and size is checked, so that later code need not check again. Overlaps of
+live buffers are not checked: a wrong plan must be loadable, so that its faults can be found.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from qnnmem.text import quote
 
 HW_VERSION = re.compile(r"v([0-9]{1,3})(?:_([0-9]{1,3}))?", re.ASCII)
 
-Scope = tuple[Mapping[str, Tensor], ...]  # tensors of a model and of the models around it
+Scope = tuple[Mapping[str, Tensor], ...]  # tensors of a model, then of the models around it
 
 
 def check(description: Description, constants_bytes: int) -> None:
-    """Raise `Damaged` for the first value that does not fit the others."""
+    """Raise Damaged for the first value that is inconsistent with others."""
     if not HW_VERSION.fullmatch(description.hw_version):
         shown = quote(description.hw_version)
         raise Damaged(f"is {shown}; expected a hardware version such as v6", "hw_version")
@@ -43,7 +43,7 @@ def check(description: Description, constants_bytes: int) -> None:
 
 def _check_graph(graph: CompiledGraph, constants_bytes: int) -> None:
     try:
-        # A list of buffers has neither.
+        # A buffer list has no outputs and no ops.
         for key in () if graph.model.buffers else ("outputs", "ops"):
             if not getattr(graph.model, key):
                 raise Damaged("is empty", f".{key}")
@@ -85,7 +85,7 @@ def _check_model(model: Model, around: Scope) -> None:
 
 
 def _visible(names: Iterable[str], scope: Scope, where: str) -> None:
-    """Raise `Damaged` unless each name is a tensor of the model or of a model around it."""
+    """Raise Damaged unless each name is a tensor of the model or of an outer model."""
     for name in names:
         if not any(name in tensors for tensors in scope):
             raise Damaged(f"names {quote(name)}, which is not a tensor", where)
@@ -105,7 +105,7 @@ def _unique(names: Iterable[str], where: str) -> None:
         seen.add(name)
 
 
-# --- Places --------------------------------------------------------------------------------------
+# --- Buffers and offsets -------------------------------------------------------------------------
 
 
 def _check_buffers(graph: CompiledGraph) -> None:
@@ -114,7 +114,7 @@ def _check_buffers(graph: CompiledGraph) -> None:
         Pool.PERSISTENT: graph.persistent_bytes,
     }
     if graph.io is Io.OUTSIDE:
-        pools[Pool.IO] = MAX_POOL  # buffers of the application: each one is its own
+        pools[Pool.IO] = MAX_POOL  # buffers of the application, each separate
     steps = len(graph.model.ops)
     for number, buffer in enumerate(graph.buffers):
         fault = _fault(buffer, pools, graph.align)
@@ -145,17 +145,21 @@ def _check_places(graph: CompiledGraph) -> None:
             sizes[name] = buffer.size
     for name in _planned(graph.model):
         tensor = graph.model.tensors.get(name)
-        if name not in sizes and (tensor is None or tensor.nbytes):  # nothing needs no place
+        if name not in sizes and (
+            tensor is None or tensor.nbytes
+        ):  # an empty tensor needs no place
             raise Damaged(f"give {quote(name)} no place", ".buffers")
     for name, size in sizes.items():
-        tensor = graph.model.tensors.get(name)  # None: memory of a body, known to the plan alone
+        tensor = graph.model.tensors.get(
+            name
+        )  # None: memory of a body, which only the plan contains
         if tensor is not None and tensor.nbytes > size:
             need = f"{tensor.nbytes:,} bytes of {quote(name)}"
             raise Damaged(f"have {size:,} bytes for the {need}", ".buffers")
 
 
 def _planned(model: Model) -> Iterator[str]:
-    """Yield every tensor that needs a place: written tensors except constants, and state."""
+    """Yield every tensor that needs an offset: written tensors except constants, and state."""
     constants = set(model.constants)
     yield from (name for name in model.inputs if name not in constants)
     for op in model.ops:

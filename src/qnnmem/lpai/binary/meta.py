@@ -1,8 +1,8 @@
-"""The description inside a context binary: compiled graphs as canonical JSON and back.
+"""The description in a context binary: reads and writes compiled graphs as canonical JSON.
 
 Canonical means: keys sorted, no white space, ASCII with escapes, tensors and quantization sorted by
-name. Equal contexts have equal descriptions. Every value is read with its type and its range, and
-refused with the path to it.
+name. Equal contexts have equal descriptions. Every value is checked for type and range; errors name
+the path of the value.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ E = TypeVar("E", bound=Enum)
 Read = Callable[[Any], T]
 
 MAX_META = 64 << 20  # bytes
-# Brackets and commas bound how many values a parser makes, and so its memory, before it starts.
+# The numbers of brackets and commas limit the parser's memory before it starts.
 MAX_VALUES = 2_000_000
 MAX_GRAPHS = 1024
-MAX_TENSORS = 100_000  # of a binary, bodies included
-MAX_ELEMENTS = 1 << 40  # of a tensor
+MAX_TENSORS = 100_000  # in a binary, bodies included
+MAX_ELEMENTS = 1 << 40  # in a tensor
 MAX_POOL = 1 << 40  # bytes
 MAX_COUNT = (1 << 31) - 1  # frames, nodes, float ops
 _MAX_BODIES_DEEP = 16
@@ -45,13 +45,13 @@ _NOT_STORED = frozenset(("program", "assumed", "encodings", "holds_for"))
 
 
 class Row(Generic[T]):
-    """How a value is stored: a JSON object that has exactly these keys, each with its reader."""
+    """Reader of a JSON object with exactly these keys, each with its own reader."""
 
     def __init__(self, make: Callable[..., T], **reads: Read[Any]) -> None:
         self._make, self._reads = make, reads
 
     def __call__(self, value: Any) -> T:
-        """Read an object."""
+        """Return the value of a JSON object; raise Damaged if it does not match."""
         if type(value) is not dict:
             raise Damaged(f"is {_shown(value)} where an object belongs")
         if value.keys() != self._reads.keys():
@@ -69,7 +69,7 @@ class Row(Generic[T]):
 
 
 def text(value: Any) -> str:
-    """Read a string of bounded length."""
+    """Return a string of bounded length; raise Damaged for other values."""
     if type(value) is not str:
         raise Damaged(f"is {_shown(value)} where a text belongs")
     if len(value) > MAX_TEXT:
@@ -78,7 +78,7 @@ def text(value: Any) -> str:
 
 
 def flag(value: Any) -> bool:
-    """Read true or false."""
+    """Return a boolean; raise Damaged for other values."""
     if type(value) is not bool:
         raise Damaged(f"is {_shown(value)} where true or false belongs")
     return value
@@ -98,7 +98,7 @@ def integer(low: int, high: int) -> Read[int]:
 
 
 def word(kind: type[E]) -> Read[E]:
-    """Return a reader of the words of a closed set."""
+    """Return a reader of enum members, stored as words."""
     words = {member.value: member for member in kind}
 
     def read(value: Any) -> E:
@@ -111,7 +111,7 @@ def word(kind: type[E]) -> Read[E]:
 
 
 def listing(read: Read[T], most: int | None = None) -> Read[tuple[T, ...]]:
-    """Return a reader of lists whose elements `read` understands."""
+    """Return a reader of lists, whose elements are read by `read`."""
 
     def read_all(value: Any) -> tuple[T, ...]:
         if type(value) is not list:
@@ -153,7 +153,7 @@ def _shown(value: Any) -> str:
 
 
 class Description(NamedTuple):
-    """The parsed description, before programs and constants are added to it."""
+    """The parsed description, before programs and constants are added."""
 
     producer: str
     hw_version: str
@@ -176,12 +176,12 @@ def encode(context: CompiledContext) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that `json` cannot write into one that it can."""
+    """Return a value that `json` can write, for a value that it cannot."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Span):
         return (value.lower, value.upper)
-    if isinstance(value, Mapping):  # tensors or quantization, by name
+    if isinstance(value, Mapping):  # tensors or quantization by name
         return [{**_plain(row), "name": name} for name, row in sorted(value.items())]
     if isinstance(value, Quant):
         return {"scale": float(value.scale), "zero_point": value.zero_point}
@@ -190,16 +190,16 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         names = (field.name for field in fields(value))
         return {name: getattr(value, name) for name in names if name not in _NOT_STORED}
-    return int(value) if hasattr(value, "__index__") else float(value)  # a number of numpy's
+    return int(value) if hasattr(value, "__index__") else float(value)  # a NumPy number
 
 
 # --- Reading -------------------------------------------------------------------------------------
 
 
 def decode(data: bytes, programs: Sequence[bytes]) -> Description:
-    """Return the context in a JSON description; raise `Damaged` if it is malformed.
+    """Return the parsed description of a context; raise Damaged if it is malformed.
 
-    Every value has its type and range; whether values fit each other is for `binary/check`.
+    Every value is checked for type and range; `binary/check` checks that values are consistent.
     """
 
     def graphs(value: Any) -> tuple[CompiledGraph, ...]:
@@ -219,7 +219,7 @@ def _parse(data: bytes) -> Any:
     if values > MAX_VALUES:
         raise Damaged(f"description has more than {MAX_VALUES:,} values")
     try:
-        # Decoded here: left to itself, json would also take UTF-16 and UTF-32.
+        # Decoded here, because json would also accept UTF-16 and UTF-32.
         words = data.decode("utf-8")
         return json.loads(words, object_pairs_hook=_object, parse_constant=_no_constant)
     except UnicodeDecodeError as exc:

@@ -1,1 +1,1 @@
-"""The configuration files of LPAI: schema, reading, checking, writing."""
+"""The config files of LPAI: schema, reading, checking, writing."""

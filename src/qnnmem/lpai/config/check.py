@@ -1,7 +1,7 @@
-"""Checks of config files: each key, settings that contradict each other, and a pair of files.
+"""Checks of config files: every key, contradictory settings, and pairs of files.
 
-Every key must be known, in its place, given once and with an allowed value. A tool file is checked
-together with the LPAI file it names.
+Every key must be known, in its section, given once and with an allowed value. A tool file is
+checked together with the LPAI file that it names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from qnnmem.lpai.config.schema import (
 from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
 from qnnmem.text import nearest, quote
 
-# What the LPAI extension says about a bad mem_type: first its parser, then its allocator.
+# Messages of the LPAI extension for a bad mem_type: from its parser, then its allocator.
 MEM_TYPE_MESSAGES = ("Invalid memory type", "Memory type only supports DDR & TCM")
 
 _TARGET, _HW = "lpai_backend.target_env", "lpai_backend.enable_hw_ver"
@@ -53,7 +53,7 @@ _ORDER = list(Severity)
 
 @dataclass(frozen=True, slots=True)
 class ValueFault:
-    """Why a value is not allowed for its key."""
+    """The reason why a value is not allowed for its key."""
 
     check: str
     sentence: str
@@ -146,7 +146,7 @@ def _json(value: object) -> str:
 
 
 def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
-    """Return the value that a run would use: the file's or the default; None if not allowed."""
+    """Return the effective value: from the file, else the default; None if not allowed."""
     key, node = BY_PATH[path], root.find(path)
     if node is None:
         return key.default
@@ -154,7 +154,7 @@ def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
 
 
 def classify(root: JsonNode) -> FileKind:
-    """Return the kind of a config file, judged by its outermost keys."""
+    """Return the kind of a config file, judged by its top-level keys."""
     names = [member.name for member in root.members[:1000]]
     scores = {kind: sum(_likeness(name, kind) for name in names) for kind in KEYS}
     best = max(scores, key=lambda kind: scores[kind])
@@ -166,25 +166,25 @@ def classify(root: JsonNode) -> FileKind:
 def _likeness(name: str, kind: FileKind) -> int:
     sections = keys_of("", kind)
     if name in sections:
-        return 4  # worth more than any misplaced or misspelt key
+        return 4  # more than any misplaced or misspelt key
     if any(key.name == name for key in KEYS[kind]):
         return 1
     return int(name not in HTP_SECTIONS and nearest(name, list(sections)) is not None)
 
 
 def is_htp_library(name: str) -> bool:
-    """Return whether a library's name says that it is the HTP's extension."""
+    """Return whether a library is the HTP's extension, judged by its name."""
     return "htp" in name.lower().replace("\\", "/").rpartition("/")[2]
 
 
-# A hostile file may hold 100,000 unknown keys; a longer list helps no reader.
+# A hostile file may contain 100,000 unknown keys; a longer list helps nobody.
 MAX_FINDINGS = 100
 _PLAIN = re.compile(r"\w{1,60}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """Makes findings about one file."""
+    """Factory of findings about one file."""
 
     file: str
     kind: FileKind
@@ -195,13 +195,13 @@ class Finder:
         line, column = (None, None) if at is None else (at.line, at.column)
         return ConfigFinding(self.file, line, column, severity, key, check, text, cure)
 
-    error = partialmethod(_make, Severity.ERROR)  # makes a run fail, or a setting have no effect
-    warning = partialmethod(_make, Severity.WARNING)  # is probably a mistake
+    error = partialmethod(_make, Severity.ERROR)  # a run fails, or a setting has no effect
+    warning = partialmethod(_make, Severity.WARNING)  # probably a mistake
     note = partialmethod(_make, Severity.NOTE)  # cannot be checked here
 
 
 def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
-    """Return findings about the text and every key, at most a hundred."""
+    """Return findings about the syntax and every key, at most a hundred."""
     found = [
         find.error(issue.at, "", "not-json", issue.sentence, issue.cure)
         for issue in islice(document.issues, MAX_FINDINGS)
@@ -215,7 +215,7 @@ def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
 
 
 def _section(node: JsonNode, section: str, shown: str, find: Finder) -> Iterator[ConfigFinding]:
-    """Yield findings about one object; `section` is its schema path, `shown` the path printed."""
+    """Yield findings about one object; `section` is its schema path, `shown` the printed path."""
     known = keys_of(section, find.kind)
     first: dict[str, Position] = {}
     for member in node.members:
@@ -246,7 +246,7 @@ def _value(key: Key, node: JsonNode, shown: str, find: Finder) -> Iterator[Confi
 def _unknown_key(
     member: JsonMember, known: dict[str, Key], path: str, find: Finder
 ) -> ConfigFinding:
-    """Return the finding for an unknown key: misplaced, misspelt, or simply unknown."""
+    """Return the finding for an unknown key: misplaced, misspelt, or unknown."""
     home = next((key for key in BY_PATH.values() if key.name == member.name), None)
     if home is not None:
         where = home.section or "the outermost object"
@@ -261,7 +261,7 @@ def _unknown_key(
 
 
 def _far_cure(name: str, known: dict[str, Key]) -> str:
-    """Suggest a similar key of any section, or else list the keys of this section."""
+    """Return a suggestion: a similar key of any section, or the keys of this section."""
     by_name = {key.name: key for key in BY_PATH.values()}
     near = nearest(name, list(by_name))
     if near is not None:
@@ -276,7 +276,7 @@ def join(section: str, name: str) -> str:
 
 
 def check_lpai(document: Document, find: Finder) -> Iterator[ConfigFinding]:
-    """Yield contradictions inside an LPAI file."""
+    """Yield findings about contradictory settings in an LPAI file."""
     yield from _tcm(document.root, find)
     yield from _real_time(document.root, find)
     yield from _cores(document.root, find)
@@ -316,12 +316,12 @@ def _cores(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
 
 
 def several_cores(mask: int) -> bool:
-    """Return whether a core mask names more than one core; all ones mean any core, as 0 does."""
+    """Return whether a core mask selects several cores; all bits set means any core, like 0."""
     return mask != UINT32 and mask.bit_count() > 1
 
 
 def check_tool(document: Document, find: Finder) -> Iterator[ConfigFinding]:
-    """Yield what a tool file lacks; whether the files it names exist is checked elsewhere."""
+    """Yield findings about missing keys of a tool file, but not about missing files."""
     section = document.root.find("backend_extensions")
     if section is None:
         text = "there is no backend_extensions, so no LPAI file is read and its defaults apply"
@@ -357,11 +357,11 @@ def _graph_names(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
             path = f"graph_configs[{number}].graph_name"
             text = "is missing, so the entry applies to no graph"
             yield find.error(entry.at, path, "missing-key", text, "name the graph")
-            return  # one is enough
+            return  # one finding is enough
 
 
 def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
-    """Yield settings of a tool file that contradict the LPAI file it points to."""
+    """Yield findings about settings of a tool file that contradict its LPAI file."""
     direct = setting(lpai, _TARGET) == "adsp" and not _only_prepares(lpai)
     if direct and setting(tool.root, _PERSISTENT) is False:
         text = 'direct mode (target_env "adsp") reads the model binary in place and needs true here'
@@ -372,7 +372,7 @@ def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigF
 
 
 def _only_prepares(lpai: JsonNode) -> bool:
-    """Return whether the file only prepares: the offline generator reads it, nothing runs."""
+    """Return whether the file has settings for the offline generator only, not for a run."""
     return lpai.find("lpai_graph.prepare") is not None and lpai.find(_EXECUTE) is None
 
 
@@ -383,18 +383,18 @@ def _place(root: JsonNode, path: str) -> Position | None:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A named file that was found."""
+    """An existing file that a config file names."""
 
     path: Path
-    in_place_of: bool = False  # the path itself is not there, a file of the same name is
+    in_place_of: bool = False  # found by its file name, although the full path does not exist
 
 
 def locate(text: str, tool_file: Path) -> Located | None:
-    """Find the LPAI file that a tool file names; None if there is no such file.
+    """Return the LPAI file that a tool file names; None if there is none.
 
-    The tools look in the current folder only; on a desk the files lie beside the tool file.
-    A path of the device, e.g. `/data/x.conf`, also matches `x.conf` beside the tool file. Raise
-    Damaged if the file lies outside the tool file's folder.
+    The tools look in the current folder only; on a development machine the files are next to the
+    tool file. A path of the device, e.g. `/data/x.conf`, also matches `x.conf` next to the tool
+    file. Raise Damaged if the file is outside the tool file's folder.
     """
     found = config_file(tool_file, text)
     if found is not None:
@@ -405,7 +405,10 @@ def locate(text: str, tool_file: Path) -> Located | None:
 
 
 def lint_files(paths: Sequence[Path], strict: bool = False) -> LintResult:
-    """Check every file once, and the LPAI files that tool files point to."""
+    """Return the findings about every file, and about the LPAI files that tool files name.
+
+    Each file is checked once.
+    """
     run = _Run(named={_identity(path) for path in paths})
     for path in paths:
         run.check(path, None)
@@ -416,7 +419,7 @@ def lint_files(paths: Sequence[Path], strict: bool = False) -> LintResult:
 
 @dataclass(slots=True)
 class _Run:
-    """Files and findings of one call, in the order they were met."""
+    """Files and findings of one call, in order of appearance."""
 
     named: set[Path]
     seen: dict[Path, tuple[Document, FileKind] | None] = field(default_factory=dict)
@@ -424,10 +427,10 @@ class _Run:
     findings: list[ConfigFinding] = field(default_factory=list)
 
     def check(self, path: Path, named_by: Path | None) -> tuple[Document, FileKind] | None:
-        """Check a file unless it was checked before; None if it cannot be read."""
+        """Return the content and kind of a file, checked once; None if it cannot be read."""
         identity = _identity(path)
         if identity not in self.seen:
-            self.seen[identity] = None  # a tool file that names itself must not loop
+            self.seen[identity] = None  # a tool file that names itself must not cause a loop
             by = None if named_by is None or identity in self.named else str(named_by)
             self.seen[identity] = self._read(path, by)
         return self.seen[identity]
@@ -441,7 +444,7 @@ class _Run:
             return None
         kind = classify(document.root)
         if kind is FileKind.UNKNOWN and by is not None and not document.root.members:
-            kind = FileKind.LPAI  # `{}`: every default
+            kind = FileKind.LPAI  # `{}` means all defaults
         self.files.append(CheckedFile(str(path), kind.value, by))
         found = list(self._findings(document, kind, Finder(str(path), kind)))
         self.findings += sorted(found, key=_rank)
@@ -468,7 +471,7 @@ class _Run:
     def _library(self, document: Document, find: Finder) -> Iterator[ConfigFinding]:
         node = document.root.find(_LIBRARY)
         if node is None or not isinstance(node.value, str) or "/" not in node.value:
-            return  # a bare name is looked up by the loader of the machine that runs it
+            return  # a bare name is resolved by the loader of the machine that runs it
         if not any(is_there(folder / node.value) for folder in (document.path.parent, Path())):
             text = f"{quote(node.value)} is not on this machine"
             cure = "nothing to do if it is on the device"
@@ -516,7 +519,7 @@ def _is_for_htp(tool: Document) -> bool:
 
 
 def _rank(finding: ConfigFinding) -> tuple[int, int, int]:
-    """Return the sort key of a finding: by position, then findings about the whole file."""
+    """Return the sort key of a finding: by position, findings about the whole file last."""
     return (finding.line or 1 << 30, finding.column or 0, _ORDER.index(finding.severity))
 
 

@@ -1,7 +1,7 @@
-"""JSON text of a config file with the place of every key and value.
+"""JSON text of a config file with the position of every key and value.
 
-Python's own reader keeps no positions and drops repeated keys, and users need to see both.
-Comments and stray commas are skipped and noted, so that one mistake does not hide the others.
+Python's own reader stores no positions and drops repeated keys, but users need to see both.
+Comments and stray commas are skipped and recorded, so that one mistake does not hide others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOREIGN = {"True": "true", "False": "false", "None": "null", "nil": "null", "TR
 
 
 class JsonKind(Enum):
-    """What a JSON value is, in the words of a sentence."""
+    """The type of a JSON value, as a phrase."""
 
     OBJECT = "an object"
     LIST = "a list"
@@ -63,7 +63,7 @@ class JsonNode:
     items: tuple[JsonNode, ...] = ()
 
     def get(self, name: str) -> JsonMember | None:
-        """Return the last member of that name, as most JSON readers do."""
+        """Return the last member with a name, as most JSON readers do; None if there is none."""
         return next((m for m in reversed(self.members) if m.name == name), None)
 
     def find(self, path: str) -> JsonNode | None:
@@ -86,7 +86,7 @@ class JsonMember:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxIssue:
-    """Something that is not JSON and was skipped."""
+    """A syntax error that was skipped."""
 
     at: Position
     sentence: str
@@ -95,7 +95,7 @@ class SyntaxIssue:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A config file as it was read."""
+    """The content of a config file."""
 
     path: Path
     root: JsonNode  # always an object
@@ -103,7 +103,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a config file; raise LoadError if it is not one JSON object."""
+    """Return the content of a config file; raise LoadError if it is not one JSON object."""
     content = read_bytes(path, MAX_FILE)
     if b"\0" in content:
         raise LoadError(path, "is not a config file: it holds NUL bytes, JSON is plain UTF-8 text")
@@ -118,7 +118,10 @@ def read_document(path: Path) -> Document:
 
 
 def read_strictly(path: Path) -> Document:
-    """Read a config file as the tools do: a comment or a stray comma is refused."""
+    """Return the content of a config file; raise LoadError also for comments and stray commas.
+
+    The tools accept no comments either.
+    """
     document = read_document(path)
     for issue in document.issues:
         raise LoadError(path, f"line {issue.at.line}: {issue.sentence}; {issue.cure}")
@@ -127,13 +130,13 @@ def read_strictly(path: Path) -> Document:
 
 @dataclass(slots=True)
 class _Reader:
-    """Walks over the text once."""
+    """Parser of a config file's text."""
 
     path: Path
     text: str
     spot: int = 0
     issues: list[SyntaxIssue] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)  # offsets at which lines begin
+    starts: list[int] = field(default_factory=list)  # offsets of line starts
 
     def __post_init__(self) -> None:
         self.starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
@@ -147,11 +150,11 @@ class _Reader:
         raise LoadError(self.path, f"line {at.line}, column {at.column}: {reason}")
 
     def issue(self, spot: int, sentence: str, cure: str) -> None:
-        if len(self.issues) < 100:  # enough to make the point
+        if len(self.issues) < 100:  # enough to report
             self.issues.append(SyntaxIssue(self.place(spot), sentence, cure))
 
     def peek(self) -> str:
-        """Return the next character that is not skipped; empty at the end of the text."""
+        """Skip space and comments; return the next character, or empty at the end of the text."""
         while True:
             self.spot = self._after(_SPACE)
             comment = _COMMENT.match(self.text, self.spot)
@@ -217,7 +220,7 @@ class _Reader:
         return tuple(found)
 
     def more(self, closing: str, opened: int, started: bool) -> bool:
-        """Return whether another entry follows; steps over the comma or the closing bracket."""
+        """Skip a comma or the closing bracket; return whether another entry follows."""
         following = self.peek()
         if started and following == ",":
             comma = self.spot
@@ -238,7 +241,7 @@ class _Reader:
         return True
 
     def ended(self, opened: int) -> str:
-        """Return an error if the text ends while a bracket is open, else ""."""
+        """Return an error if the text ends while a bracket is open; else empty."""
         if self.spot < len(self.text):
             return ""
         return f"the file ends inside the part that began on line {self.place(opened).line}"

@@ -1,7 +1,7 @@
-"""The keys of the two config files: type, values, default and where each fact comes from.
+"""The keys of both config files: type, values, default and source of each fact.
 
-The tool file is what `--config_file` names; it points to the LPAI file. Paths are dotted, and
-`[]` stands for any entry of a list.
+`--config_file` names the tool file, which points to the LPAI file. Paths are dotted; `[]` stands
+for any entry of a list.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qnnmem.lpai.config.json_positions import JsonKind
 UINT32 = (1 << 32) - 1
 UINT64 = (1 << 64) - 1
 
-# Where the facts come from.
+# Sources of the facts.
 _GUIDE = "documented: QNN LPAI backend configuration guide"
 _MEMORY = "documented: QNN LPAI memory allocations page"
 _CONVERT = "documented: QNN LPAI model conversion page, example"
@@ -25,7 +25,7 @@ _UNSURE = "reported: public tools page, not checked again"
 
 
 class FileKind(Enum):
-    """What a config file is for."""
+    """The kinds of config files."""
 
     TOOL = "tool file"
     LPAI = "LPAI file"
@@ -41,19 +41,19 @@ class Key:
     kind: JsonKind
     source: str
     default: str | int | bool | None = None
-    values: tuple[str, ...] = ()  # the only texts allowed; empty for any
+    values: tuple[str, ...] = ()  # the only allowed texts; empty: any
     high: int = UINT32  # of a whole number; the lowest is always 0
-    item: JsonKind | None = None  # type of the entries of a list
+    item: JsonKind | None = None  # type of the entries, for a list
     open: bool = False  # an object whose keys are not public
 
     @property
     def name(self) -> str:
-        """The key itself, without its section."""
+        """The key without its section."""
         return self.path.rpartition(".")[2]
 
     @property
     def section(self) -> str:
-        """Dotted path of the object that holds the key; empty for the outermost."""
+        """Dotted path of the object that contains the key; empty for the top level."""
         return self.path.rpartition(".")[0]
 
 
@@ -89,7 +89,7 @@ TOOL_KEYS = (
 LPAI_KEYS = (
     Key("lpai_backend", JsonKind.OBJECT, _GUIDE),
     Key("lpai_backend.target_env", JsonKind.TEXT, _GUIDE, "adsp", ("arm", "adsp", "x86")),
-    # v4 is of older pages, v7 of newer hardware.
+    # v4 comes from older pages, v7 from newer hardware.
     Key(
         "lpai_backend.enable_hw_ver", JsonKind.TEXT, _GUIDE, "v6", ("v4", "v5", "v5_1", "v6", "v7")
     ),
@@ -122,14 +122,14 @@ LPAI_KEYS = (
 KEYS = {FileKind.TOOL: TOOL_KEYS, FileKind.LPAI: LPAI_KEYS}
 BY_PATH = {key.path: key for key in (*TOOL_KEYS, *LPAI_KEYS)}
 
-# Sections of the HTP backend's own file, which users hand over by mistake.
+# Sections of the HTP backend's own file, which users pass by mistake.
 HTP_SECTIONS = ("graphs", "devices", "context", "groupContext", "memory")
 
 MEM_TYPE = "lpai_graph.execute.mem_type"
 
 
 def keys_of(section: str, kind: FileKind) -> dict[str, Key]:
-    """Return the keys that a section of a file may hold, by name."""
+    """Return the keys allowed in a section of a kind of file, by name."""
     return {key.name: key for key in KEYS.get(kind, ()) if key.section == section}
 
 
@@ -139,15 +139,15 @@ def file_of(key: Key) -> FileKind:
 
 
 def tcm_works_on(hw_version: str) -> bool:
-    """Return whether an LPAI version has the TCM pool: v6 and later."""
+    """Return whether an LPAI version has the TCM pool, which is v6 and later."""
     return int(hw_version[1:].partition("_")[0]) >= 6
 
 
 def looks_like_config(text: bytes) -> bool:
-    """Return whether a text, JSON or not, speaks of a section that only these files have."""
+    """Return whether a text, JSON or not, mentions a section of these config files."""
     lower = text.lower()
     return any(section in lower for section in _SECTIONS)
 
 
-# Also the start of those that are misspelt.
+# Prefixes, so that misspelt sections match too.
 _SECTIONS = (b"lpai_", b"backend_extensions", b"context_configs", b"graph_configs")

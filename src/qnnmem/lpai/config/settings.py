@@ -1,8 +1,7 @@
-"""Convert config files to the settings of a run, and settings to a pair of config files.
+"""Converts config files to the settings of a run, and settings to a pair of config files.
 
-Keys that are not known are ignored here, as the tools ignore them; `qnnmem lint` names them.
-A value that is not allowed is refused, except for `mem_type`: a run must fail on it as it would
-on the device.
+Unknown keys are ignored here, as the tools ignore them; `qnnmem lint` reports them. A value that is
+not allowed is an error, except for `mem_type`: the run must fail on it later, as on the device.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class PrepareSettings:
 
 @dataclass(frozen=True, slots=True)
 class LpaiConfig:
-    """The LPAI file; without one, all defaults."""
+    """The settings of an LPAI file; without a file, all defaults."""
 
     target_env: str = "adsp"  # or "arm", "x86"
     hw_version: str = "v6"  # or "v4", "v5", "v5_1", "v7"
@@ -73,18 +72,18 @@ class GraphSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """All settings that a run takes from `--config_file`."""
+    """All settings of a run from `--config_file`."""
 
     lpai: LpaiConfig = field(default_factory=LpaiConfig)
     context: ContextSettings = field(default_factory=ContextSettings)
     graphs: tuple[GraphSettings, ...] = ()
     shared_library: str | None = None
     file: Path | None = None
-    note: str = ""  # says if another file was read in place of the named one
+    note: str = ""  # set if another file was read in place of the named one
 
 
 def read_run_config(path: Path) -> RunConfig:
-    """Read a tool file and the LPAI file it points to."""
+    """Return the settings of a tool file and of the LPAI file that it points to."""
     document = read_strictly(path)
     kind = classify(document.root)
     if kind is FileKind.LPAI:
@@ -110,7 +109,7 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def read_lpai_config(path: Path) -> LpaiConfig:
-    """Read an LPAI file, or the LPAI file that a tool file points to."""
+    """Return the settings of an LPAI file, or of the one that a tool file points to."""
     document = read_strictly(path)
     kind = classify(document.root)
     if kind is FileKind.TOOL:
@@ -127,7 +126,7 @@ def _what(kind: FileKind) -> str:
 
 
 def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
-    """Return the LPAI file of a tool file (or defaults), and a note if it lies elsewhere."""
+    """Return the LPAI settings of a tool file, or defaults, and a note if the path differs."""
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig(), ""
@@ -185,14 +184,14 @@ def _graph(document: Document, entry: JsonNode) -> GraphSettings:
 
 
 def _settings(document: Document, section: str, form: type[_T]) -> _T:
-    """Return settings whose fields have the names of the keys of a section."""
+    """Return settings whose fields are named like the keys of a section."""
     names = signature(form).parameters
     values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
     return form(**values)
 
 
 def _read(document: Document, path: str) -> Any:
-    """Return the value at a path or its default; refuse a value that is not allowed."""
+    """Return the value at a path or its default; raise LoadError for a value not allowed."""
     steps = path.split(".")
     node: JsonNode | None = document.root
     for depth in range(1, len(steps) + 1):
@@ -227,7 +226,7 @@ class ConfigPair:
 
 
 def make_pair(config: LpaiConfig) -> ConfigPair:
-    """Return settings as texts of the two files; raise UsageError for contradictions."""
+    """Return the texts of both files for settings; raise UsageError for contradictions."""
     refuse_contradictions(config)
     direct = config.target_env == "adsp"
     stem = "eaiParams_direct" if direct else "lpaiParams"
@@ -284,7 +283,7 @@ def _execute_values(execute: ExecuteSettings, target: str) -> dict[str, Any]:
         "affinity": execute.affinity,
         "core_selection": execute.core_selection,
     }
-    if target == "adsp":  # the key is of direct mode only
+    if target == "adsp":  # only direct mode has this key
         found["mem_type"] = execute.mem_type
     return found
 

@@ -1,14 +1,14 @@
 """`qnn-net-run` without a device: a context binary run under the memory contract.
 
-read the config                     which platform, which memory
-create the backend, load the binary TCM: the binary is the first allocation
-create the context                  from here on the binary stays where it is
-allocate inputs, then outputs       graph by graph, in the memory of the binary
-hand over scratch and persistent    always DDR
-finalize, execute line by line      results appear as files
+    read the config                     which platform, which memory
+    create the backend, load the binary TCM: the binary is the first allocation
+    create the context                  from here on the binary must not move
+    allocate inputs, then outputs       graph by graph, in the same type of memory as the binary
+    provide scratch and persistent      always DDR
+    finalize, execute line by line      results are written as files
 
 The device, with backend, context and buffers, is a child process with limits, because a binary is
-untrusted. Files other than the binary are read and written on this side.
+untrusted. Other files are read and written by the parent process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _CREATE = ("Could not create context from binary.", "Create From Binary failure"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One graph that runs."""
+    """One graph to run, with its inputs and the writer of its results."""
 
     index: int
     compiled: CompiledGraph
@@ -79,7 +79,7 @@ class Job:
         return [self._input(name, files[name]) for name in dict.fromkeys(self.compiled.inputs)]
 
     def outputs(self, content: bytes) -> dict[str, NDArray[Any]]:
-        """Return the bytes of each output by name, cut from the bytes of all outputs."""
+        """Return the bytes of each output by name, cut from the joined bytes."""
         import numpy
 
         names = tuple(dict.fromkeys(self.compiled.outputs))
@@ -99,7 +99,7 @@ def make_jobs(
     options: RunOptions,
     warn: Line,
 ) -> list[Job]:
-    """Return a job for each enabled graph that has an input list; None skips a graph."""
+    """Return a job for each enabled graph with an input list; None in `lists` skips a graph."""
     if len(graphs) != len(lists):
         raise UsageError(_wrong_count(graphs, len(lists)))
     natives = native_inputs(graphs, options)
@@ -119,7 +119,7 @@ def make_jobs(
 def native_inputs(
     graphs: Sequence[CompiledGraph], options: RunOptions
 ) -> Mapping[str, frozenset[str]]:
-    """Return by graph the inputs whose files hold the tensor's own type."""
+    """Return for each graph the inputs whose files hold the tensor's own type."""
     if options.native_inputs:
         return {graph.name: frozenset(graph.inputs) for graph in graphs}
     return native_tensors(options.native_names, {graph.name: graph.inputs for graph in graphs})
@@ -153,7 +153,7 @@ def _wrong_count(graphs: Sequence[CompiledGraph], lists: int) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """The results of the executions so far."""
+    """Numbers of executions so far, by result."""
 
     executions: int = 0
     completed: int = 0
@@ -168,7 +168,7 @@ def schedule(
 ) -> Iterator[tuple[int, Inputs]]:
     """Yield numbered inferences: the list once, or repeated up to a number or a time.
 
-    At least one inference runs, however short the time.
+    At least one inference runs, even if the time is zero.
     """
     if not lines:
         return
@@ -191,13 +191,13 @@ class Loop:
         self.tally = Tally()
 
     def one_by_one(self, inferences: Iterator[tuple[int, Files]]) -> None:
-        """Execute each inference after the one before has finished."""
+        """Execute the inferences one after the other."""
         for number, files in inferences:
             inputs = self._job.inputs(files)
             self._finish(number, self._device.execute(self._job.compiled.name, inputs))
 
     def queued(self, inferences: Iterator[tuple[int, Files]], sets: int) -> None:
-        """Queue as many inferences as there are sets of buffers."""
+        """Execute the inferences asynchronously, as many at a time as there are sets of buffers."""
         free = deque(range(sets))
         waiting: deque[tuple[int, int]] = deque()
         graph = self._job.compiled.name
@@ -234,13 +234,13 @@ class Loop:
         self._progress(self.tally)
 
     def _raise(self, code: int) -> None:
-        """Raise the error of a queued execution; its reason is the last finding."""
+        """Raise the error of a queued execution; the last finding is its reason."""
         findings = self._device.findings
         raise qnn_error(code, findings[-1] if findings else finding("B1", "an execution failed"))
 
 
 class FileCount(NamedTuple):
-    """How many files a run wrote."""
+    """Number of files that a run wrote."""
 
     results: int = 0
     inputs: int = 0
@@ -248,7 +248,7 @@ class FileCount(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all files."""
         return sum(self)
 
 
@@ -259,18 +259,18 @@ class RunReport:
     failure: QnnError | TcmFatal | None
     findings: tuple[Finding, ...]
     tally: Tally
-    tcm: TcmAccount | None = None  # set if the run failed for lack of TCM
+    tcm: TcmAccount | None = None  # set if TCM was too small
     cure: Words = ""  # set if a limit ended the run
     files: FileCount = field(default_factory=FileCount)
 
     @property
     def refused(self) -> bool:
-        """Whether the binary itself failed the run: damaged, of another version, or foreign."""
+        """Whether the binary itself was refused: damaged, of another version, or foreign."""
         return isinstance(self.failure, QnnError) and self.failure.code in REFUSALS
 
     @property
     def passes(self) -> bool:
-        """Return whether everything ran and no rule was broken."""
+        """Whether everything ran and no rule was broken."""
         return self.failure is None and not self.findings
 
 
@@ -280,7 +280,10 @@ def net_run(
     progress: Progress | None = None,
     limits: RunLimits | None = None,
 ) -> RunReport:
-    """Run a binary as qnn-net-run would; results are files, everything else is printed."""
+    """Return the report of running a binary like qnn-net-run.
+
+    Results are written as files, everything else is printed.
+    """
     with folder_for_output(options.output_dir):
         run = _Run(options, console, progress or (lambda _text: None))
         return run.go(limits or RunLimits())
@@ -330,7 +333,7 @@ class _Run:
         with DeviceChild(self._settings(), limits, self._times, log, shown) as device:
             try:
                 failure = self._use(device)
-            except TcmFatal as exc:  # on the device nothing would be written any more
+            except TcmFatal as exc:  # on the device nothing more would be written
                 self._console.log(LogLevel.ERROR, str(exc))
                 found = _others(device, None)
                 return RunReport(exc, found, self._tally, self._tcm_account(), "", self._files())
@@ -342,7 +345,7 @@ class _Run:
         return report
 
     def _use(self, device: DeviceChild) -> QnnError | None:
-        """Set the device up, execute and close it; return the first failure."""
+        """Set up the device, execute and close it; return the first error."""
         failure: QnnError | None = None
         try:
             self._set_up(device)
@@ -363,7 +366,7 @@ class _Run:
             if inputs is not None and not inputs.lines:
                 self._console.warn(f"{inputs.file} has no lines, so nothing is executed")
 
-    # Getting ready
+    # Setup
 
     def _settings(self) -> DeviceSettings:
         options = self._options
@@ -401,7 +404,7 @@ class _Run:
                     device.finalize(job.compiled.name)
 
     def _make_inputs(self, graphs: Sequence[CompiledGraph]) -> None:
-        """Write made-up inputs, whose names and shapes are known only now."""
+        """Write generated inputs, whose names and shapes are known only now."""
         source, force = self._options.made_inputs, self._options.force
         if source is None:
             return
@@ -411,14 +414,14 @@ class _Run:
         self._announce()
 
     def _sets(self, job: Job) -> int:
-        """Return the number of buffer sets: above one only for asynchronous runs in DDR."""
+        """Return the number of buffer sets, which exceeds 1 only for asynchronous runs in DDR."""
         if not self._options.asynchronous or self._mem_type == "tcm":
             return 1
         depth = 0 if self._config is None else self._config.context.async_execute_queue_depth
         wanted = self._options.num_inferences or len(job.lines)
         return max(1, min(depth or DEFAULT_DEPTH, wanted, DEFAULT_DEPTH))
 
-    # Executing
+    # Execution
 
     def _execute(self, device: DeviceChild) -> None:
         self._console.say("Executing Graphs")
@@ -467,7 +470,7 @@ class _Run:
         if self._options.profiling is not None:
             self._tree.write_text(PROFILE_NAME, self._times.report(self._options.producer))
 
-    # Coming to an end
+    # Completion
 
     def _files(self) -> FileCount:
         results = sum(job.writer.files for job in self._jobs)
@@ -496,6 +499,6 @@ class _Run:
 
 
 def _others(device: DeviceChild, failure: QnnError | None) -> tuple[Finding, ...]:
-    """Return the broken rules other than the one that made the run fail."""
+    """Return the broken rules, except the one that made the run fail."""
     failed = None if failure is None else failure.finding
     return tuple(found for found in device.findings if found is not failed)

@@ -1,9 +1,9 @@
-"""The device of a run: backend, context, buffers, executions. Of all files it reads the binary.
+"""The device of a run: backend, context, buffers, executions. It reads no file but the binary.
 
-It runs in a child process, so an untrusted binary cannot harm the parent. First comes
-`Start`, answered by `Ready`. Then each `DeviceCall` names a method of `Device`; the payload has the
-inputs of an execution. The child sends any number of `DeviceLogLine`, then one `DeviceAnswer` with
-the result, new findings and times, and the outputs of an execution.
+It runs in a child process, so an untrusted binary cannot harm the parent. The parent sends `Start`,
+and the child replies `Ready`. Then each `DeviceCall` names a method of `Device`; its payload has
+the inputs of an execution. The child sends any number of `DeviceLogLine`, then one `DeviceAnswer`
+with the result, new findings and times, and the outputs of an execution.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ class IoBuffers:
     fd: int | None = None
 
     def close(self) -> None:
-        """Close the file descriptor after the context was freed."""
+        """Close the file descriptor, after the context was freed."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
 
 def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> IoBuffers:
-    """Return buffers in one file descriptor, registered with the context: nothing is copied."""
+    """Return buffers in one file, registered with the context, so that nothing is copied."""
     inputs, outputs = io_tensors(graph)
     tensors = (*inputs, *outputs)
     sizes = [graph.model.tensors[tensor.name].nbytes for tensor in tensors]
@@ -129,7 +129,7 @@ def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> 
 
 
 def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
-    """Return consecutive offsets and the total size."""
+    """Return consecutive aligned offsets and the total size."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -138,7 +138,7 @@ def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
 
 
 def _memory_fd(size: int) -> int:
-    """Return a file descriptor of `size` bytes without a name."""
+    """Return a file descriptor of an anonymous file of `size` bytes."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("qnnmem-io")
     else:  # pragma: no cover - systems other than Linux
@@ -150,7 +150,7 @@ def _memory_fd(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """The settings of a device; nothing in them refers to the working directory."""
+    """The settings of a device, independent of the working directory."""
 
     binary: Path
     size: int
@@ -164,21 +164,21 @@ class DeviceSettings:
 
 
 class Executed(NamedTuple):
-    """The code of an execution, and with success the bytes of all outputs in the graph's order."""
+    """The code of an execution; on success also the bytes of all outputs in the graph's order."""
 
     code: int
     outputs: bytes = b""
 
 
 class Counted(NamedTuple):
-    """What a graph did so far."""
+    """The counters of a graph."""
 
     executions: int
     copied_bytes: int
 
 
 class Device:
-    """A simulated device with one binary; `limited` is true in a limited child process."""
+    """A simulated device with one binary; `limited` is True in a limited child process."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Device:
     ) -> None:
         self._settings, self._times, self._limited = settings, times, limited
         self._backend = Backend.create(profile=settings.platform, log=log)
-        self._extensions: Extensions | None = None  # holds all buffers until the run is over
+        self._extensions: Extensions | None = None  # holds all buffers until the end of the run
         self._context: Context | None = None
         self._binary: Any = None
         self._scratch: HeapBuffer | None = None
@@ -200,13 +200,13 @@ class Device:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """Every rule that was broken so far."""
+        """All findings so far."""
         return self._backend.findings
 
     def create(self) -> Sequence[CompiledGraph]:
-        """Load the binary and make the context; these graphs are enabled."""
+        """Load the binary, create the context, and return the enabled graphs."""
         settings = self._settings
-        # Before anything is allocated.
+        # The alignment must be queried before the first allocation.
         ask(self._backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
         extensions = self._extensions = Extensions(self._backend, settings.mem_type)
         self._check_file()
@@ -223,7 +223,7 @@ class Device:
         return enabled_graphs(self._context.compiled, settings.config)
 
     def allocate(self, graph: str, sets: int) -> None:
-        """Make room for the inputs and outputs of so many executions at a time."""
+        """Allocate inputs and outputs for `sets` executions at a time."""
         context, extensions = self._made()
         compiled = context.compiled.graph(graph)
         if compiled is None:
@@ -246,11 +246,11 @@ class Device:
         )
 
     def retrieve(self, graph: str) -> None:
-        """Get the handle of a graph."""
+        """Retrieve the handle of a graph."""
         self._graphs[graph] = self._made()[0].graph_retrieve(graph)
 
     def configure(self, graph: str) -> None:
-        """Hand over pools and settings."""
+        """Pass pools and settings to a graph."""
         handle, settings = self._graphs[graph], self._settings
         if settings.platform.client_brings_pools:
             hand_over_pools(handle, self._made()[1], self._times.timed, self._one_scratch())
@@ -260,7 +260,7 @@ class Device:
                 handle.set_config([*configs, None])
 
     def _one_scratch(self) -> HeapBuffer | None:
-        """Return one scratch for all graphs that run, if the options ask for it."""
+        """Return one scratch pool for all graphs that run; None unless the options request it."""
         context, extensions = self._made()
         if self._settings.one_scratch and self._scratch is None:
             running = enabled_graphs(context.compiled, self._settings.config)
@@ -269,34 +269,34 @@ class Device:
         return self._scratch
 
     def finalize(self, graph: str) -> None:
-        """Finish the graph."""
+        """Finalize a graph."""
         with self._times.timed("QnnGraph_finalize"):
             self._graphs[graph].finalize()
 
     def execute(self, graph: str, inputs: Inputs) -> Executed:
-        """Execute once and wait."""
+        """Return the result of one execution, after waiting for it."""
         io = self._filled(graph, 0, inputs)
         with self._times.timed("QnnGraph_execute"):
             code = self._graphs[graph].execute(io.inputs, io.outputs)
         return self._executed(io, code)
 
     def submit(self, graph: str, slot: int, inputs: Inputs) -> None:
-        """Put an execution into the queue, in one of the sets of buffers."""
+        """Queue an execution that uses the set of buffers `slot`."""
         io = self._filled(graph, slot, inputs)
         with self._times.timed("QnnGraph_executeAsync"):
             self._graphs[graph].execute_async(io.inputs, io.outputs, self._codes.put)
 
     def take(self, graph: str, slot: int) -> Executed:
-        """Wait for the oldest execution in the queue; one worker serves it in order."""
+        """Return the result of the oldest queued execution; executions finish in order."""
         return self._executed(self._buffers[graph][slot], self._codes.get())
 
     def counted(self, graph: str) -> Counted:
-        """Return what a graph did so far."""
+        """Return the counters of a graph."""
         counters = self._graphs[graph].counters
         return Counted(counters.executions, counters.copied_bytes)
 
     def close(self) -> None:
-        """Free in the documented order, and look once more whether all buffers are intact."""
+        """Free everything in the documented order, and check all buffers once more."""
         context, self._context = self._context, None
         if context is not None and self._extensions is not None:
             for io in (io for buffers in self._buffers.values() for io in buffers):
@@ -317,7 +317,7 @@ class Device:
         return self._context, self._extensions
 
     def _check_file(self) -> None:
-        """Refuse a foreign binary before allocating room for it."""
+        """Raise the error of a foreign binary before memory for it is allocated."""
         path = self._settings.binary
         head = read_head(path, _HEAD_BYTES)
         try:
@@ -343,7 +343,7 @@ class Device:
 
 
 def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
-    """Load the binary into memory of the run's type, or map it if the options say so."""
+    """Return the binary's bytes in memory of the run's type, or mapped if the options say so."""
     path, size = settings.binary, settings.size
     if settings.use_mmap and extensions.mem_type is MemType.DDR:
         return map_file(path)
@@ -373,27 +373,27 @@ def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
 
 
 class Start(WireMessage, frozen=True):
-    """The limit on memory and the settings of the device."""
+    """The memory limit and the settings of the device."""
 
     memory_limit: int
     settings: DeviceSettings
 
 
 class Ready(WireMessage, frozen=True):
-    """The libraries are imported; from now on the time of calls counts."""
+    """The libraries are imported; from now on the time of calls is limited."""
 
 
 class DeviceCall(WireMessage, frozen=True):
-    """A method of the device and its arguments, None where it has none."""
+    """A call of a method of the device, with its arguments or None."""
 
     method: Method
     graph: str | None = None
-    number: int | None = None  # sets of buffers, or one of them
+    number: int | None = None  # number of buffer sets, or index of one
     sizes: list[int] | None = None  # bytes of each input
 
 
 class DeviceFailure(Struct, frozen=True):
-    """An exception as plain values."""
+    """An exception as plain values, for the pipe."""
 
     kind: Literal["qnn", "tcm", "memory", "load", "usage", "fault"]
     text: str = ""
@@ -415,12 +415,12 @@ class DeviceAnswer(WireMessage, frozen=True):
     findings: list[Finding]
     times: list[tuple[str, int]]
     failure: DeviceFailure | None = None
-    code: int | None = None  # of an execution
+    code: int | None = None  # result of an execution
     counted: Counted | None = None
 
 
 class _Times(ApiTimes):
-    """Times that are handed over with the next answer."""
+    """Times that are sent with the next answer."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -436,7 +436,7 @@ class _Server:
         self._device = Device(settings, self._times, self._log, limited=True)
 
     def answer(self, request: DeviceCall, payload: bytes) -> None:
-        """Make a call and send its result."""
+        """Execute a call and send its result."""
         arguments = [value for value in (request.graph, request.number) if value is not None]
         inputs = [] if request.sizes is None else [list(cut(payload, request.sizes))]
         result = failure = None
@@ -460,14 +460,16 @@ class _Server:
 
 
 def _failure(exc: Exception) -> DeviceFailure:
-    """Return an exception as plain values."""
+    """Return an exception as plain values, for the pipe."""
     if isinstance(exc, QnnError):
         return DeviceFailure("qnn", code=exc.code, finding=exc.finding)
     if isinstance(exc, TcmFatal):
         return DeviceFailure("tcm", limit=exc.limit)
     if isinstance(exc, LoadError):
         return DeviceFailure("load", exc.reason)
-    if isinstance(exc, MemoryError | ImportError):  # a library that cannot be mapped
+    if isinstance(
+        exc, MemoryError | ImportError
+    ):  # MemoryError, or a library that cannot be mapped
         return DeviceFailure("memory")
     if isinstance(exc, OSError):
         return DeviceFailure("usage", f"the binary cannot be run here: {sentence(exc)}")
@@ -477,14 +479,14 @@ def _failure(exc: Exception) -> DeviceFailure:
 
 
 def main() -> int:
-    """Answer calls until the parent closes the pipe."""
+    """Serve calls until the parent closes the pipe."""
     replies, requests = open_replies(), sys.stdin.buffer
     first = read_frame(requests, Start, _LARGEST_FRAME)
     if first is None:
         return 1
     start, _ = first
     limit_memory(start.memory_limit)
-    import_onnxruntime()  # before the time of the first call begins
+    import_onnxruntime()  # before the clock of the first call starts
     write_frame(replies, Ready())
     server = _Server(start.settings, replies)
     while (frame := read_frame(requests, DeviceCall, _LARGEST_FRAME)) is not None:

@@ -1,7 +1,7 @@
 """The device of a run in a child process, with limits on memory and on the time of each call.
 
-The parent sends calls and receives results; it reads and writes all files other than the binary.
-Its answers are checked here: an untrusted program may have changed them.
+The parent sends calls and receives results; it reads and writes all files except the binary.
+Answers are checked here, because an untrusted program may have changed them.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ T = TypeVar("T")
 _PROGRAM = "qnnmem.lpai.net_run.device"
 _EXECUTION_FAILED = 1100
 _START_S = 60.0
-_LARGEST_ANSWER = 64 << 20  # beside outputs: log lines, findings, times
+_LARGEST_ANSWER = 64 << 20  # without outputs: log lines, findings, times
 
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
     """Limits of a program: time and memory."""
 
-    time_s: float = TIME_LIMIT_S  # for the binary to load, and for each execution
+    time_s: float = TIME_LIMIT_S  # for loading the binary, and for each execution
     memory: int | None = None  # address space in bytes; None: three quarters of the machine
 
 
 class DeviceChild(ChildProcess):
-    """Proxy for `Device`; a device that does not answer counts as a failed program."""
+    """Proxy for `Device`; a device that does not reply counts as a failed program."""
 
     def __init__(
         self,
@@ -68,20 +68,20 @@ class DeviceChild(ChildProcess):
         log: Callable[[LogLevel, str], None],
         shown: Path,
     ) -> None:
-        # Time is counted for each call; a run may be as long as it likes.
+        # Time is limited for each call; the whole run may take any time.
         self._pause_s = limits.time_s
         super().__init__(_PROGRAM, threading.TIMEOUT_MAX)
         self._settings, self._limits, self._shown = settings, limits, shown
         self._times, self._log = times, log
         self._output_bytes: dict[str, int] = {}
         self.findings: list[Finding] = []
-        self.cure: Words = ""  # for a device that was lost
+        self.cure: Words = ""  # set if the device was lost
         self._lost = False
         limit = limits.memory or child_memory_limit(most=None)
         self.send(Start(limit, settings))
 
     def create(self) -> Sequence[CompiledGraph]:
-        """Load the binary and make the context; these graphs are enabled."""
+        """Load the binary, create the context, and return the enabled graphs."""
         self._await_start()
         self._call("create")
         graphs = enabled_graphs(unpack(map_file(self._settings.binary)), self._settings.config)
@@ -91,45 +91,48 @@ class DeviceChild(ChildProcess):
         return graphs
 
     def allocate(self, graph: str, sets: int) -> None:
-        """Make room for the inputs and outputs of so many executions at a time."""
+        """Allocate inputs and outputs for `sets` executions at a time."""
         self._call("allocate", graph, sets)
 
     def retrieve(self, graph: str) -> None:
-        """Get the handle of a graph."""
+        """Retrieve the handle of a graph."""
         self._call("retrieve", graph)
 
     def configure(self, graph: str) -> None:
-        """Hand over pools and settings."""
+        """Pass pools and settings to a graph."""
         self._call("configure", graph)
 
     def finalize(self, graph: str) -> None:
-        """Finish the graph."""
+        """Finalize a graph."""
         self._call("finalize", graph)
 
     def execute(self, graph: str, inputs: Inputs) -> Executed:
-        """Execute once and wait."""
+        """Return the result of one execution, after waiting for it."""
         return self._executed(graph, self._call("execute", graph, inputs=inputs))
 
     def submit(self, graph: str, slot: int, inputs: Inputs) -> None:
-        """Put an execution into the queue, in one of the sets of buffers."""
+        """Queue an execution that uses the set of buffers `slot`."""
         self._call("submit", graph, slot, inputs=inputs)
 
     def take(self, graph: str, slot: int) -> Executed:
-        """Wait for the oldest execution in the queue."""
+        """Return the result of the oldest queued execution."""
         return self._executed(graph, self._call("take", graph, slot))
 
     def counted(self, graph: str) -> Counted:
-        """Return what a graph did so far."""
+        """Return the counters of a graph."""
         counted = self._call("counted", graph)[0].counted
         return self._lose("counted") if counted is None else counted
 
     def close(self) -> None:
-        """Free everything, if the device is still there."""
+        """Free everything, if the device is still running."""
         if not self._lost:
             self._call("close")
 
     def _await_start(self) -> None:
-        """Wait for Python and its libraries to load; a program is not charged for this time."""
+        """Wait until Python and its libraries are loaded.
+
+        The limit on the time of a call does not include this time.
+        """
         if self._timed(_START_S, lambda: self.receive(Ready)) is None:
             self._lose("create")
 
@@ -142,7 +145,7 @@ class DeviceChild(ChildProcess):
     ) -> Frame[DeviceAnswer]:
         sizes = None if inputs is None else [content.nbytes for content in inputs]
         payload = b"".join(inputs or ())
-        # No answer is larger than the requested data can be.
+        # No answer can be larger than the requested data.
         most = _LARGEST_ANSWER + self._output_bytes.get(graph or "", 0)
 
         def answer() -> Frame[DeviceAnswer] | None:
@@ -161,7 +164,7 @@ class DeviceChild(ChildProcess):
         return frame
 
     def _timed(self, limit_s: float, work: Callable[[], T]) -> T:
-        """Do some work, and end the child when it takes too long."""
+        """Return the result of some work; kill the child if it takes too long."""
         whole = self.deadline
         self.deadline = Deadline.after(min(limit_s, whole.left_s))
         try:
@@ -170,7 +173,7 @@ class DeviceChild(ChildProcess):
             self.deadline = whole
 
     def _note(self, method: str, answer: DeviceAnswer) -> None:
-        """Store findings and times, and raise the error of the device again, if any."""
+        """Store findings and times of an answer; raise the device's error, if any."""
         self.findings += answer.findings
         for name, duration in answer.times:
             self._times.add(name, duration)
@@ -199,7 +202,7 @@ class DeviceChild(ChildProcess):
         return Executed(code, outputs)
 
     def _lose(self, call: str) -> NoReturn:
-        """Fail as if the program could not run: the device process is gone."""
+        """Raise the error of a lost device process, as if the program had failed."""
         self._lost = True
         if self.expired:
             what = f"the program did not finish within {self._limits.time_s:g} s"
@@ -210,7 +213,7 @@ class DeviceChild(ChildProcess):
         code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
             code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"
-        # The rule's own cure is about damaged files, so another one is given here.
+        # The rule's own cure is about damaged files, so another cure is given here.
         error = qnn_error(code, replace(finding("B1", what, call=noticed), cure=""))
         self.findings.append(error.finding)
         self._log(LogLevel.ERROR, str(error))

@@ -1,15 +1,15 @@
-"""Files of a run: input lists and inputs, inputs that are made, and the tree of results.
+"""Files of a run: input lists, inputs, generated inputs, and the folder of results.
 
 An input list has one line for each inference:
 
-    entries are separated by single spaces; one is `path` or `tensor:=path`
+    entries are separated by single spaces; an entry is `path` or `tensor:=path`
     empty lines do not count
     a first line that begins with `#`, then one that begins with `%`, are headers and do not count
     names count only if all entries of the first line have one; that line fixes the order for all
 
-Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written
-beside the results: `input_list.txt` beside `Input_<i>/<tensor>.raw`, in the folder of the graph
-where there are several. qnn-net-run reads the same files. Either all of them are written or none.
+Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written next to
+the results: `input_list.txt` next to `Input_<i>/<tensor>.raw`, in the folder of the graph if there
+are several. qnn-net-run reads the same files. Either all of them are written or none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_LIST_BYTES = 16 << 20
 MAX_LINES = 1_000_000
 _FLOAT_BYTES = 4
 
-# A file system takes names of 255 bytes; endings and temporary names need some of them.
+# File names may have 255 bytes; suffixes and temporary names need some of them.
 _LONGEST = 180
 
 LIST_NAME = "input_list.txt"
@@ -59,7 +59,7 @@ Native = Mapping[str, frozenset[str]]  # by graph: inputs whose files hold the t
 
 @dataclass(frozen=True, slots=True)
 class InputEntry:
-    """One input of one inference, as the list writes it."""
+    """One input of one inference, as written in the list."""
 
     name: str | None
     path: str
@@ -74,7 +74,7 @@ class InputList:
 
     @classmethod
     def read(cls, file: Path) -> InputList:
-        """Read a list; headers and empty lines are dropped."""
+        """Return an input list; headers and empty lines are dropped."""
         _check_readable(file, MAX_LIST_BYTES)
         text = os.fsdecode(read_head(file, MAX_LIST_BYTES + 1))
         lines = [line for line in text.split("\n") if line.strip()]
@@ -86,7 +86,7 @@ class InputList:
         return cls(file, tuple(lines))
 
     def assigned(self, inputs: Sequence[str], warn: Line) -> InputFiles:
-        """Return the file of each input for every inference; all lines are checked first."""
+        """Return the file of each input for every inference, after checking all lines."""
         order = self._order(inputs) if self.lines else []
         if self.lines and self.lines[0].endswith("\r"):
             warn(
@@ -101,7 +101,7 @@ class InputList:
         return InputFiles(self, order)
 
     def entries(self, number: int, count: int | None = None) -> list[InputEntry]:
-        """Return the entries of a line; with `count` there must be that many."""
+        """Return the entries of a line; raise LoadError unless there are `count`."""
         line = self.lines[number].removesuffix("\r").removesuffix(" ")
         entries = [_entry(text) for text in line.split(" ")]
         if not all(entry.path for entry in entries):
@@ -111,7 +111,7 @@ class InputList:
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
-        """Return input names in entry order: from the names in the first line, else the graph's."""
+        """Return input names in entry order: by names in the first line, else the graph's order."""
         entries = self.entries(0)
         if not all(entry.name for entry in entries):
             return list(inputs)
@@ -134,7 +134,7 @@ class InputList:
     def _warn_of_order(
         self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
     ) -> bool:
-        """Warn if a line names its files in another order than they are read; return whether."""
+        """Warn if a line has its files in another order than they are read; return whether."""
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
@@ -151,7 +151,7 @@ class InputList:
 
 
 class InputFiles(Sequence[Mapping[str, Path]]):
-    """The file of each input for every inference; a line is parsed when it is accessed."""
+    """The file of each input for every inference; a line is parsed on access."""
 
     def __init__(self, inputs: InputList, order: Sequence[str]) -> None:
         self._inputs, self._order = inputs, order
@@ -172,7 +172,7 @@ class InputFiles(Sequence[Mapping[str, Path]]):
 
 
 def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool) -> NDArray[Any]:
-    """Read an input file as bytes of the tensor; files are float32 unless `native`."""
+    """Return an input file as bytes of the tensor; files hold float32 unless `native`."""
     import numpy
 
     elements = 1
@@ -183,7 +183,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
     if size != expected:
         raise WrongSize(path, size, expected)
     content = numpy.frombuffer(read_head(path, expected), numpy.uint8)
-    if content.size != expected:  # it became shorter meanwhile
+    if content.size != expected:  # it shrank meanwhile
         raise WrongSize(path, content.size, expected)
     if native:
         return content
@@ -193,7 +193,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
 
 
 def is_convertible(tensor: Tensor) -> bool:
-    """Return whether elements can be made from float32 and back: numpy knows the type."""
+    """Return whether NumPy knows the type, so that elements can be converted from float32."""
     import numpy
 
     try:
@@ -203,22 +203,23 @@ def is_convertible(tensor: Tensor) -> bool:
 
 
 def sanitized(name: str) -> str:
-    """Return a name of word characters: other runs become `_`; it does not begin with a digit."""
+    """Return a name with `_` for all other characters, and not starting with a digit."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII)
     return word if re.match(r"[A-Za-z_]", word) else f"_{word}"
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """Return the tensor that a raw or sanitised name in a list or option means."""
+    """Return the tensor with a raw or sanitised name from a list or option; None if unknown."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
 
 
 def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Return by graph the inputs that `--native_input_tensor_names` names.
+    """Return for each graph the inputs named in `--native_input_tensor_names`.
 
-    The text is `graph:tensor,tensor;graph:tensor`; without a graph the names are looked for in all.
+    The text is `graph:tensor,tensor;graph:tensor`. Names without a graph are looked up in all
+    graphs.
     """
     found: dict[str, set[str]] = {graph: set() for graph in graphs}
     for group in filter(None, text.split(";")):
@@ -237,7 +238,7 @@ def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, fro
 
 
 def _of_graph(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
-    """Return the graphs that a group is about, and its names."""
+    """Return the graphs that a group refers to, and its names."""
     graph, colon, names = group.partition(":")
     if colon:
         meant = matching(graph, list(graphs))
@@ -269,7 +270,7 @@ def _counted(inputs: int) -> str:
 
 
 def _check_readable(path: Path, limit: int | None = None) -> int:
-    """Return the size of an ordinary file; never blocks."""
+    """Return the size of an ordinary file; other files are refused without blocking."""
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -293,22 +294,22 @@ def _shown(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """The files that are written for an output."""
+    """The file formats written for each output."""
 
     as_float: bool = True
     native: bool = False
 
 
 class OutputTree:
-    """The folder that `--output_dir` names; it is made if it is not there."""
+    """The folder of `--output_dir`, created if necessary."""
 
     def __init__(self, folder: Path, form: OutputForm) -> None:
         self.folder, self.form = folder, form
-        self.beside = 0  # files written beside the results
+        self.beside = 0  # files written next to the results
         _make(folder)
 
     def graph_folder(self, stem: str | None) -> Path:
-        """Return the folder for a graph's results; a single graph has no folder of its own."""
+        """Return the folder for a graph's results; None gives the common folder."""
         if stem is None:
             return self.folder
         _make(self.folder / stem)
@@ -316,23 +317,23 @@ class OutputTree:
 
     @property
     def has_results(self) -> bool:
-        """Return whether an earlier run left results here."""
+        """Whether an earlier run left results here."""
         return any(True for pattern in ("Result_*", "*/Result_*") for _ in self._find(pattern))
 
     def _find(self, pattern: str) -> Iterator[Path]:
         try:
             yield from self.folder.glob(pattern)
-        except OSError:  # a folder that may be written but not listed
+        except OSError:  # a folder that is writable but cannot be listed
             return
 
     def write_text(self, name: str, text: str) -> None:
-        """Write a file beside the results."""
+        """Write a file next to the results."""
         write_whole(self.folder / name, text.encode("utf-8", "backslashreplace"))
         self.beside += 1
 
 
 class ResultWriter:
-    """Writes the results of one graph, up to the number that is to be kept."""
+    """Writes the results of one graph, up to a number."""
 
     def __init__(
         self, folder: Path, graph: CompiledGraph, form: OutputForm, keep: int | None
@@ -344,7 +345,7 @@ class ResultWriter:
             self._check_types()
 
     def write(self, number: int, outputs: Mapping[str, NDArray[Any]]) -> None:
-        """Write the files of one inference; `outputs` are the bytes of each tensor."""
+        """Write the files of one inference from the bytes of each output."""
         if self._keep is not None and self.written >= self._keep:
             return
         folder = self._folder / f"Result_{number}"
@@ -373,7 +374,7 @@ class ResultWriter:
 
 
 def file_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return a distinct file name without suffix for each tensor."""
+    """Return a unique file name without suffix for each tensor."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
@@ -405,7 +406,7 @@ def _make(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MadeInputs:
-    """The lists, one for each graph (None skips it), and how many files were written for them."""
+    """One input list per graph, None to skip it, and the number of written files."""
 
     lists: tuple[InputList | None, ...]
     files: int
@@ -419,7 +420,7 @@ def make_inputs(
     *,
     force: bool,
 ) -> MadeInputs:
-    """Write the input files of every graph and the lists that name them."""
+    """Write the input files of every graph and their lists, and return the lists."""
     given = _by_graph(source, graphs)
     made = [
         _inputs_of_graph(graph, arrays, native[graph.name], tree.folder) for graph, arrays in given
@@ -441,7 +442,7 @@ def make_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _GraphInputs:
-    """The inferences of one graph; arrays are made on access."""
+    """The inferences of one graph; arrays are created on access."""
 
     graph: CompiledGraph
     count: int
@@ -450,14 +451,14 @@ class _GraphInputs:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """Total size of the files in bytes."""
         return self.count * sum(_file_bytes(self.graph, n, self.native) for n in self.graph.inputs)
 
     def files(self, folder: Path) -> tuple[InputList, dict[Path, Callable[[], bytes]]]:
-        """Return the input list and the content of each file, the list file included."""
+        """Return the input list and the content of each file, including the list file."""
         stems = file_stems(self.graph.inputs)
         words = [sanitized(name) for name in stems]
-        # Names make a list easier to read; tensors with equal sanitised names need a plain list.
+        # Names make a list more readable; tensors with equal sanitised names need a plain list.
         named = [f"{word}:=" if len(set(words)) == len(words) else "" for word in words]
         _check_listable(folder, named=bool(named[0]))
         contents: dict[Path, Callable[[], bytes]] = {}
@@ -524,7 +525,7 @@ def _inputs_of_graph(
 
 
 def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
-    """Return what an array for an input holds: float32 if quantized and not native."""
+    """Return the array type of an input: float32 if quantized and not native."""
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(
@@ -559,7 +560,7 @@ def _file_bytes(graph: CompiledGraph, name: str, native: frozenset[str]) -> int:
     tensor = graph.model.tensors[name]
     if name in native:
         return tensor.nbytes
-    elements = 4  # bytes of each
+    elements = 4  # four bytes each
     for size in tensor.shape:
         elements *= size
     return elements
@@ -586,7 +587,7 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 
 
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
-    """Write all files or none; existing files with the same bytes stay."""
+    """Write all files or none; existing files with the same bytes stay unchanged."""
     with ExitStack() as stack:
         staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}

@@ -1,7 +1,7 @@
 """The log of a run: lines of qnn-net-run, explanations, times of API calls.
 
 The transcript in the words of the real tool goes to one stream, warnings and diagnostics to
-another, so that scripts can read the transcript.
+another, so that scripts can parse the transcript.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Line = Callable[[str], None]
 
 LEVELS = {level.name.lower(): level for level in LogLevel}
 PROFILE_NAME = "qnn-profiling-data_0.log"
-CODE = "<code>"  # in a failure text: the code that the failing call returned
+CODE = "<code>"  # in a failure text: stands for the code that the failed call returned
 
 _WORDS = {LogLevel.WARN: "WARNING"}
-# The reason behind a code goes to the stream of explanations; the log of a device has the code.
+# Explanations show the reason of a code; the log of a device shows the code.
 _CODE_AND_REASON = re.compile(r"(\w+ \([0-9]+\))(?: \[\w+\])?: ")
 
-# Limit on listed single calls: an endless run must not fill memory with its measurements.
+# Limit on single calls that are listed, so that an endless run does not fill memory.
 _MAX_LISTED = 10_000
 
 
 class Console:
-    """The two streams of a run; `level` is the most detailed one that is logged."""
+    """The two streams of a run; `level` is the most detailed level that is logged."""
 
     def __init__(self, level: LogLevel, out: Line, err: Line) -> None:
         self.level = level
@@ -38,7 +38,7 @@ class Console:
         self._start = monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line of the tool itself at any level."""
+        """Print a line of the tool at any log level."""
         self._out(text)
 
     def log(self, level: LogLevel, text: str) -> None:
@@ -48,9 +48,12 @@ class Console:
             self._out(f"{elapsed_ms:.1f}ms [{_WORDS.get(level, level.name)}] {text}")
 
     def backend_log(self, level: LogLevel, text: str) -> None:
-        """Log a line of the backend; an error shows its code, the reason is explained later."""
+        """Log a line of the backend; for an error, only its code.
+
+        The reason of an error is printed later.
+        """
         if level is LogLevel.INFO and self.level < LogLevel.DEBUG:
-            return  # the documentation ties the lines of the TCM pool to --log_level debug
+            return  # the documentation shows lines about the TCM pool only with --log_level debug
         match = _CODE_AND_REASON.match(text) if level is LogLevel.ERROR else None
         self.log(level, match[1] if match else text)
 
@@ -59,17 +62,17 @@ class Console:
         self._err(f"warning: {sentence}")
 
     def note(self, text: str) -> None:
-        """Print a line of explanation."""
+        """Print an explanation."""
         self._err(text)
 
     def explain(self, found: Finding) -> None:
-        """Print a broken rule: its id, what happened, what to do."""
+        """Print a finding: the rule's id, the event, the cure."""
         cure = f"; {found.cure}" if found.cure else ""
         self._err(f"[{found.rule}] {found.sentence}{cure}")
 
     @contextmanager
     def failing_with(self, *texts: str) -> Iterator[None]:
-        """Log the tool's own words for a failure inside the block, then let it pass."""
+        """Log the tool's texts for a QnnError raised in the block, and re-raise it."""
         try:
             yield
         except QnnError as exc:
@@ -79,11 +82,11 @@ class Console:
 
 
 class ApiTimes:
-    """Durations by API function; the format of the file is our own."""
+    """Durations by API function; the format of the file is qnnmem's own."""
 
     def __init__(self, level: str | None) -> None:
         self._level = level
-        self._totals: dict[str, list[int]] = {}  # calls, total, shortest, longest in ns
+        self._totals: dict[str, list[int]] = {}  # calls, total, minimum, maximum in ns
         self._single: list[tuple[str, int]] = []
 
     @contextmanager
@@ -113,7 +116,7 @@ class ApiTimes:
         return "\n".join(lines) + "\n"
 
     def add(self, name: str, duration: int) -> None:
-        """Count one call of so many nanoseconds."""
+        """Add one call with its duration in nanoseconds."""
         found = self._totals.setdefault(name, [0, 0, duration, duration])
         found[0] += 1
         found[1] += duration

@@ -1,4 +1,4 @@
-"""Options of a run, the platform they select, and the configs they give to QNN."""
+"""Options of a run, the platform that they select, and the configs for QNN."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qnnmem.qnn.enums import (
 )
 from qnnmem.text import quote
 
-SKIP = "__"  # instead of an input list: this graph is not executed
+SKIP = "__"  # in place of an input list: the graph is not executed
 LIBRARY = "libQnnLpai.so"
 
 _LPAI = re.compile(r"(?:lib)?qnnlpai", re.IGNORECASE)
@@ -34,7 +34,7 @@ _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class RandomInputs:
-    """A number of inferences of every graph on random inputs, which depend on the seed alone."""
+    """A number of inferences per graph with random inputs, determined by the seed."""
 
     count: int
     seed: int = 0
@@ -42,20 +42,20 @@ class RandomInputs:
 
 @dataclass(frozen=True, slots=True)
 class SampleInputs:
-    """Inferences on sample inputs (`qnnmem.calibration`): a place for each graph, or `SKIP`."""
+    """Inferences with sample inputs (`qnnmem.calibration`): a path for each graph, or `SKIP`."""
 
     places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The flags of qnn-net-run that work without a device, and qnnmem's own."""
+    """The options of qnn-net-run that work without a device, and those of qnnmem."""
 
     retrieve_context: Path
-    input_lists: tuple[str, ...] = ()  # empty where the inputs are made
+    input_lists: tuple[str, ...] = ()  # empty if inputs are generated
     backend: str = LIBRARY
     made_inputs: RandomInputs | SampleInputs | None = None
-    force: bool = False  # made inputs may replace files
+    force: bool = False  # generated inputs may replace files
     output_dir: Path = Path("output")
     config_file: Path | None = None
     direct: bool = False
@@ -75,11 +75,11 @@ class RunOptions:
     lenient_scratch: bool = False
     sanitize: bool = True
     one_scratch: bool = False  # for all graphs, which run one after the other
-    producer: str = "qnnmem"  # program and version that the files name
+    producer: str = "qnnmem"  # program and version named in the files
 
 
 def check_backend(library: str) -> None:
-    """Refuse a backend library that is not LPAI's; the file itself need not exist."""
+    """Raise UsageError for a backend library other than LPAI's; the file need not exist."""
     name = re.split(r"[/\\]", library)[-1]
     if _LPAI.match(name):
         return

@@ -1,14 +1,14 @@
-"""From a planned model to a program: its nodes in planned order, its constants set apart.
+"""Turns a planned model into a program: its nodes in planned order, its constants separate.
 
-    for each op in planned order
-        its nodes follow; a node that an earlier op took as well is repeated under other names,
-        so that each op reads exactly the tensors in its plan
-    constants leave the graph; small ones come back when a session is opened, large ones are lent
-    constants computed from constants are computed now, by onnxruntime in a child process: a few
-    nodes can ask for any amount of time and memory
+  for each op in planned order
+    append its nodes; if an earlier op contains the same node, append a copy with other tensor
+    names, so that each op reads exactly the tensors in its plan
+  constants leave the graph; opening a session embeds small ones again and lends it large ones
+  constants computed from constants are computed now, by onnxruntime in a child process: a few
+  nodes can require any amount of time and memory
 
-onnxruntime may treat stored constants specially (pre-packing), and bits must not change by that:
-values that nodes of the model computed are passed to the program as inputs, not as constants.
+onnxruntime may treat stored constants specially (pre-packing), which could change results.
+Therefore values computed by nodes of the model enter the program as inputs, not as constants.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-# ONNX's names for element types, where they differ from ours in more than case.
+# ONNX's names of element types that differ from those of qnnmem in more than case.
 _ELEMENT = {"float32": "FLOAT", "float64": "DOUBLE", "float8": "FLOAT8E4M3FN"}
 # Attributes that may hold the value of a Constant node, and their number types.
 _LITERALS = {
@@ -42,32 +42,35 @@ _LITERALS = {
     **dict.fromkeys(("value_string", "value_strings"), "O"),
 }
 
-# Constants below this size are part of the graph that onnxruntime sees: shape inference needs the
-# numbers of small ones, and lending them would only cost time at every run.
+# Smaller constants are part of the graph that onnxruntime sees: shape inference needs their
+# numbers, and lending them would only cost time in every run.
 INLINE_BYTES = 1024
-# LPAI has megabytes; weights in other files could be of any size, holes included.
+# LPAI has megabytes; weights in other files could have any size, as files can be sparse.
 MAX_CONSTANTS = 2 << 30
 TIME_LIMIT_S = 60.0
-# Prefix of node names in a program: onnxruntime's profile then shows their order.
+# Prefix of node names in a program, by which onnxruntime's profile shows their order.
 NODE_PREFIX = "node:"
 
 
 class Form(NamedTuple):
-    """ONNX element type and shape of a value."""
+    """ONNX element type and shape of a tensor."""
 
     element: int
     shape: tuple[int, ...]
 
 
 def bytes_of(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array's bytes in C order, so that comparing them treats NaN like any value."""
+    """Return the bytes of an array in C order.
+
+    Comparing bytes treats NaN like any other value.
+    """
     import numpy
 
     return numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
 
 
 def element_of(dtype: DType) -> int:
-    """Return ONNX's number for an element type."""
+    """Return ONNX's number of an element type."""
     import onnx
 
     word = _ELEMENT.get(dtype.value, dtype.value.upper())
@@ -76,7 +79,7 @@ def element_of(dtype: DType) -> int:
 
 @dataclass(frozen=True)
 class ProgramSource:
-    """A graph that sub-models are cut from."""
+    """Graph from which sub-models are extracted."""
 
     proto: onnx.ModelProto
     model: Model
@@ -89,31 +92,31 @@ class ProgramSource:
 
     @cached_property
     def literals(self) -> dict[str, onnx.NodeProto]:
-        """Constant nodes by output; onnxruntime treats them exactly like initializers."""
+        """Constant nodes by output name; onnxruntime treats them exactly like initializers."""
         return {
             node.output[0]: node for node in self.proto.graph.node if _is_standard(node, "Constant")
         }
 
     @cached_property
     def producers(self) -> dict[str, int]:
-        """Position of the node that makes each tensor."""
+        """Index of the node that produces each tensor."""
         nodes = self.proto.graph.node
         return {name: at for at, node in enumerate(nodes) for name in node.output if name}
 
     @cached_property
     def fixed(self) -> frozenset[str]:
-        """Names whose values never change."""
+        """Names of all constants."""
         return frozenset(self.model.constants)
 
     @cached_property
     def declared(self) -> dict[str, onnx.TypeProto.Tensor]:
-        """Types that the graph itself states."""
+        """Tensor types that the graph declares."""
         graph = self.proto.graph
         infos = (*graph.value_info, *graph.input, *graph.output)
         return {info.name: info.type.tensor_type for info in infos}
 
     def embedded(self, name: str) -> onnx.TensorProto:
-        """Return a constant of the file as a tensor that embeds its bytes."""
+        """Return a stored constant as a tensor that contains its bytes."""
         import onnx
 
         tensor = onnx.TensorProto()
@@ -126,18 +129,18 @@ class ProgramSource:
 
     @property
     def _path(self) -> Path:
-        """The model as errors call it, in the folder of its external data."""
+        """Path that errors show, in the folder of the external data."""
         return Path(self.folder or "", self.model.name)
 
     def stored_size(self, name: str) -> int:
-        """Return the size of a constant in the file without reading it."""
+        """Return the size of a stored constant without reading it."""
         if name in self.initializers:
             tensor = self.initializers[name]
             return 0 if tensor.data_type == STRING else stored_bytes(tensor)
         return int(self.literals[name].ByteSize())
 
     def value(self, name: str) -> NDArray[Any] | None:
-        """Return the value of a constant in the file; None if numpy lacks its type."""
+        """Return the value of a stored constant; None if numpy lacks its type."""
         from onnx import helper, numpy_helper
 
         tensor = self.embedded(name)
@@ -147,7 +150,7 @@ class ProgramSource:
         return found
 
     def _literal(self, name: str) -> onnx.TensorProto:
-        """Return the value of a Constant node in any of its attribute forms."""
+        """Return the value of a Constant node, whichever attribute holds it."""
         import numpy
         from onnx import helper, numpy_helper
 
@@ -161,11 +164,11 @@ class ProgramSource:
         return numpy_helper.from_array(numpy.asarray(value, _LITERALS[attributes[0].name]))
 
     def is_embedded(self, name: str) -> bool:
-        """Return whether a sub-model carries this value itself."""
+        """Return whether a constant is stored in the file, so that sub-models can contain it."""
         return name in self.initializers or name in self.literals
 
     def computed_up_front(self) -> Iterator[str]:
-        """Yield constants that nodes must compute, and constants that the model outputs."""
+        """Yield constants that nodes must compute, and constants that are outputs of the model."""
         for op in self.model.ops:
             if not op.inputs:
                 yield from op.outputs
@@ -176,14 +179,14 @@ class ProgramSource:
         yield from (name for name in self.model.outputs if name in self.fixed)
 
     def nodes(self, op: Op) -> list[onnx.NodeProto]:
-        """Return the nodes that an op stands for."""
+        """Return the nodes that an op represents."""
         count = len(self.proto.graph.node)
         if not op.sources or not all(0 <= at < count for at in op.sources):
             raise UsageError(f"op {op.name[:80]!r} does not say which nodes it stands for")
         return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
 
     def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
-        """Return how a value is declared to onnxruntime."""
+        """Return the type and shape under which onnxruntime receives a tensor."""
         from onnx import helper
 
         if name in constants:
@@ -200,12 +203,12 @@ class ProgramSource:
         inputs: Mapping[str, Form],
         outputs: Iterable[str],
     ) -> onnx.ModelProto:
-        """Make a model of some nodes, with the constants among `reads` inside."""
+        """Return a model of some nodes, which contains the stored constants among `reads`."""
         import onnx
         from onnx import helper
 
         reads = tuple(reads)
-        # Below version 4 an initializer would have to be an input as well, and so no constant.
+        # Below version 4 an initializer must be an input as well, and so would not be constant.
         part = onnx.ModelProto(ir_version=max(4, self.proto.ir_version))
         part.opset_import.extend(self.proto.opset_import)
         part.functions.extend(self.proto.functions)
@@ -216,12 +219,12 @@ class ProgramSource:
         part.graph.initializer.extend(found)
         for name, form in inputs.items():
             part.graph.input.append(helper.make_tensor_value_info(name, *form))
-        # Outputs carry no type: declared ranks can be wrong, and onnxruntime infers them anyway.
+        # Outputs have no type: declared ranks can be wrong, and onnxruntime infers them anyway.
         part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
         return part
 
     def compute(self, names: Iterable[str], time_limit_s: float) -> dict[str, NDArray[Any]]:
-        """Return the values of constants by running the nodes that make them."""
+        """Return the values of constants, computed by running the nodes that produce them."""
         from onnx import helper, numpy_helper
 
         from qnnmem.loader.onnx.trial import TrialChild
@@ -233,7 +236,7 @@ class ProgramSource:
         nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
         reads = dict.fromkeys((*outside_reads(nodes), *names))
         made = {name for node in nodes for name in node.output}
-        # The remaining tensors only provide their shape: any values of that shape will do.
+        # Of the remaining tensors only the shape matters: any values of that shape will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
         feeds = [
             TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
@@ -257,7 +260,7 @@ class ProgramSource:
         return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
-        """Return positions of the nodes that compute constants which a sub-model does not embed."""
+        """Return indices of the nodes that compute constants which are not stored in the file."""
         found: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:
@@ -272,7 +275,7 @@ class ProgramSource:
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names a node reads, including those its bodies take from outside."""
+    """Yield the names that a node reads, including reads of its bodies from outside."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -284,7 +287,7 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
-    """Return names that nodes read before any node makes them, in order and without repeats."""
+    """Return the names that nodes read before a node writes them, in order, without repeats."""
     made: set[str] = set()
     reads: dict[str, None] = {}
     for node in nodes:
@@ -299,16 +302,16 @@ def _is_standard(node: onnx.NodeProto, *types: str) -> bool:
 
 @dataclass(frozen=True)
 class Program:
-    """Nodes in planned order and the constants they read."""
+    """Nodes in planned order and the constants that they read."""
 
-    model: Model  # whose ops point into `proto`
+    model: Model  # its ops contain indices of nodes in `proto`
     proto: onnx.ModelProto
     constants: tuple[Constant, ...]
     values: Mapping[str, NDArray[Any]]
     quants: Mapping[str, Quant]
 
     def constant_bytes(self) -> bytes:
-        """Return all constants at their offsets, starting with the first."""
+        """Return the bytes of all constants, each at its offset relative to the first."""
         start = min((c.offset for c in self.constants), default=Offset(0))
         block = bytearray()
         for constant in self.constants:
@@ -324,9 +327,10 @@ def arrange(
     start: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Program:
-    """Return the program of `model`; its ops index `proto`, its constants begin at `start`.
+    """Return the program of `model`.
 
-    The time limit is for constants that have to be computed, which a child process does.
+    The ops of the program contain indices of its nodes. Its constants begin at offset `start`. A
+    child process computes constants that are not stored, within the time limit.
     """
     source = ProgramSource(proto, model, folder)
     computed = source.compute(dict.fromkeys(source.computed_up_front()), time_limit_s)
@@ -391,7 +395,7 @@ class _Arrangement:
         return replace(op, sources=tuple(range(start, len(self._nodes))))
 
     def _deliver(self, op: Op) -> None:
-        """Copy constants to where the application expects outputs."""
+        """Add nodes that copy computed constants to outputs of the model."""
         from onnx import helper
 
         for name in op.outputs:
@@ -415,14 +419,14 @@ class _Arrangement:
                 self._made.add(renamed.get(name, name))
                 node.output.append(renamed.get(name, name))
             self._nodes.append(node)
-            # What several ops share is repeated, and may be large.
+            # Nodes shared by several ops are repeated, and may be large.
             self._node_bytes += node.ByteSize()
             if self._node_bytes > MAX_STRUCTURE_BYTES:
                 size = format_size(MAX_STRUCTURE_BYTES)
                 raise UsageError(f"the nodes of the program take more than {size}")
 
     def _keep(self, name: str) -> None:
-        """Store one constant that nodes read."""
+        """Store a constant that nodes read; ignore other tensors."""
         from onnx import helper
 
         tensor = self._source.initializers.get(name)
@@ -444,7 +448,7 @@ class _Arrangement:
         self._constants.append(Constant(name, element, value.shape, offset, size, folded))
 
     def _check_room(self, name: str) -> None:
-        """Refuse more constants than a binary may hold, before they are read."""
+        """Raise UsageError if a constant exceeds the limit of a binary, before reading it."""
         need = self._source.stored_size(name)
         if self._end + need > self._most:
             size = format_size(MAX_CONSTANTS)
@@ -454,7 +458,7 @@ class _Arrangement:
 def find_quants(
     proto: onnx.ModelProto, initializers: Mapping[str, onnx.TensorProto]
 ) -> dict[str, Quant]:
-    """Return scales and zero points from quantize and dequantize nodes or the file's notes."""
+    """Return scales and zero points from quantize and dequantize nodes and the file's metadata."""
     return {**dict(_node_quants(proto, initializers)), **encodings(proto)}
 
 
@@ -471,7 +475,7 @@ def _node_quants(
 
 
 def _scalar(tensor: onnx.TensorProto | None) -> float | int | None:
-    """Return the one number a tensor holds; None for several, as in per-channel scales."""
+    """Return the only number in a tensor; None for several, as in per-channel scales."""
     from onnx import numpy_helper
 
     if tensor is None or tensor.data_location or any(dim != 1 for dim in tensor.dims):

@@ -1,13 +1,13 @@
-"""The allow-list for the program inside a binary.
+"""Allow-list for the program inside a binary.
 
-A binary is one file, and its program reads no other. ONNX has many places that can name a file
-(tensors anywhere, sparse ones, functions, training, operators that load something), and later
-versions will have more: so every message is walked, and a field that is not listed is refused.
+A binary is a single file, and its program must not read others. ONNX has many places that can name
+a file (tensors anywhere, sparse tensors, functions, training, operators that load files), and later
+versions will have more. So every message is checked, and unlisted fields are rejected.
 
-    fields a program needs                kept, and walked
-    notes of people and tools             dropped before any other code sees them
-    a single value that is its default    as if it were absent
-    anything else                         refused
+  fields a program needs                checked recursively
+  notes of people and tools             removed before any other code sees them
+  a single value equal to its default   treated as absent
+  anything else                         rejected
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DOCUMENTED = """
     LayerNormalization Mul QuantizeLinear RMSNormalization ReduceMax ReduceMean ReduceMin ReduceSum
     Slice SpaceToDepth Sub Transpose
 """
-# What ExecuTorch's quantizer for LPAI takes.
+# Operators accepted by ExecuTorch's quantizer for LPAI.
 _SEEN = """
     ArgMax ArgMin AveragePool Cast Clip Constant Conv ConvTranspose Div Dropout Exp Expand Flatten
     Gather Gelu GlobalAveragePool GlobalMaxPool HardSwish Identity Log LogSoftmax MatMul Max MaxPool
@@ -79,8 +79,8 @@ _NOTES = _words(
 _NOTHING: frozenset[str] = frozenset()
 _SINGLE = (int, float, str, bytes)
 _NOT_TEXT = "the program holds names that are not text"
-# Operators that onnxruntime adds to ONNX, as far as models that were optimised or quantized with it
-# use them on a CPU. None of them reads a file or holds a graph; EPContext and Snpe do the former.
+# Operators that onnxruntime adds to ONNX, as far as models that it optimised or quantized use them
+# on a CPU. None of them reads a file or contains a graph; EPContext and Snpe read files.
 _RUNTIME_DOMAIN = "com.microsoft"
 _RUNTIME_OPERATORS = """
     Attention BiasGelu BifurcationDetector CDist CausalConvWithState ConvTransposeWithDynamicPads
@@ -96,12 +96,12 @@ _RUNTIME_OPERATORS = """
     Tokenizer TransposeMatMul Trilu UnfoldTensor Unique WordConvEmbedding
 """
 _STANDARD_DOMAINS = (*ONNX_DOMAINS, "ai.onnx.ml")
-# What onnxruntime itself writes into the standard domain.
+# Operator that onnxruntime itself adds to the standard domain.
 _ALMOST_STANDARD = frozenset({"SimplifiedLayerNormalization"})
 
 
 def check_contents(program: onnx.ModelProto) -> None:
-    """Refuse a program that holds anything unlisted; notes in it are dropped."""
+    """Raise ProgramError if a program contains unlisted fields; remove notes from it."""
     size = program.ByteSize()
     program.DiscardUnknownFields()
     if program.ByteSize() != size:
@@ -113,7 +113,7 @@ def check_contents(program: onnx.ModelProto) -> None:
 
 
 def _check(message: Any) -> None:
-    """Check one message and those inside; nesting depth was limited before unpacking."""
+    """Check a message and those inside; their depth was limited before unpacking."""
     ask_deadline()
     kind = message.DESCRIPTOR.full_name
     needed, notes = _NEEDED.get(kind, _NOTHING), _NOTES.get(kind, _NOTHING)
@@ -147,13 +147,13 @@ def _messages(field: Any, value: Any) -> Iterable[Any]:
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether a text field holds text; some protobuf versions also give other bytes."""
+    """Return whether a text field holds text; some protobuf versions also return bytes."""
     values = (value,) if isinstance(value, str | bytes) else value
     return all(isinstance(item, str) for item in values)
 
 
 def may_hold(node: onnx.NodeProto) -> bool:
-    """Return whether a program may hold an operator."""
+    """Return whether a program may contain this operator."""
     return node.op_type in _operators().get(node.domain, _NOTHING)
 
 
@@ -168,7 +168,7 @@ def _check_operator(node: onnx.NodeProto) -> None:
 
 @cache
 def _operators() -> dict[str, frozenset[str]]:
-    """Return the operators that may be used, by domain."""
+    """Return the permitted operators by domain."""
     import onnx
 
     found: dict[str, set[str]] = {domain: set() for domain in _STANDARD_DOMAINS}
@@ -182,10 +182,10 @@ def _operators() -> dict[str, frozenset[str]]:
 
 
 def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Count by kind the operators that no public source names for LPAI."""
+    """Return how many operators of each kind no public source lists for LPAI."""
     found: dict[str, int] = {}
     for kind, domain in nodes:
-        plain = kind.removeprefix("QLinear")  # the quantized form of an operator
+        plain = kind.removeprefix("QLinear")  # QLinear: the quantized form of an operator
         ours = domain in (*QUANT_DOMAINS, "qti_aisw")
         if plain not in KNOWN or not ours:
             found[kind] = found.get(kind, 0) + 1

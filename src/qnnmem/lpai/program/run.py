@@ -1,8 +1,9 @@
-"""Running a program with onnxruntime's kernels at given addresses.
+"""Runs a program with onnxruntime's kernels at given addresses.
 
-A stage is a stretch of ops that runs as one session. One stage for the whole program is fastest;
-one stage for each op lets the sanitiser look between any two. In both every planned tensor is an
-output of its stage, bound to its address, so that onnxruntime reads and writes it there.
+A stage is a range of ops that runs as one session. A single stage for the whole program is fastest;
+a stage for each op lets the sanitizer check memory between any two. In both cases every planned
+tensor is an output of its stage, bound to its address, so that onnxruntime reads and writes it
+there.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _Input = tuple[str, int, tuple[int, ...]]  # name, ONNX element type, shape
 
 @dataclass(frozen=True)
 class Parts:
-    """A program with its constants, ready to be cut into stages."""
+    """A program and its constants, from which stages are created."""
 
     graph: CompiledGraph
     constants: memoryview
 
     @cached_property
     def proto(self) -> onnx.ModelProto:
-        """The program as onnx sees it."""
+        """The program as a checked ONNX model; raise ProgramError if it is invalid."""
         from qnnmem.loader.onnx.passes.guard import guard
         from qnnmem.loader.onnx.passes.read import admit
 
@@ -56,11 +57,11 @@ class Parts:
 
     @cached_property
     def inline(self) -> dict[str, onnx.TensorProto]:
-        """Constants that the program itself holds."""
+        """Constants that the program itself contains."""
         return {tensor.name: tensor for tensor in self.proto.graph.initializer}
 
     def check(self) -> None:
-        """Raise ProgramError unless every op reads and writes the tensors in the plan."""
+        """Raise ProgramError unless every op reads and writes the tensors in its plan."""
         known = {*self.inline, *(constant.name for constant in self.graph.constants)}
         fixed = set(self.graph.model.constants)
         self._check_windows()
@@ -77,17 +78,17 @@ class Parts:
 
     @cached_property
     def values(self) -> dict[str, NDArray[Any]]:
-        """Constants in place: views of the binary."""
+        """Constants of the binary as arrays, without copying them."""
         return {c.name: self._value(c) for c in self.graph.constants}
 
     @cached_property
     def stored(self) -> dict[str, Constant]:
-        """Constants that are constants to onnxruntime, too."""
+        """Constants that onnxruntime receives as constants, not as inputs."""
         return {c.name: c for c in self.graph.constants if not c.folded}
 
     @cached_property
     def made(self) -> list[list[str]]:
-        """Planned tensors that each op writes; empty ones have no place."""
+        """Planned tensors that each op writes, except empty ones."""
         tensors = self.graph.model.tensors
         return [
             [name for name in op.outputs if tensors[name].nbytes] for op in self.graph.model.ops
@@ -104,7 +105,10 @@ class Parts:
                 )
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
-        """Return a model of the ops from `first` up to `last`; `whole` embeds all constants."""
+        """Return a model of the ops from `first` up to, not including, `last`.
+
+        `whole` embeds all constants.
+        """
         import onnx
         from onnx import helper
 
@@ -131,7 +135,7 @@ class Parts:
         return part
 
     def form(self, name: str) -> tuple[int, tuple[int, ...]]:
-        """Return ONNX element type and shape of a bound value."""
+        """Return ONNX element type and shape of a tensor that is bound to an address."""
         tensor: Tensor | None = self.graph.model.tensors.get(name)
         if name in self.values and name not in self.stored:
             constant = next(c for c in self.graph.constants if c.name == name)
@@ -173,12 +177,12 @@ class Parts:
         return tensor
 
     def lent(self, model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
-        """Return constants whose bytes onnxruntime reads from the binary."""
+        """Return constants of a stage whose bytes onnxruntime reads from the binary."""
         return {t.name: self.values[t.name] for t in model.graph.initializer if t.external_data}
 
 
 class Stage:
-    """Some ops as one session with everything bound."""
+    """Range of ops as an onnxruntime session with all tensors bound to addresses."""
 
     def __init__(self, parts: Parts, first: int, last: int) -> None:
         self.first, self.last = first, last
@@ -202,20 +206,20 @@ class Stage:
                 self._bind_input(name, _UNUSED_ADDRESS)  # a tensor without bytes may have no place
 
     def bind(self, addresses: Mapping[str, int]) -> None:
-        """Place tensors; names this stage does not use are ignored."""
+        """Bind tensors to addresses; ignore names that this stage does not use."""
         for name in self.reads:
             if name in addresses and self._addresses.get(name) != addresses[name]:
                 self._bind_input(name, addresses[name])
                 self._addresses[name] = addresses[name]
         for name in self.writes:
-            # An input and an output of one stage may be the same tensor only across stages.
+            # Only different stages may use the same tensor as input and as output.
             if self._addresses.get(name) != addresses[name]:
                 element, shape = self._forms[name]
                 self._binding.bind_output(name, "cpu", 0, element, shape, addresses[name])
                 self._addresses[name] = addresses[name]
 
     def run(self) -> None:
-        """Execute; every tensor is written at its address."""
+        """Execute the ops; every tensor is written to its address."""
         if not self.writes:
             return
         try:
@@ -224,12 +228,12 @@ class Stage:
             raise ProgramError(f"execution failed: {sentence(exc)}") from exc
 
     def strays(self) -> list[str]:
-        """Return tensors that onnxruntime put elsewhere than at their address in the last run."""
+        """Return tensors that onnxruntime wrote elsewhere than to their address in the last run."""
         outputs = zip(self.writes, self._binding.get_outputs(), strict=True)
         return [name for name, value in outputs if value.data_ptr() != self._addresses[name]]
 
     def collect(self, names: Sequence[str], targets: Mapping[str, NDArray[Any]]) -> None:
-        """Copy strays to where they belong."""
+        """Copy the named outputs from onnxruntime's memory to `targets`."""
         outputs = dict(zip(self.writes, self._binding.get_outputs(), strict=True))
         for name in names:
             targets[name][:] = bytes_of(outputs[name].numpy())
@@ -240,11 +244,11 @@ class Stage:
 
 
 def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
-    """Open a session that changes nothing and keeps the order of the nodes."""
+    """Return a session that optimises nothing and preserves the order of the nodes."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # By priority means: of all nodes that can run, the first in the list does.
+    # By priority: of all nodes that can run, the first in the list runs.
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # errors arrive as exceptions
@@ -260,11 +264,13 @@ def _open(model: onnx.ModelProto, lent: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool = False) -> bool:
-    """Return whether onnxruntime runs a program in the planned order; tried in a child process.
+    """Return whether onnxruntime runs a program in the planned order.
 
-    A program that crashes there is refused here, and so is one that cannot be opened or gives other
-    shapes than planned. One that merely fails on random inputs is not: its order stays unknown.
-    `here` tries it in this process, which then must be a limited child itself.
+    Raise ProgramError if the program crashes, cannot be opened or computes other shapes than
+    planned. A program that fails only on random inputs is accepted, but its order stays unknown:
+    False.
+
+    A child process runs the program. `here` runs it in this process, which must be a limited child.
     """
     from qnnmem.errors import ChildFailed
     from qnnmem.loader.onnx.trial import TrialChild
@@ -299,7 +305,7 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
             raise ProgramError(f"{name[:80]!r} has shape {list(shape)}, planned was {planned}")
     wanted = [f"{NODE_PREFIX}{at}" for at in range(len(parts.proto.graph.node))]
     ran = [name for name in tried.names if name.startswith(NODE_PREFIX)]
-    return ran[-len(wanted) :] == wanted  # a try that failed before may have run some nodes
+    return ran[-len(wanted) :] == wanted  # a failed attempt may have run some nodes
 
 
 def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
@@ -313,7 +319,7 @@ def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
 
 
 def _checked(program: bytes) -> bytes:
-    """Return the program with allowed fields only, without notes."""
+    """Return a program without its notes; raise ProgramError for forbidden fields."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 

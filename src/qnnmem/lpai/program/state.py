@@ -1,10 +1,10 @@
-"""State made explicit: Buffer ops and RNN nodes as standard ops whose state enters and leaves.
+"""Makes state explicit: replaces Buffer ops and the state of RNN nodes with standard ops.
 
-    a Buffer whose input has a known shape is replaced by the ops of a shifting window
-    the nodes after it then have known shapes, so this repeats until no Buffer is left
-    the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if requested
+  a Buffer whose input has a known shape is replaced by the ops of a shifting window
+  the nodes after it then have known shapes, so this repeats until no Buffer is left
+  the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if requested
 
-A planner puts these pairs into persistent memory; their first content is zero.
+A planner puts these pairs into persistent memory; their initial content is zero.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.trial import TrialChild, Trials
 
 KINDS = ("LSTM", "GRU", "RNN")
-# Position of the initial value among the inputs, of the last value among the outputs.
+# Position of the initial value among the inputs, of the final value among the outputs.
 _H, _C = (5, 1, "h"), (6, 2, "c")
 # Ops that only repeat or rearrange the values of their first input.
 _MOVES = frozenset(
@@ -55,7 +55,7 @@ _MAX_STATE = 1 << 26  # elements
 _FLOATS = frozenset({1, 10, 11, 16})
 
 __all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
-MAX_STATEFUL = 256  # nodes; each one costs a pass over the whole graph
+MAX_STATEFUL = 256  # nodes; each costs a pass over the whole graph
 _TIME_LIMIT_S = 60.0
 _NO_DIMS: Mapping[str, int] = MappingProxyType({})
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
@@ -63,12 +63,15 @@ _NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 def is_rnn(node: onnx.NodeProto) -> bool:
-    """Return whether a node carries hidden state through a sequence."""
+    """Return whether a node has hidden state: LSTM, GRU or RNN."""
     return is_op(node, *KINDS)
 
 
 def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
-    """Refuse a node that reads its sequence backwards: its state would come from the future."""
+    """Raise LoadError for a node that reads its sequence backwards.
+
+    Its state would come from the future.
+    """
     found = attribute(node, "direction")
     way = found.s if found is not None else b"forward"
     if way != b"forward":
@@ -77,7 +80,7 @@ def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
 
 
 def find_kept(draft: Draft) -> frozenset[str]:
-    """Return keys of the RNN nodes that start from zero at every execute; note the others."""
+    """Return keys of the RNN nodes whose initial state is zero; add a note about each other one."""
     makers = {name: made for made in draft.model.graph.node for name in made.output if name}
     stored = {item.name: item for item in draft.model.graph.initializer}
     kept = set()
@@ -95,12 +98,15 @@ def find_kept(draft: Draft) -> frozenset[str]:
 
 
 def key(node: onnx.NodeProto) -> str:
-    """Return a key that is unique for a node: node names may repeat, tensor names may not."""
+    """Return a unique key of a node: the name of its first output, as node names may repeat."""
     return next(filter(None, node.output), "")
 
 
 def keep_state(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> None:
-    """Make the state of a node explicit; `kind` is the type of its first input."""
+    """Turn the state of an RNN node into inputs and outputs of the model.
+
+    `kind` is the type of the node's first input.
+    """
     state = _state_type(draft, node, kind)
     for position, output, letter in _parts(node):
         old = draft.state(f"{title(node)}_{letter}", state)
@@ -111,7 +117,7 @@ def keep_state(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> None:
         new = name if name and not draft.is_output(name) else ""
         if not new:
             new = draft.fresh(f"{title(node)}_{letter}_next")
-            if name:  # the application reads it too, and state is not handed out
+            if name:  # an output of the model cannot be state as well
                 draft.model.graph.node.add(op_type="Identity", input=[name], output=[new], name=new)
             else:
                 node.output[output] = new
@@ -152,7 +158,7 @@ def _is_zero(
     name: str, makers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
 ) -> bool:
     while name in makers and is_op(makers[name], *_MOVES) and makers[name].input:
-        name = makers[name].input[0]  # ends: the graph has no cycles
+        name = makers[name].input[0]  # terminates: the graph has no cycles
     if name in stored:
         return _all_zero(stored[name])
     node = makers.get(name)
@@ -160,7 +166,7 @@ def _is_zero(
         return False
     value = attribute(node, "value")
     if value is None:
-        return bool(node.op_type == "ConstantOfShape")  # whose default is a float zero
+        return bool(node.op_type == "ConstantOfShape")  # a float zero by default
     return _all_zero(value.t)
 
 
@@ -177,10 +183,10 @@ def _all_zero(tensor: onnx.TensorProto) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A model whose state is explicit, and which inputs and outputs carry it."""
+    """A model with explicit state, and the inputs and outputs that hold it."""
 
-    path: Path  # the model to load: the given one if there was nothing to rewrite
-    states: tuple[tuple[str, str], ...] = ()  # pairs that the rewrite made, windows included
+    path: Path  # model to load: the given file if there was nothing to rewrite
+    states: tuple[tuple[str, str], ...] = ()  # pairs of input and output, those of windows included
     windows: tuple[BufferWindow, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -195,10 +201,10 @@ def rewrite_states(
     values: Mapping[str, InputValue] = _NO_VALUES,
     time_limit_s: float = _TIME_LIMIT_S,
 ) -> Rewritten:
-    """Write a model with explicit state to `folder` if the file has state to rewrite.
+    """Write a model with explicit state to `folder` if the model has implicit state.
 
-    `shapes`, `dims` and `values` fix open dimensions and inputs, as for `qnnmem.load`. They are not
-    written into the new file: it is loaded with the same ones.
+    `shapes`, `dims` and `values` fix open dimensions and inputs, as in `qnnmem.load`. The new file
+    does not contain them: load it with the same ones.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)
@@ -218,7 +224,7 @@ def rewrite_states(
 
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
-    """Return the model in a file; None if its bytes show that no node can have state."""
+    """Return the model in a file; None if its bytes show that no node has state."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.passes.read import mentions
 
@@ -228,7 +234,7 @@ def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
 
 
 def _check_buffers(draft: Draft) -> bool:
-    """Return whether there are Buffer ops; refused where they cannot be rewritten."""
+    """Return whether there are Buffer ops; raise LoadError if they cannot be rewritten."""
     path, graph = draft.path, draft.model.graph
     inner = [node for function in draft.model.functions for node in function.node]
     inner += [node for body in _bodies(graph) for node in body.node]
@@ -243,7 +249,10 @@ def _check_buffers(draft: Draft) -> bool:
 
 
 def _check_rnns(draft: Draft) -> bool:
-    """Return whether there are RNN nodes whose state can be kept; notes about the others."""
+    """Return whether there are RNN nodes in the main graph; add a note about all others.
+
+    Raise LoadError for too many nodes or a node that reads its sequence backwards.
+    """
     graph = draft.model.graph
     inner = sum(is_rnn(node) for body in _bodies(graph) for node in body.node)
     inner += sum(is_rnn(node) for function in draft.model.functions for node in function.node)
@@ -293,7 +302,7 @@ def _rewrite(
 
 
 def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Make constants that stand for values of inputs inputs again."""
+    """Turn constants that replaced inputs into inputs again."""
     kept = [item for item in graph.initializer if item.name not in names]
     del graph.initializer[:]
     graph.initializer.extend(kept)
@@ -309,12 +318,15 @@ def _trials(draft: Draft, child: TrialChild, shapes: Mapping[str, tuple[int, ...
     model = draft.model
     head = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     if all(entry.domain != DOMAIN for entry in head.opset_import):
-        head.opset_import.add(domain=DOMAIN, version=1)  # or shape inference gives up
+        head.opset_import.add(domain=DOMAIN, version=1)  # shape inference needs this entry
     return Trials(draft.path, child, head, shapes, {})
 
 
 def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[str]]:
-    """Replace all Buffers, those first whose input is known; also the names of their outputs."""
+    """Replace all Buffers; return their windows and the names of their outputs.
+
+    Buffers whose input has a known type come first.
+    """
     windows, outputs = [], set()
     while pending := [node for node in draft.model.graph.node if is_buffer(node)]:
         types = _types(draft, trials, pending[0].input[0])
@@ -328,7 +340,7 @@ def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[s
 
 
 def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
-    """Return the known types, including that of a tensor which depends on no Buffer."""
+    """Return the known types, including that of `needed`, which must not depend on a Buffer."""
     from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})
@@ -338,7 +350,10 @@ def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
 
 
 def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
-    """Return a tensor's type; the loader folds branches and runs earlier nodes to find it."""
+    """Return the type of a tensor; raise LoadError if it cannot be found.
+
+    The loader folds branches and runs earlier nodes to find it.
+    """
     from qnnmem.loader.onnx.passes.shape import find_type
 
     found = find_type(trials, draft.model.graph, name)
@@ -359,13 +374,13 @@ def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
 
 
 def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWindow, ...]:
-    """Return the windows with the outputs that must wait for them."""
+    """Return the windows, each with the outputs that wait until it is full."""
     steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
     outputs = [item.name for item in graph.output]
     found = []
     for window in windows:
         waiting = _behind(window, steps) if window.mode == BLOCKING else set()
-        # A counter reads no frames, so that nothing in the graph ties it to its window.
+        # A counter reads no frames, so the graph does not connect it with its window.
         for other in windows:
             if other.counter is not None and other.kept.new in waiting:
                 waiting.add(other.counter[1])

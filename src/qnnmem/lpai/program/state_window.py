@@ -1,11 +1,11 @@
-"""A Buffer op of domain qti_aisw as standard ops around an explicit window.
+"""Replaces a Buffer op of domain qti_aisw with standard ops around an explicit window.
 
 kept     = the old window without its oldest frames; zeros where reset is true
 window   = kept, then the new frames
-present  = how many frames have come so far                     (only if filled from the left)
-result   = the frames present, moved to the start, zeros after (only if filled from the left)
+present  = number of frames received so far                       (only if filled from the left)
+result   = the frames present, moved to the start, then zeros     (only if filled from the left)
 
-`Draft` is the model under rewriting: fresh names, new inputs and outputs, and the file it becomes.
+`Draft` is the model being rewritten, with its new inputs and outputs.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
 
-# Below protobuf's limit of 2 GiB, with room for what the rewrite adds.
+# Below protobuf's limit of 2 GiB, with room for additions of the rewrite.
 MAX_MODEL_BYTES = 3 << 29
 _DEFAULT_OPSET = 17
 
 DOMAIN = "qti_aisw"
 BLOCKING, LEFT, RIGHT = 0, 1, 2
 ATTRIBUTES = ("buffer_size", "buffer_dim", "stride", "mode", "buffer_padding")
-# Far above any window of a low-power model; it keeps hostile numbers from becoming memory.
+# Far above any window of a low-power model; limits the memory that hostile numbers can claim.
 MAX_FRAMES = 1 << 20
 _MAX_TITLE = 200
-_INT = 2  # AttributeProto.AttributeType; 0 in files that leave it out
+_INT = 2  # AttributeProto.AttributeType; 0 in files that omit it
 
-# Of all windows together: far above the memory of such a device, and zeros of this size are stored.
+# All windows together: far above the memory of such a device; zeros of this size are stored.
 MAX_KEPT_BYTES = 256 << 20
 _INT64, _BOOL = 7, 9
 _QUANTIZED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
 _COUNTER = OnnxType(_INT64, (1,))
-# First operator sets with Slice by inputs, Where, and Min of integers.
+# First operator sets with Slice by inputs, with Where, and with Min of integers.
 _SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
 
 
 class Draft:
-    """A model whose state becomes explicit, one node after another."""
+    """A model whose state is made explicit, node by node."""
 
     def __init__(self, path: Path, model: onnx.ModelProto) -> None:
         self.path, self.model = path, model
@@ -75,15 +75,15 @@ class Draft:
         self.opset = _opset(model)
 
     def fresh(self, stem: str) -> str:
-        """Return an unused tensor name."""
+        """Return an unused tensor name, and reserve it."""
         return _unused(stem, self._taken)
 
     def window_name(self, stem: str) -> str:
-        """Return an unused window name; names of nodes may repeat."""
+        """Return an unused window name, and reserve it; names of nodes may repeat."""
         return _unused(stem, self._windows)
 
     def constant(self, stem: str, value: NDArray[Any] | onnx.TensorProto) -> str:
-        """Store a tensor and return its new name."""
+        """Add a constant to the model and return its name."""
         from onnx import TensorProto, numpy_helper
 
         tensor = value if isinstance(value, TensorProto) else numpy_helper.from_array(value)
@@ -98,17 +98,17 @@ class Draft:
         return name
 
     def keep(self, old: str, new: str, kind: OnnxType) -> None:
-        """Make `new` an output, and the two a pair."""
+        """Add an output `new` for the next value of the state whose input is `old`."""
         self.model.graph.output.append(value_info(new, kind))
         self.states.append((old, new))
         self.kept_bytes += Tensor(new, DTYPES[kind.elem], kind.shape or ()).nbytes
 
     def is_output(self, name: str) -> bool:
-        """Return whether the application already reads a tensor."""
+        """Return whether a tensor is an output of the model."""
         return any(item.name == name for item in self.model.graph.output)
 
     def replace(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto]) -> None:
-        """Put nodes in the place of one."""
+        """Replace a node with other nodes, at the same position."""
         graph = self.model.graph
         at = next(i for i, found in enumerate(graph.node) if found.output == node.output)
         rest = [type(node).FromString(found.SerializeToString()) for found in graph.node[at + 1 :]]
@@ -127,15 +127,16 @@ def _unused(stem: str, taken: set[str]) -> str:
 
 def _opset(model: onnx.ModelProto) -> int:
     versions = [entry.version for entry in model.opset_import if entry.domain in ONNX_DOMAINS]
-    if not versions:  # a model of foreign ops only
+    if not versions:  # no standard ops
         model.opset_import.add(domain="", version=_DEFAULT_OPSET)
     return min(versions, default=_DEFAULT_OPSET)
 
 
 def inline_external(path: Path, model: onnx.ModelProto) -> None:
-    """Bring weights that lie beside the model into it: the rewritten file lies elsewhere.
+    """Embed weights from files next to the model, because the rewritten file has another folder.
 
-    Locations and sizes were checked when the model was unpacked.
+    Raise LoadError if the model gets too large. Paths and sizes were checked when the model was
+    unpacked.
     """
     outside = [tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL]
     total = model.ByteSize() + sum(map(stored_bytes, outside))
@@ -151,7 +152,7 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
 
 
 def forget_domain(model: onnx.ModelProto, domain: str) -> None:
-    """Drop an operator set that no node uses any more."""
+    """Remove an operator set that no node uses."""
     if all(node.domain != domain for node in _nodes(model.graph)):
         kept = [entry for entry in model.opset_import if entry.domain != domain]
         copies = [type(entry).FromString(entry.SerializeToString()) for entry in kept]
@@ -167,7 +168,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 class Declared:
-    """Type declarations of a file; removed while shapes are fixed, restored for writing."""
+    """Type declarations of a file: removed while shapes are computed, restored for writing."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         stored = {item.name for item in graph.initializer}
@@ -177,7 +178,7 @@ class Declared:
         self._annotations = [_copy(item) for item in graph.quantization_annotation]
 
     def put_back(self, graph: onnx.GraphProto, changed: Iterable[str]) -> None:
-        """Restore everything but the types of tensors that are made in a new way."""
+        """Restore all declarations except the types of the tensors in `changed`."""
         inputs = [self._inputs.get(item.name, _copy(item)) for item in graph.input]
         untyped = {name: item for name, item in self._outputs.items() if name not in changed}
         outputs = [untyped.get(item.name, _copy(item)) for item in graph.output]
@@ -193,7 +194,7 @@ def _copy(item: Any) -> Any:
 
 
 def write_model(model: onnx.ModelProto, target: Path) -> None:
-    """Write a model that appears whole or not at all; nothing is ever replaced."""
+    """Write a model completely or not at all; raise OutputError if the file exists."""
     if os.path.lexists(target):
         raise OutputError(f"{target} exists already; give an empty folder for the rewritten model")
     write_whole(target, model.SerializeToString())
@@ -201,18 +202,18 @@ def write_model(model: onnx.ModelProto, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BufferWindow:
-    """A Buffer op while it becomes standard ops around its window of frames."""
+    """A Buffer op during its replacement by standard ops around a window of frames."""
 
     kept: FrameWindow  # its entry in the binary
-    result: str  # the tensor that consumers read; the new window where possible
+    result: str  # tensor that consumers read; the new window where possible
     mode: int  # BLOCKING, LEFT or RIGHT
     axis: int  # of the frames
     counter: tuple[str, str] | None = None  # pair that counts frames, only for LEFT
-    gated: tuple[str, ...] = ()  # outputs that hold nothing new while a blocking window fills
+    gated: tuple[str, ...] = ()  # outputs that are not written while a blocking window fills
 
 
 class BufferSettings(NamedTuple):
-    """Attributes of a Buffer op, each within its own range."""
+    """Attributes of a Buffer op, each within its valid range."""
 
     size: int
     axis: int
@@ -222,12 +223,12 @@ class BufferSettings(NamedTuple):
 
 
 def is_buffer(node: onnx.NodeProto) -> bool:
-    """Return whether a node is the vendor's Buffer."""
+    """Return whether a node is Qualcomm's Buffer op."""
     return node.op_type == "Buffer" and node.domain == DOMAIN
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Return a short name of a node, from which other names can be made."""
+    """Return a short name of a node, from which other names can be derived."""
     return str(node.name or next(filter(None, node.output), "") or node.op_type)[:_MAX_TITLE]
 
 
@@ -237,7 +238,7 @@ def refusal(path: Path, node: onnx.NodeProto, words: str) -> LoadError:
 
 
 def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
-    """Return the settings of a Buffer; refuse attributes outside their own ranges."""
+    """Return the attributes of a Buffer op; raise LoadError for invalid ones."""
     if not 1 <= len(node.input) <= 2 or not node.input[0]:
         raise refusal(path, node, "needs one input and may have a second one, reset")
     if len(node.output) != 1 or not node.output[0]:
@@ -269,7 +270,10 @@ def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
 def read_window(
     path: Path, node: onnx.NodeProto, kind: OnnxType, reset: str | None
 ) -> tuple[BufferWindow, OnnxType]:
-    """Return the window of a Buffer whose input has this type, and the window's type."""
+    """Return the window of a Buffer op, and the type of the window.
+
+    `kind` is the type of the op's input, `reset` the input that empties the window.
+    """
     given = read_settings(path, node)
     axis = _axis(path, node, given.axis, kind)
     shape = list(kind.shape or ())
@@ -323,7 +327,10 @@ def _not_multiple(frames: int) -> str:
 
 
 def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow | None:
-    """Put standard ops in the place of a Buffer; None if it keeps nothing between executes."""
+    """Replace a Buffer op with standard ops, and return its window.
+
+    Return None if each execution replaces all frames, so that there is no state.
+    """
     window, full = read_window(draft.path, node, kind, _reset(draft, node))
     _check_opset(draft, node, window)
     draft.notes.extend(_remarks(node, window, kind))
@@ -384,11 +391,11 @@ def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list
 
 
 def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
-    """Return the window with its state among the inputs and outputs of the model."""
+    """Return the window with its state added to the inputs and outputs of the model."""
     name = draft.window_name(window.kept.name)
     old = draft.state(f"{name}_window", full)
     new = window.result
-    # The application's own output cannot be the state as well: state is not handed out.
+    # An output of the model cannot be the state as well, because state is not returned.
     if window.mode == LEFT or draft.is_output(new):
         new = draft.fresh(f"{name}_window_next")
     draft.keep(old, new, full)
@@ -440,7 +447,7 @@ def _kept_unless_reset(
 def _gather(
     draft: Draft, window: BufferWindow, full: OnnxType, names: tuple[str, str, str]
 ) -> list[onnx.NodeProto]:
-    """Return nodes that gather frames by index; the index after the last one gives zeros."""
+    """Return nodes that gather frames by index; the index after the last frame selects zeros."""
     source, index, result = names
     longer = draft.fresh(f"{window.kept.name}_longer")
     zero = draft.constant(f"{window.kept.name}_zero", _zero_frame(window, full))
@@ -476,7 +483,7 @@ def _to_the_left(
     if window.kept.reset is not None:
         count = tensor("count_kept")
         nodes = [_op("Where", [window.kept.reset, number("none", [0]), counter[0]], count)]
-    # The counter starts at zero like all state, so padding is added where it is used.
+    # The counter starts at zero like all state, so padding is added at its use.
     room = window.kept.size - window.kept.padding
     more, lead, index, clipped = map(tensor, ("more", "lead", "spread", "position"))
     nodes += [
@@ -492,5 +499,5 @@ def _to_the_left(
 def _op(kind: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
     from onnx import helper
 
-    # Named after its output: messages about it then lead back to the Buffer.
+    # Named after its output, so that messages about it lead back to the Buffer.
     return helper.make_node(kind, inputs, [output], name=output, **attributes)

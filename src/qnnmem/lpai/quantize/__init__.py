@@ -1,7 +1,7 @@
-"""Quantizing a float model for LPAI: 8- or 16-bit activations, 8-bit weights, one scale per tensor.
+"""Quantizes a float model for LPAI: 8- or 16-bit activations, 8-bit weights, one scale per tensor.
 
-onnxruntime's static QDQ quantizer does it, in a child process with limits, because learning the
-ranges means running the model.
+onnxruntime's static QDQ quantizer runs in a child process with limits, because measuring the ranges
+means running the model.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ _NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class QuantizeResult:
-    """The result of quantizing."""
+    """Notes, errors and scales from quantizing a model."""
 
     notes: tuple[str, ...]
     samples: int
-    seeded_random: bool  # ranges come from random data: good for sizes, not for accuracy
-    worst_error: float | None  # largest difference on the samples, relative to the output's largest
+    seeded_random: bool  # ranges come from random data: right for sizes, wrong for accuracy
+    worst_error: float | None  # largest difference, relative to the output's largest value
     io: Mapping[str, Quant] = field(default_factory=dict)  # of integer inputs and outputs
-    tried: tuple[TriedWidths, ...] = ()  # wider numbers, where the error is large
+    tried: tuple[TriedWidths, ...] = ()  # other widths and their errors, if the error is large
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "io", MappingProxyType(dict(self.io)))
@@ -93,8 +93,8 @@ def quantize_model(
 ) -> QuantizeResult:
     """Write a quantized copy of an ONNX model.
 
-    Without `calibration` the ranges are learned from random data that depends on `seed` alone. Both
-    ends of each pair in `states` get the same scale and zero point.
+    Without `calibration` the ranges come from random data that depends only on `seed`. Both ends of
+    each pair in `states` get the same scale and zero point.
     """
     from qnnmem.loader.onnx import executable
 
@@ -120,7 +120,7 @@ def quantize_model(
         seed=seed,
         states=list(states),
         integer_io=integer_io,
-        advice_s=min(_ADVICE_S, time_limit_s / 4),  # the later steps need time as well
+        advice_s=min(_ADVICE_S, time_limit_s / 4),  # later steps need time too
         most=most,
     )
     done, blob, tried = _ask_child(path, time_limit_s, request, model.SerializeToString(), progress)
@@ -161,7 +161,7 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
 
 
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
-    """Refuse a model that onnxruntime's quantizer would turn into nonsense."""
+    """Raise LoadError for a model that onnxruntime's quantizer cannot quantize correctly."""
     if obstacle := find_obstacle(model):
         raise LoadError(path, chain_words(obstacle.words, obstacle.unquantized))
     if model.ByteSize() > _LARGEST_MODEL:
@@ -184,8 +184,8 @@ def _ask_child(
     payload: bytes,
     progress: Callable[[str], None] | None,
 ) -> tuple[Quantized, bytes, tuple[TriedWidths, ...]]:
-    """Return the child's result, the model, and the errors with more bits."""
-    # A fixed hash seed: the order of sets must not reach the file.
+    """Return the child's reply, the quantized model, and the errors with more bits."""
+    # A fixed hash seed: the order of sets must not affect the file.
     environment = {"PYTHONHASHSEED": "0"}
     tried: tuple[TriedWidths, ...] = ()
     with ChildProcess("qnnmem.lpai.quantize.child", time_limit_s, environment) as child:
@@ -202,7 +202,7 @@ def _ask_child(
                 reply, blob = frame
             elif progress is not None:
                 progress(frame[0].text)
-        # Advice follows the result: a child that is killed while it looks for advice has succeeded.
+        # Advice follows the result: a child that is killed while it tries more bits has succeeded.
         if isinstance(reply, Quantized) and reply.poor:
             advice = child.receive(QuantizeAdvice)
             tried = () if advice is None else advice[0].tried
@@ -210,7 +210,7 @@ def _ask_child(
         helps = "use fewer samples" if child.expired else "use smaller shapes"
         raise LoadError(path, f"{child.lost(request.doing)}; {helps}")
     if isinstance(reply, ChildFailure):
-        if reply.kind == "usage":  # it names its file
+        if reply.kind == "usage":  # the error names its file
             raise UsageError(reply.sentence)
         raise LoadError(path, f"cannot be quantized: {reply.sentence}")
     return reply, blob, tried

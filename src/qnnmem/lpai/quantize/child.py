@@ -1,16 +1,17 @@
-"""Child program that quantizes one model with onnxruntime.
+"""Child program that quantizes a model with onnxruntime.
 
-Calibration runs the model, which is foreign code on foreign data: here a crash, a hang or running
-out of memory costs one limited process. One request comes; replies are any number of
-`QuantizeProgress`, one `Quantized` with the model as its payload, and maybe one `QuantizeAdvice`.
+Calibration runs the model, which is untrusted code on untrusted data. A crash, a hang or running
+out of memory affects only this limited process. It receives one request and sends any number of
+`QuantizeProgress`, then one `Quantized` with the model as payload, then possibly a
+`QuantizeAdvice`.
 
-    optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
-    measure the range of every float tensor on the samples
-    replace constants that stand for infinity
-    insert quantize and dequantize nodes
-    tie the scales of states, make the border integer
-    run both models on some samples and compare
-    if they differ much, try more bits and report those errors in a second reply
+  optimise (fold constants, fuse batch normalisation)      onnxruntime, basic level
+  measure the range of every float tensor on the samples
+  replace constants that represent infinity
+  insert quantize and dequantize nodes
+  use the same scale for both ends of a state, make inputs and outputs integer
+  run both models on some samples and compare
+  if they differ much, try more bits and send those errors in a second reply
 """
 
 from __future__ import annotations
@@ -53,27 +54,27 @@ from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame
 if TYPE_CHECKING:
     import onnx
 
-# With a float32 mask of -1e9, 8 bits cannot tell any other values apart.
+# With a float32 mask of -1e9, 8 bits cannot distinguish any other values.
 _WIDE_RANGE = 1e6
 
 Say = Callable[[str], None]
 
 
 class Quantize(WireMessage, frozen=True):
-    """Quantize the model of the payload, whose weights may lie beside `path`."""
+    """Request to quantize the model in the payload, whose weights may be next to `path`."""
 
     doing: ClassVar[str] = "quantizing"
     path: Path
     bits: int
     weight_bits: int
     inputs: list[Input]
-    samples: tuple[Sample, ...] | None  # None: random ones of the seed
+    samples: tuple[Sample, ...] | None  # None: random samples from the seed
     count: int
     seed: int
     states: list[tuple[str, str]]
     integer_io: bool
-    advice_s: float  # for trying wider numbers
-    most: int  # bytes of the result
+    advice_s: float  # seconds for trying more bits
+    most: int  # maximum bytes of the result
 
 
 class QuantizeProgress(WireMessage, frozen=True):
@@ -83,7 +84,7 @@ class QuantizeProgress(WireMessage, frozen=True):
 
 
 class Quantized(WireMessage, frozen=True):
-    """Notes and errors of the quantized model."""
+    """Reply with the quantized model: notes, error, scales of inputs and outputs."""
 
     notes: list[str]
     samples: int
@@ -93,7 +94,7 @@ class Quantized(WireMessage, frozen=True):
 
 
 class QuantizeAdvice(WireMessage, frozen=True):
-    """Errors with more bits."""
+    """Reply with the errors that more bits would give."""
 
     tried: tuple[TriedWidths, ...]
 
@@ -101,7 +102,7 @@ class QuantizeAdvice(WireMessage, frozen=True):
 def quantize(
     request: Quantize, payload: bytes, say: Say
 ) -> tuple[Quantized, bytes, Iterator[TriedWidths]]:
-    """Return the quantized model with notes, and an iterator that tries more bits."""
+    """Return the reply, the quantized model, and an iterator that tries more bits."""
     import onnx
 
     states = request.states
@@ -126,7 +127,7 @@ def quantize(
     if request.integer_io:
         found, left = integer_io(result)
         notes += left
-    open_session(result)  # onnxruntime must accept the finished model
+    open_session(result)  # fails unless onnxruntime accepts the finished model
     poor = worst is not None and worst > LARGE_ERROR
     if result.ByteSize() > request.most:
         raise ValueError(f"constants that it computes make it more than {request.most:,} bytes")
@@ -157,7 +158,10 @@ def _tries(
     states: Sequence[tuple[str, str]],
     pace: tuple[float, float],
 ) -> Iterator[TriedWidths]:
-    """Yield errors with more bits on the same samples; `pace`: seconds for one, for all."""
+    """Yield the errors with more bits on the same samples.
+
+    `pace` is the time in seconds for one attempt and for all.
+    """
     seconds, most = pace
     begin = monotonic()
     wider = (Widths(given.activations, 16), Widths(16, given.weights), Widths(16, 16))
@@ -170,7 +174,7 @@ def _tries(
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
-    """Return the model as onnxruntime simplifies it, or unchanged if that fails."""
+    """Return the model simplified by onnxruntime, or unchanged if that fails; also notes."""
     import onnx
 
     onnxruntime = import_onnxruntime()
@@ -227,7 +231,7 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
 def _worst_error(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> float | None:
-    """Return the largest output error, relative to the output's range."""
+    """Return the largest output error, relative to the range of that output."""
     import numpy
 
     before, after = open_session(model), open_session(result)
@@ -250,7 +254,7 @@ def _worst_error(
 def _changed_integers(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> Iterator[str]:
-    """Yield for each integer output, such as indices, how many values changed."""
+    """Yield for each integer output a sentence about how many values changed."""
     before, after = open_session(model), open_session(result)
     names = [item.name for item in before.get_outputs() if "float" not in item.type]
     changed, total = [0] * len(names), [0] * len(names)
@@ -264,7 +268,7 @@ def _changed_integers(
 
 
 def main() -> int:
-    """Answer one request."""
+    """Serve one request; return the exit code."""
     limit = int(sys.argv[1])
     limit_memory(limit)
     replies = open_replies()
@@ -276,7 +280,7 @@ def main() -> int:
             *frame, lambda text: write_frame(replies, QuantizeProgress(text))
         )
     except QnnMemError as exc:
-        write_frame(replies, ChildFailure(str(exc), "usage"))  # it names its file
+        write_frame(replies, ChildFailure(str(exc), "usage"))  # the error names its file
     except MemoryError:
         used_up = f"{describe_limit(limit)} are used up; use smaller shapes"
         write_frame(replies, ChildFailure(used_up))

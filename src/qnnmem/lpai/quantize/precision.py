@@ -1,8 +1,8 @@
-"""Whether a model is quantized as LPAI needs it, and which ops prevent that.
+"""Checks whether a model is quantized as LPAI requires, and which ops prevent that.
 
-A model counts as quantized when every op that computes reads and writes integers. Floats may only
-be at the border: a graph input may be float if it is quantized before anything computes on it, a
-graph output may be float if it is dequantized after everything has been computed.
+A model counts as quantized if every op that computes reads and writes integers. Only graph inputs
+and outputs may be float: an input if it is quantized before any computation, an output if it is
+dequantized after all computation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     import onnx
 
-# They move or convert data and compute nothing: allowed between a float at the border and integers.
+# Ops that move or convert data without computing: allowed between float inputs or outputs and
+# integers.
 _MOVERS = frozenset(
     {
         *("QuantizeLinear", "DequantizeLinear", "Transpose", "Cast"),
@@ -36,16 +37,16 @@ _MAX_NAMED = 3
 _CONTROL = ("If", "Loop", "Scan")
 _QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QGemm")
 _FLOAT = 1
-_FLOATS = {10: "float16", 11: "float64", 16: "bfloat16"}  # of ONNX's element types
+_FLOATS = {10: "float16", 11: "float64", 16: "bfloat16"}  # ONNX element types
 
 
 @dataclass(frozen=True, slots=True)
 class FloatOp:
-    """An op that computes on floating-point numbers."""
+    """An op that computes in floating point."""
 
     name: str
     type: str
-    tensor: str  # the first float tensor that it reads or writes
+    tensor: str  # the first float tensor that the op reads or writes
 
     def __str__(self) -> str:
         return f"{quote(self.name)} ({quote(self.type)[1:-1]})"
@@ -53,21 +54,21 @@ class FloatOp:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrecision:
-    """Whether a model computes in integers, and which ops compute in floats."""
+    """Result of checking whether a model computes in integers, with all ops that do not."""
 
-    ops: int  # all of them, those inside of branches and loops included
+    ops: int  # including those inside branches and loops
     float_ops: tuple[FloatOp, ...]  # in execution order
-    float_io: tuple[str, ...]  # graph inputs and outputs that are float
-    bits: tuple[int, ...]  # widths of the integer tensors between ops, ascending
+    float_io: tuple[str, ...]  # float graph inputs and outputs
+    bits: tuple[int, ...]  # widths in bits of integer tensors that ops write, ascending
 
     @property
     def is_quantized(self) -> bool:
-        """Return whether LPAI would accept the model: no op computes on floats."""
+        """Whether LPAI would accept the model: no op computes in floating point."""
         return not self.float_ops
 
     @property
     def sentence(self) -> str:
-        """The verdict, with counts and the first ops that compute in floating point."""
+        """Result as a sentence, with counts and the first ops that compute in floating point."""
         if self.is_quantized:
             border = f"; float at the border: {_some(self.float_io)}" if self.float_io else ""
             return f"quantized: none of {self.ops} ops computes in floating point{border}"
@@ -78,7 +79,7 @@ class ModelPrecision:
 
 
 def float_tensors(model: Model) -> tuple[str, ...]:
-    """Return the floating-point activations, including graph inputs and outputs."""
+    """Return the floating-point tensors except constants, including graph inputs and outputs."""
     constants = set(model.constants)
     return tuple(n for n, t in model.tensors.items() if t.dtype.is_float and n not in constants)
 
@@ -90,7 +91,7 @@ def float_io(model: Model) -> tuple[str, ...]:
 
 
 def classify(model: Model) -> ModelPrecision:
-    """Return the precision of a model and its floating-point ops."""
+    """Return which ops of a model compute in floating point, and the widths of its integers."""
     floats = frozenset(float_tensors(model)) - _unread(model)
     border = _Border(model, floats)
     found = [
@@ -108,24 +109,25 @@ def classify(model: Model) -> ModelPrecision:
 
 
 class _Border:
-    """Float tensors that are still an input or already an output, under another shape."""
+    """Float tensors that hold an unchanged input or output, possibly in another shape."""
 
     def __init__(self, model: Model, floats: frozenset[str]) -> None:
         self.floats, self.outputs = floats, set(model.outputs)
         self.entering = {name for name in model.inputs if name in floats}
         for op in filter(_is_mover, model.ops):
             if all(name in self.entering for name in op.inputs if name in floats):
-                # A result of integers was computed, so it is no longer at the input border.
+                # An op that reads only integers computes its float result, which therefore is not
+                # an input.
                 self.entering.update(n for n in op.outputs if n in floats and _reads(op, floats))
         self.leaving = self._leaving(model) - self.entering
 
     def allows(self, op: Op) -> bool:
-        """Return whether an op only brings data in or out."""
+        """Return whether an op only moves a float input or output."""
         before = {name for name in op.inputs if name in self.floats}
         after = {name for name in op.outputs if name in self.floats}
         if not _is_mover(op):
             return False
-        # A tensor that enters and leaves as float was never quantized.
+        # A tensor that is float from input to output was never quantized.
         enters = (before | after) <= self.entering and not after & self.outputs
         return enters or (before | after) <= self.leaving
 
@@ -145,7 +147,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Return secondary results of ops that nothing reads; a compiler drops them."""
+    """Return secondary results of ops that nothing reads, which a compiler drops."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)
@@ -164,7 +166,7 @@ def _touched(op: Op, floats: frozenset[str]) -> Iterator[str]:
 
 
 def _inside(body: Model, outer: frozenset[str]) -> Iterator[FloatOp]:
-    """Yield the ops of a branch or loop body that touch a float; bodies have no border."""
+    """Yield the ops of a branch or loop body that read or write a float."""
     floats = outer | frozenset(float_tensors(body))
     for op in body.ops:
         if touched := next(_touched(op, floats), None):
@@ -190,15 +192,15 @@ def _some(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """The reason why a model cannot be quantized, and whether the desk runs it in floats."""
+    """Reason why a model cannot be quantized, and whether qnnmem can run it unquantized."""
 
     words: Words
     runs_at_desk: bool = True
-    unquantized: str = ""  # what the user could do instead of quantizing
+    unquantized: str = ""  # advice on what to do instead of quantizing
 
 
 def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
-    """Return the first obstacle in a float model for the quantizer, if any."""
+    """Return the first reason why a float model cannot be quantized, or None."""
     nodes = [model.graph.node[at] for at in live(model.graph)]
     if words := _foreign(nodes):
         return Obstacle(words, runs_at_desk=False)
@@ -209,14 +211,17 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
 
 
 def find_control(model: onnx.ModelProto) -> Obstacle | None:
-    """Return the first branch or loop with float results: its body is not quantized."""
+    """Return an obstacle for the first branch or loop with float results, or None.
+
+    Its body would not be quantized.
+    """
     nodes = [model.graph.node[at] for at in live(model.graph)]
     found = _left_control(model, nodes, _kinds(model.graph))
     return Obstacle(found) if found else None
 
 
 def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
-    """Return the element types of tensors."""
+    """Return the element type of each tensor."""
     infos = (*graph.value_info, *graph.input, *graph.output)
     return {
         **{info.name: info.type.tensor_type.elem_type for info in infos},
@@ -225,7 +230,7 @@ def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
-    """Return a clause that names a quantized node, or ""."""
+    """Return a clause that names the first quantized node, or ""."""
     for node in nodes:
         kind = node.op_type
         if kind in _QUANTIZED or kind.startswith("QLinear") or kind.endswith("Integer"):
@@ -253,7 +258,7 @@ def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:
 
 
 def _other_float(nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]) -> str:
-    """Return a clause that names a node in an unsupported float type, or ""."""
+    """Return a clause that names the first node with an unsupported float type, or ""."""
     for node in nodes:
         for name in (*node.input, *node.output):
             if kinds.get(name) in _FLOATS and not is_op(node, "Cast"):
@@ -268,7 +273,7 @@ def _other_float(nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]) -> s
 def _left_control(
     model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]
 ) -> Words:
-    """Return a clause about branches and loops with float results, which stay unquantized."""
+    """Return a clause about the first branch or loop with float results, or ""."""
     left = (node for node in nodes if is_op(node, *_CONTROL))
     node = next((n for n in left if any(kinds.get(o, _FLOAT) == _FLOAT for o in n.output)), None)
     if node is None:
@@ -286,6 +291,6 @@ def _left_control(
 
 
 def _who(node: onnx.NodeProto) -> str:
-    """Return operator and node for a sentence."""
+    """Return operator and name of a node for a sentence."""
     name = node.name or next(iter(node.output), "")
     return f"{quote(node.op_type)[1:-1]} {quote(name)}"

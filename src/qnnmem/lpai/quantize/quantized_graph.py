@@ -1,13 +1,13 @@
-"""Changes to a graph that quantize it; used in the child program.
+"""Changes a graph to quantize it; used in the child program.
 
 ranges       of all float tensors, measured by running the model
-infinity     constants that stand for it (masks, neutral elements) become the end of the range
-that their readers see, one more range away: no integer scale could hold them
-Max(x, -inf)             ->  Max(x, low - span)          changes nothing
-Where(mask, x, -3.4e38)  ->  Where(mask, x, low - span)  still far below
-QDQ nodes    around every op, by onnxruntime's quantizer; a scale follows from the range, but
-both ends of a state share one, and ops that only move data keep their input's
-border       integers at inputs and outputs
+infinity     constants that represent it (masks, neutral elements) are replaced by the end of the
+             range of their readers plus one more range, because no integer scale could hold them
+               Max(x, -inf)             ->  Max(x, low - span)          changes nothing
+               Where(mask, x, -3.4e38)  ->  Where(mask, x, low - span)  still far below
+QDQ nodes    around every op, inserted by onnxruntime's quantizer; the scale follows from the
+             range, but both ends of a state share it, and ops that only move data preserve it
+IO           integer inputs and outputs
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Feed = Mapping[str, "NDArray[Any]"]
-# Tensors fetched in one run; a model that has more is run several times for each sample.
+# Tensors fetched in one run; a model with more is run several times for each sample.
 _FETCH_BYTES = 512 << 20
-# Numbers this large count as infinity, as in masks made of the largest float.
+# Numbers of this size count as infinity, as in masks made of the largest float.
 ENDLESS = 1e30
 _KEPT_FEEDS = 8
 _FLOATS = ("tensor(float)", "tensor(float16)")
 
-# Their result never is the mask itself unless nothing else is there.
+# Their result is never the mask itself unless all inputs are masks.
 _PICK = ("Max", "Min", "Clip")
 
 METADATA_KEY = "qnnmem.quant."
@@ -44,27 +44,27 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 _BIASED = ("Conv", "ConvTranspose", "Gemm", "BatchNormalization", "InstanceNormalization")
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 
-# Their bodies are graphs of their own, which onnxruntime's static quantizer leaves alone.
+# Their bodies are graphs, which onnxruntime's static quantizer does not change.
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
-# QuantizeLinear of the ONNX standard: since 10, settled in 13, with 16-bit integers since 21.
+# First ONNX operator sets with a stable QuantizeLinear, and with 16-bit integers in it.
 _OPSET_8_BITS, _OPSET_16_BITS = 13, 21
-# Below this range every value is noise; it is also the smallest that QNN accepts.
+# Below this range every value is noise; it is also the smallest range that QNN accepts.
 _LEAST_RANGE = 1e-4
 
 
 class ValueRange(NamedTuple):
-    """Least and largest finite value of a tensor; both zero when there was none."""
+    """Minimum and maximum of the finite values of a tensor; both zero if there are none."""
 
     lowest: float
     highest: float
 
     def union(self, other: ValueRange) -> ValueRange:
-        """Return the smallest range that holds both."""
+        """Return the smallest range that contains both."""
         return ValueRange(min(self.lowest, other.lowest), max(self.highest, other.highest))
 
 
 class Measured(NamedTuple):
-    """Ranges by tensor, the types of all tensors, how many samples, and the first of them."""
+    """Ranges by tensor, types of all tensors, the number of samples, and the first samples."""
 
     ranges: dict[str, ValueRange]
     types: list[onnx.ValueInfoProto]
@@ -73,7 +73,7 @@ class Measured(NamedTuple):
 
 
 def open_session(model: onnx.ModelProto, **settings: Any) -> Any:
-    """Open a session on one thread without optimisation, so that sums keep their order."""
+    """Return a single-threaded session without optimisation, so that sums are reproducible."""
     return exact_session(model.SerializeToString(), **settings)
 
 
@@ -83,9 +83,9 @@ def measure(
     states: Sequence[tuple[str, str]],
     after_sample: Callable[[], None],
 ) -> Measured:
-    """Run all samples and remember each tensor's range.
+    """Return the range of each float tensor over all samples.
 
-    A state input missing from a sample gets the previous state output, at first zero.
+    If a sample has no value for a state input, it gets the previous state output, initially zero.
     """
     session = open_session(_with_all_outputs(model))
     outputs = [*session.get_outputs(), *session.get_inputs()]
@@ -123,7 +123,7 @@ def _with_all_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 def _chunks(
     names: Sequence[str], kinds: Mapping[str, tuple[str, Any]], first: Sequence[str]
 ) -> list[list[str]]:
-    """Return groups of names to fetch together; the first group has the state outputs."""
+    """Return groups of names to fetch together; the first group contains the state outputs."""
     chunks: list[list[str]] = [list(dict.fromkeys(first))]
     room = _FETCH_BYTES
     for name in names:
@@ -188,7 +188,7 @@ def _dtype(name: str) -> Any:
 
 
 def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
-    """Replace infinite constants and widen the ranges they lead to; return notes."""
+    """Replace infinite constants and widen the ranges of tensors that get them; return notes."""
     from onnx import numpy_helper
 
     replaced = 0
@@ -208,7 +208,7 @@ def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> li
 
 
 def _endless(item: onnx.TensorProto) -> NDArray[Any] | None:
-    """Return the values of a float constant if some of them are infinite."""
+    """Return the values of a float constant if some of them are infinite, otherwise None."""
     import onnx
     from onnx import numpy_helper
 
@@ -227,7 +227,7 @@ def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
 
 
 def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
-    """Return the range of the replaced values, widened only on sides that have some."""
+    """Return the range of the replaced values; it is wider only on sides with infinite values."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
     return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
@@ -251,7 +251,7 @@ def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
 
 
 def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
-    """Return scales and zero points of integer IO from the notes of the file."""
+    """Return scales and zero points of integer inputs and outputs from the file's metadata."""
     found = {}
     for item in model.metadata_props:
         name = item.key.removeprefix(METADATA_KEY)
@@ -265,7 +265,7 @@ def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
-    """Give every node a name of its own; onnxruntime's quantizer tells them apart by it."""
+    """Give every node a unique name, because onnxruntime's quantizer identifies nodes by name."""
     used: set[str] = set()
     for index, node in enumerate(graph.node):
         if not node.name or node.name in used:
@@ -276,9 +276,10 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def own_biases(graph: onnx.GraphProto) -> None:
-    """Give every node a bias of its own, because its scale is that of the node's input and weight.
+    """Copy shared biases, so that each node has its own.
 
-    onnxruntime copies shared ones itself, under names that the model may use for something else.
+    The scale of a bias depends on the node's input and weight. onnxruntime also copies shared
+    biases, but under names that the model may use otherwise.
     """
     stored, seen = dict(_stored(graph)), set[str]()
     for node in graph.node:
@@ -291,7 +292,7 @@ def own_biases(graph: onnx.GraphProto) -> None:
 
 
 def drop_unread_states(graph: onnx.GraphProto) -> None:
-    """Drop the names of recurrent ops' results that nothing reads; all of them are optional."""
+    """Remove results of recurrent ops that nothing reads; all of them are optional."""
     read = {name for node in graph.node for name in reads(node)}
     read |= {item.name for item in graph.output}
     for node in graph.node:
@@ -300,7 +301,7 @@ def drop_unread_states(graph: onnx.GraphProto) -> None:
 
 
 def drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Forget operator sets that nothing uses; onnxruntime lists all that it knows."""
+    """Remove unused operator sets; onnxruntime adds all that it knows."""
     used = {""} | set(_domains(model.graph))
     kept = [item for item in model.opset_import if item.domain in used]
     del model.opset_import[:]
@@ -329,7 +330,10 @@ def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> lis
 
 
 def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodeProto) -> None:
-    """Add quantize and dequantize nodes with other parameters after an output's dequantize node."""
+    """Add nodes that requantize an output, after its dequantize node.
+
+    The new quantize and dequantize nodes use the scale and zero point of `like`.
+    """
     from onnx import helper
 
     result = leave.output[0]
@@ -347,10 +351,10 @@ def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodePr
 
 
 def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Quant], list[str]]:
-    """Take quantize nodes off graph inputs and dequantize nodes off outputs.
+    """Make float inputs and outputs integer by removing their quantize and dequantize nodes.
 
-    Names stay; the metadata says what the integers mean. An input or output that something else
-    needs as float stays float, and a note says so.
+    Return the scales and zero points by name, and notes. Names stay the same. An input or output
+    that other nodes need as float stays float, and a note names it.
     """
     graph, found = model.graph, {}
     for item in graph.input:
@@ -374,7 +378,7 @@ def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Quant], list[str]]:
 
 
 def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> None:
-    """Make the integers before a dequantize node the output."""
+    """Replace a float output with the integers that its dequantize node reads."""
     stored = leave.input[0]
     if any(name in reads(node) for node in graph.node):
         leave.output[0] = _fresh(graph, f"{name}_dequantized")
@@ -387,13 +391,13 @@ def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> No
 
 
 def _entry(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """Return the quantize node that is the only reader of a graph input."""
+    """Return the quantize node that is the only reader of a graph input, if any."""
     readers = [node for node in graph.node if name in reads(node)]
     return readers[0] if len(readers) == 1 and is_quant(readers[0], _Q) else None
 
 
 def _exit(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """Return the dequantize node that writes a graph output."""
+    """Return the dequantize node that writes a graph output, if any."""
     makers = (node for node in graph.node if name in node.output)
     return next((node for node in makers if is_quant(node, _DQ)), None)
 
@@ -429,7 +433,7 @@ def _rename_reads(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def _captured(graph: onnx.GraphProto) -> set[str]:
-    """Return names that branches and loop bodies read from outside; they are not renamed."""
+    """Return names that branches and loop bodies read from outside; these must not be renamed."""
     return {name for node in graph.node for body in bodies(node) for name in captured(body)}
 
 
@@ -453,7 +457,7 @@ def _fresh(graph: onnx.GraphProto, name: str) -> str:
 
 
 def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove stored tensors that nothing reads any more, in the order of the file."""
+    """Remove unused constants; the others keep their order."""
     read = {name for node in graph.node for name in reads(node)} | _io(graph)
     kept = [item for item in graph.initializer if item.name in read]
     del graph.initializer[:]
@@ -462,7 +466,7 @@ def _drop_unread(graph: onnx.GraphProto) -> None:
 
 
 class Widths(NamedTuple):
-    """Bits of one element."""
+    """Bits per element of activations and of weights."""
 
     activations: int
     weights: int
@@ -495,7 +499,7 @@ def insert(
         op_types_to_quantize=sorted({n.op_type for n in model.graph.node} - {*CONTROL}),
         extra_options=_options(model, bits, overrides, bool(states)),
     )
-    for item in model.graph.input:  # else an activation right after an input stays float
+    for item in model.graph.input:  # otherwise an activation right after an input stays float
         quantizer.quantize_activation_tensor(item.name)
     return _finished(quantizer.quantize_model())
 
@@ -518,7 +522,7 @@ def _options(
 
 
 def _finished(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Drop the working notes of onnxruntime's quantizer from a model and return it."""
+    """Remove the metadata of onnxruntime's quantizer from a model and return the model."""
     del model.graph.value_info[:]
     kept = [item for item in model.metadata_props if not item.key.startswith("onnx.")]
     del model.metadata_props[:]
@@ -545,7 +549,10 @@ def _tensors_data(ranges: Mapping[str, ValueRange]) -> Any:
 def _state_ranges(
     ranges: Mapping[str, ValueRange], states: Sequence[tuple[str, str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return one range for both ends of each state: its bytes are read as they were written."""
+    """Return settings that give both ends of each state the same range.
+
+    The bytes of a state are read as they were written.
+    """
     import numpy
 
     found = {}
@@ -558,7 +565,7 @@ def _state_ranges(
 
 
 def _recurrent_weights(graph: onnx.GraphProto, kind: Any) -> dict[str, list[dict[str, Any]]]:
-    """Return settings that quantize weights of recurrent ops, which onnxruntime would not."""
+    """Return settings that make onnxruntime quantize the weights of recurrent ops."""
     stored = {item.name for item in graph.initializer}
     recurrent = [node for node in graph.node if node.op_type in RECURRENT]
     names = {name for node in recurrent for name in node.input[1:3] if name in stored}

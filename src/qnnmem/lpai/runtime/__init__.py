@@ -1,1 +1,1 @@
-"""The memory contract at work: heaps, contexts and graphs in the application's own buffers."""
+"""Simulated LPAI runtime: heaps, contexts and graphs in buffers of the application."""

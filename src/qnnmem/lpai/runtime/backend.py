@@ -1,4 +1,4 @@
-"""`QnnBackend`: the platform's requirements for memory, and the findings so far."""
+"""`QnnBackend` of the simulated runtime: memory requirements and findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Backend:
-    """A simulated LPAI backend; `findings` collects every rule that was broken."""
+    """A simulated LPAI backend; `findings` contains all broken rules."""
 
     def __init__(self, profile: Profile | None = None, log: Log | None = None) -> None:
         if not isinstance(profile, Profile | None):
@@ -44,14 +44,14 @@ class Backend:
         profile: Profile | None = None,
         log: Log | None = None,
     ) -> Backend:
-        """`QnnBackend_create`: hardware info in the configs overrides that of the profile."""
+        """Return a backend (`QnnBackend_create`); its hardware is that of the configs, if any."""
         backend = cls(profile, log)
         for config in until_null(configs, Config):
             backend._configure(config)
         return backend
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """`QnnBackend_getProperty`: answers every property or none."""
+        """Fill in the value of every property, or fail for all (`QnnBackend_getProperty`)."""
         self.check_alive("QnnBackend_getProperty")
         asked = list(until_null(properties, Property))
         answers = [self._answer(question) for question in asked]
@@ -61,18 +61,18 @@ class Backend:
                 self.alignment_queried_at = next_serial()
 
     def device_create(self) -> None:
-        """`QnnDevice_create`: LPAI has no devices unless the profile adds them."""
+        """Raise QnnError unless the profile supports devices (`QnnDevice_create`)."""
         if not self.profile.device_create:
             sentence = "LPAI does not support QnnDevice_create"
             cure = "pass NULL as the device"
             self.refuse(1000, "R14", sentence, "QnnDevice_create", cure=cure)
 
     def get_platform_info(self) -> dict[str, object]:
-        """`QnnDevice_getPlatformInfo`."""
+        """Return hardware version and domain (`QnnDevice_getPlatformInfo`)."""
         return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
 
     def free(self) -> None:
-        """`QnnBackend_free`: live objects cannot be used any more and are reported."""
+        """Free the backend (`QnnBackend_free`); report its live objects, which become invalid."""
         self.check_alive("QnnBackend_free")
         self.is_freed = True
         left = list(self._made.left("was not freed before the backend", "L1"))
@@ -81,23 +81,24 @@ class Backend:
             self.note(found)
 
     def disown(self) -> None:
-        """Do not count it as a leak: its owner gave up."""
+        """Do not count the backend as a leak, because its owner failed."""
         self._made.freed()
 
     def track(self) -> None:
-        """Count the backend as a leak from now on, even if nothing is made with it."""
+        """Count the backend as a leak from now on, even if nothing is created with it."""
         self._made.keep()
 
     def makes(self, kind: str, rule: str, what: str) -> Resource:
-        """Return a new resource that has to be freed before the backend is."""
+        """Return a new resource that must be freed before the backend."""
         self._made.keep()
         return self._made.part(kind, rule, what)
 
     def check_alignment_query(self, buffer: ClientBuffer, what: str, call: str) -> bool:
-        """Report R1 if the alignment was not queried before memory was made; return whether it was.
+        """Report R1 if memory was allocated before the alignment was queried.
 
-        Memory from outside the heaps has no known allocation time: there one query is enough.
-        Memory that was right for one backend is right for another with the same alignment.
+        Return whether R1 was reported. For memory from outside the heaps the time of allocation is
+        unknown: any query is sufficient. Memory that is right for one backend is right for others
+        with the same alignment.
         """
         made, queried = buffer.allocation, self.alignment_queried_at
         pair = (self.profile.start_alignment, self.profile.size_alignment)
@@ -113,24 +114,24 @@ class Backend:
         return True
 
     def check_alive(self, call: str) -> None:
-        """Fail a call on a backend that was freed."""
+        """Fail a call if the backend was freed."""
         if self.is_freed:
             self.refuse(4011, "R16", "the backend was freed", call)
 
     def note(self, found: Finding) -> None:
-        """Keep a finding and log it."""
+        """Store a finding and log it."""
         self.findings.note(found)
         self.log(LogLevel.WARN, f"[{found.rule}] {found.sentence}")
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """Keep a finding and fail the call with a code."""
+        """Store a finding and fail the call with a code."""
         self.findings.note(found)
         error = qnn_error(code, found)
         self.log(LogLevel.ERROR, str(error))
         raise error
 
     def refuse(self, code: int, rule: str, sentence: str, call: str, **details: Any) -> NoReturn:
-        """Fail a call with a code because it breaks a rule."""
+        """Fail a call with a code, and store the broken rule as a finding."""
         self.fail(code, finding(rule, sentence, call, **details))
 
     def _configure(self, config: Config) -> None:
@@ -169,7 +170,7 @@ class Backend:
 
 
 def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
-    """Return the platform for other hardware; only settings that depend on the mode change."""
+    """Return the profile for other hardware; only settings that depend on the mode change."""
     if mode is old.mode:
         return replace(old, hw_version=version)
     return replace(
@@ -187,7 +188,7 @@ def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
 _MODES = {Target.X86: Mode.X86, Target.ARM: Mode.ARM, Target.ADSP: Mode.ADSP}
 
 
-# Iterable, but never a list of configs.
+# Iterable types that are never lists of configs.
 _NOT_LISTS = (str, bytes, bytearray, memoryview)
 
 
@@ -219,10 +220,10 @@ def _check_option(item: Config | Property) -> None:
 
 
 def shown(value: object) -> str:
-    """Return a value for a sentence, short and printable."""
+    """Return a short printable form of a value for messages."""
     text = repr(value)
     return text if len(text) <= 40 and text.isprintable() else f"a {type(value).__name__}"
 
 
 def _silent(_level: LogLevel, _text: str) -> None:
-    """Log nothing."""
+    """Ignore a log line."""

@@ -1,4 +1,4 @@
-"""`QnnContext_create`: a context whose graphs a client composes, to make a binary from it.
+"""`QnnContext_create`: a context whose graphs a client composes to get a binary.
 
 context = ComposedContext.create(backend)
 graph = context.create_graph("graph")
@@ -35,7 +35,7 @@ _SOURCE = "QNN headers"
 
 
 class ComposedContext:
-    """A context that starts without graphs; it can be prepared, not executed."""
+    """A context that starts without graphs; it can be prepared, but not executed."""
 
     def __init__(self, backend: Backend, options: PrepareOptions) -> None:
         expect(backend, Backend, "a context needs a backend from Backend.create")
@@ -48,54 +48,54 @@ class ComposedContext:
     def create(
         cls, backend: Backend, options: PrepareOptions | Mapping[str, Any] | None = None
     ) -> ComposedContext:
-        """`QnnContext_create`; the options are those of `prepare`."""
+        """Return a context (`QnnContext_create`); the options are those of `prepare`."""
         expect(backend, Backend, "a context needs a backend from Backend.create")
         backend.check_alive("QnnContext_create")
         return cls(backend, as_prepare_options(options))
 
     def create_graph(self, name: str) -> ComposedLpaiGraph:
-        """`QnnGraph_create`."""
+        """Return a new graph to compose (`QnnGraph_create`)."""
         self.check_alive(_CREATE)
         check_graph_name(name, self._drafts, self.refuse)
         self._drafts[name] = ComposedLpaiGraph(self, name)
         return self._drafts[name]
 
     def get_binary(self) -> bytes:
-        """`QnnContext_getBinary`: the context binary of all graphs, which are finalized."""
+        """Return the context binary (`QnnContext_getBinary`); all graphs must be finalized."""
         self.check_alive(_BINARY)
         check_finalized(self._drafts, self.refuse)
         return b"".join(pack(self.prepare(tuple(self._drafts.values())).context))
 
     def prepare(self, drafts: Sequence[ComposedLpaiGraph]) -> Prepared:
-        """Plan graphs, and arrange their programs."""
+        """Return graphs with their plans and programs."""
         return prepare_composed([draft.composed for draft in drafts], self._options)
 
     def free(self) -> None:
-        """`QnnContext_free`."""
+        """Free the context (`QnnContext_free`)."""
         self.check_alive(_FREE)
         self.is_freed = True
 
     def check_alive(self, call: str) -> None:
-        """Refuse a call after `free`."""
+        """Fail a call if the context was freed."""
         if self.is_freed:
             self.refuse(_INVALID_HANDLE, "the context was freed", call)
 
     def refuse(self, code: int, sentence: str, call: str) -> NoReturn:
-        """Fail with a code of QNN."""
+        """Fail a call with a QNN error code."""
         found = Finding("", sentence, call, source=_SOURCE, line=caller_line())
         self.backend.fail(code, found)
 
 
 class ComposedLpaiGraph(GraphDraft):
-    """`Qnn_GraphHandle_t` while a graph is composed."""
+    """Handle of a graph that a client composes (`Qnn_GraphHandle_t`)."""
 
     def __init__(self, context: ComposedContext, name: str) -> None:
         super().__init__(name, context.refuse)
         self.context = context
-        self.prepared: Prepared | None = None  # with the plan, once it is finalized
+        self.prepared: Prepared | None = None  # set once the graph is finalized
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Refuse an operator that this runtime cannot execute."""
+        """Fail the call for an operator that this runtime cannot execute."""
         from qnnmem.loader.dlc.operators import OPERATORS
 
         if package != PACKAGE or type not in OPERATORS:
@@ -103,11 +103,11 @@ class ComposedLpaiGraph(GraphDraft):
             self.context.refuse(_BAD_OP, what, _ADD)
 
     def finalize(self) -> None:
-        """`QnnGraph_finalize`: the graph is planned, and its program tried once."""
+        """Plan the graph and try its program (`QnnGraph_finalize`)."""
         self.context.check_alive(_FINALIZE)
         self.check_complete()
         try:
             self.prepared = self.context.prepare((self,))
-        except QnnMemError as exc:  # errors about files are about this graph
+        except QnnMemError as exc:  # errors about files refer to this graph
             self.context.refuse(_FAILED, f"graph {quote(self.name)}: {exc}", _FINALIZE)
         self.is_finalized = True

@@ -1,4 +1,4 @@
-"""What `QnnContext_createFromBinary` and `QnnGraph_setConfig` accept.
+"""Checks the configs for `QnnContext_createFromBinary` and `QnnGraph_setConfig`.
 
 Every option is checked before any takes effect.
 """
@@ -46,10 +46,10 @@ class ContextConfig:
     persistent_binary: bool = False
     strict: bool = False
     model_mem_type: MemType | None = None  # None: not set by the client
-    island: tuple[str | None, ...] = ()  # None: every graph
+    island: tuple[str | None, ...] = ()  # graphs in island mode; None means every graph
 
     def enables(self, graph: str) -> bool:
-        """Return whether ENABLE_GRAPHS leaves a graph in."""
+        """Return whether ENABLE_GRAPHS includes a graph."""
         return self.enable_graphs is None or graph in self.enable_graphs
 
 
@@ -139,7 +139,7 @@ def check_names(backend: Backend, compiled: CompiledContext, config: ContextConf
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """State of a graph when a config arrives."""
+    """State of a graph on which the validity of configs depends."""
 
     scratch_bytes: int
     persistent_bytes: int
@@ -149,7 +149,7 @@ class GraphState:
 
 @dataclass(frozen=True, slots=True)
 class GraphChanges:
-    """Checked settings; None leaves things as they are."""
+    """Checked settings; None means unchanged."""
 
     scratch: ClientBuffer | None = None
     persistent: ClientBuffer | None = None
@@ -161,7 +161,7 @@ class GraphChanges:
 def check_configs(
     backend: Backend, state: GraphState, configs: Iterable[Config | None]
 ) -> GraphChanges:
-    """Return the settings in a NULL-terminated list: the last of equal options wins."""
+    """Return the settings in a NULL-terminated list; of equal options the last counts."""
     last = {}
     for config in until_null(configs, Config):
         own = config.option == CUSTOM and isinstance(config.value, Config)
@@ -176,7 +176,7 @@ def check_configs(
 
 
 def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
-    """Report P1 if a real-time client asks for more frames than the platform can run."""
+    """Report P1 if a real-time client requests more frames than the platform can run."""
     takes = backend.profile.inference_us
     if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
         return
@@ -231,7 +231,7 @@ class _Check:
             sentence = f"{what} must be a memory descriptor {{type, size, address}}"
             self._fail(_INVALID, "R14", sentence, what)
         if need == 0 and not mem.size:
-            return None  # a model without state: a NULL descriptor is what shipping clients pass
+            return None  # a model without state: public clients pass a NULL descriptor
         self._memory_type(mem.mem_type, what)
         if mem.addr is None or mem.size == 0:
             sentence = f"{what} needs {need:,} bytes, but was given as NULL or with size 0"
@@ -266,7 +266,7 @@ class _Check:
             self._fail(1000, "R14", sentence, what)
 
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
-        """Report T5 if a descriptor names another heap than the memory came from."""
+        """Report T5 if the descriptor of a buffer names a heap other than its own."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
             said, given = MemType(mem_type).name, buffer.mem_type.name
             sentence = f"{what} is said to be in {said}, but its memory came from the {given} heap"
@@ -362,7 +362,7 @@ def _whole(*values: object) -> bool:
 
 
 def _shortened(buffer: ClientBuffer, size: int) -> ClientBuffer:
-    """Return the buffer, cut to the size in the descriptor."""
+    """Shorten a buffer to the size in its descriptor, and return it."""
     buffer.size = size
     buffer.array = buffer.array[:size]
     return buffer

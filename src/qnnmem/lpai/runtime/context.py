@@ -1,4 +1,4 @@
-"""`QnnContext` made from a binary: graphs, shared memory, and the memory that must outlive them."""
+"""`QnnContext` created from a binary: graphs, shared memory, and memory that must outlive them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.qnn.enums import MemType
 from qnnmem.qnn.shared_memory import MemHandle
 
-# Enough to notice that a buffer holds something else now, cheap enough for every execution.
+# Enough to notice that a buffer holds something else, and cheap enough for every execution.
 _HEAD_BYTES = 4096
-_WHOLE_CHECKS = 64  # that compare all of a binary; later ones compare its head
+_WHOLE_CHECKS = 64  # checks of the whole binary; later checks compare only its head
 
 _MAX_KNOWN = 1024
 _known: dict[bytes, dict[str, bool]] = {}
@@ -44,7 +44,7 @@ _lock = threading.Lock()
 
 
 class Context:
-    """A context; everything handed to it must stay until `free`."""
+    """Context from a binary; memory passed to it must stay valid until `free`."""
 
     shares_scratch = is_executing = False
 
@@ -61,10 +61,10 @@ class Context:
         self._graphs: dict[str, Graph] = {}
         self._retrieving = Lock()
         self._in_order: dict[str, bool] = {}
-        self._registered: dict[int, Resource] = {}  # by the id of the handle
+        self._registered: dict[int, Resource] = {}  # by id of the handle
         self._binary: ClientBuffer | None = None
-        self._checks = 0  # of the whole binary
-        self._binary_was_told = False  # its loss is reported once
+        self._checks = 0  # number of checks of the whole binary
+        self._binary_was_told = False  # whether its loss was reported
         self.model_mem_type = config.model_mem_type or MemType.DDR
         self._made: Resource | None = None
         self._head_sum = self._whole_sum = 0
@@ -81,11 +81,11 @@ class Context:
         trusted: bool = False,
         limited: bool = False,
     ) -> Context:
-        """`QnnContext_createFromBinary`.
+        """Return a context for a binary (`QnnContext_createFromBinary`).
 
-        A program is first tried in a child process, once per process and binary; `trusted` skips
-        that, and a process that is a `limited` child itself tries it on its own. Without persistent
-        binary the bytes are copied and the buffer may go.
+        A child process first runs each program, once per process and binary. `trusted` skips this
+        trial; with `limited` it happens in this process, which is itself a limited child. Unless
+        the binary is persistent, its bytes are copied and the buffer may be freed.
         """
         expect(backend, Backend, "a context needs a backend from Backend.create")
         backend.check_alive(CREATE)
@@ -117,7 +117,7 @@ class Context:
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
-        """`QnnGraph_retrieve`."""
+        """Return the graph of a name (`QnnGraph_retrieve`)."""
         self._check_alive("QnnGraph_retrieve")
         if not isinstance(name, str) or not name:
             self._fail(6003, "R12", "the graph name is NULL or empty", "QnnGraph_retrieve")
@@ -126,23 +126,23 @@ class Context:
             known = ", ".join(graph.name[:40] for graph in self.compiled.graphs[:8])
             sentence = f"the binary has no graph {name[:80]!r}; it has {known}"
             self._fail(6002, "R12", sentence, "QnnGraph_retrieve")
-        with self._retrieving:  # two threads get one graph, whose memory there is once
+        with self._retrieving:  # two threads get the same graph, because its memory exists once
             if name not in self._graphs:
                 self._graphs[name] = Graph(self, compiled, self._in_order.get(name, False))
                 self._make("graph", "L2", f"graph {name[:80]!r}, retrieved at {{at}},")
             return self._graphs[name]
 
     def get_binary(self) -> NoReturn:
-        """`QnnContext_getBinary`: not from a context that came from one."""
+        """Fail (`QnnContext_getBinary`), as a context from a binary cannot be serialized."""
         self._fail(1005, "R11", "a context from a binary gives no binary", "QnnContext_getBinary")
 
     def graph_create(self, name: str) -> NoReturn:
-        """`QnnGraph_create`: not in a context that came from a binary."""
+        """Fail (`QnnGraph_create`), as a context from a binary cannot get further graphs."""
         sentence = f"graph {str(name)[:80]!r} cannot be added to a context from a binary"
         self._fail(1005, "R11", sentence, "QnnGraph_create")
 
     def mem_register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
-        """`QnnMem_register`: all or none."""
+        """Return handles of all descriptors (`QnnMem_register`); on failure none is registered."""
         self._check_alive("QnnMem_register")
         handles = self.shared.register(descriptors)
         for handle in handles:
@@ -151,7 +151,7 @@ class Context:
         return handles
 
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
-        """`QnnMem_deRegister`: every valid handle goes."""
+        """Deregister all valid handles (`QnnMem_deRegister`), and fail if others are invalid."""
         self._check_alive("QnnMem_deRegister")
         given = handles if isinstance(handles, list | tuple) else ()
         for made in [self._registered.pop(id(handle), None) for handle in given]:
@@ -161,12 +161,12 @@ class Context:
 
     @property
     def binary_memory(self) -> ClientBuffer | None:
-        """The buffer of a binary that is read in place."""
+        """Buffer of a binary that is read in place."""
         return self._binary
 
     @property
     def compared_bytes(self) -> int | None:
-        """How many bytes of the binary the next execution compares; None for all."""
+        """Number of bytes of the binary that the next execution compares; None for all."""
         return None if self._checks < _WHOLE_CHECKS else _HEAD_BYTES
 
     def check_binary(self, call: str) -> None:
@@ -188,7 +188,7 @@ class Context:
         self.backend.fail(6039, self._binary_finding(what, call))
 
     def free(self) -> None:
-        """`QnnContext_free`: from here on the application may free everything it handed over."""
+        """Free the context (`QnnContext_free`); then the application may free all its memory."""
         self._check_alive("QnnContext_free")
         self.queue.refuse()
         with self._retrieving:
@@ -196,7 +196,7 @@ class Context:
         for graph in graphs:
             graph.resume()  # a paused execution would never finish
         self.queue.close()
-        self.queue.run(self._end)  # an execution of another thread finishes first
+        self.queue.run(self._end)  # an execution in another thread finishes first
 
     def _end(self) -> None:
         self._check_alive("QnnContext_free")
@@ -246,7 +246,7 @@ class Context:
         return self._made.part(kind, rule, what)
 
     def holdings(self) -> Iterable[Holding]:
-        """Return the binary if the application promised to keep it."""
+        """Return the persistent binary, which the application must not free, if there is one."""
         if self._binary is None or self.is_freed or self.backend.is_freed:
             return ()
         return (Holding("binary", "", self._binary, self),)
@@ -274,7 +274,7 @@ def _sum(buffer: ClientBuffer) -> int:
 
 
 def _aligned_copy(buffer: ClientBuffer) -> Any:
-    """Copy the binary to an address that suits its constants."""
+    """Return a copy of the binary at an address that satisfies the alignment of its constants."""
     import numpy
 
     block = numpy.empty(buffer.size + 256, numpy.uint8)
@@ -292,9 +292,10 @@ def try_programs(
     trusted: bool = False,
     limited: bool = False,
 ) -> dict[str, bool]:
-    """Return whether each graph runs in the planned order; a program that cannot run is 5005.
+    """Return for each graph whether it runs in the planned order; fail with 5005 if it cannot run.
 
-    `limited` says that this process is a limited child, which needs no other for the trial.
+    `trusted` runs nothing. With `limited` this process is itself a limited child and runs the
+    programs.
     """
     if trusted:
         return {graph.name: graph.in_order for graph in compiled.graphs}

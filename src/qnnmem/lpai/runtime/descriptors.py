@@ -1,4 +1,4 @@
-"""The structs of the LPAI headers as values: options, configs, properties, memory."""
+"""Python counterparts of the structs in the LPAI headers: options, configs, properties, memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CUSTOM = 0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """An option and its value, as in `QnnGraph_Config_t`; LPAI's own go inside `custom(…)`."""
+    """Option and value, as in `QnnGraph_Config_t`; options of LPAI are nested by `custom(…)`."""
 
     option: int
     value: Any = None
@@ -29,24 +29,24 @@ class Config:
 
 @dataclass(slots=True)
 class Property:
-    """A question, as in `QnnGraph_Property_t`; the call fills in the value."""
+    """Property to query, as in `QnnGraph_Property_t`; the call fills in the value."""
 
     option: int
     value: Any = None
 
 
 def custom(option: int, value: Any = None) -> Config:
-    """Return a config whose `customConfig` is an LPAI option."""
+    """Return a config that contains an LPAI option as its `customConfig`."""
     return Config(CUSTOM, Config(option, value))
 
 
 def custom_property(option: int) -> Property:
-    """Return a property whose `customProperty` is LPAI's; its answer is `.value.value`."""
+    """Return a property that contains an LPAI property; the answer is in `.value.value`."""
     return Property(CUSTOM, Property(option))
 
 
 def ask(get_property: Callable[[list[Property | None]], None], option: int) -> Any:
-    """Query one LPAI property through getProperty of a backend or graph."""
+    """Return the value of an LPAI property, queried by getProperty of a backend or graph."""
     question = custom_property(option)
     get_property([question, None])
     return question.value.value
@@ -54,7 +54,7 @@ def ask(get_property: Callable[[list[Property | None]], None], option: int) -> A
 
 @dataclass(frozen=True, slots=True)
 class AlignmentReq:
-    """`QnnLpaiBackend_BufferAlignmentReq_t`."""
+    """Alignment of buffers (`QnnLpaiBackend_BufferAlignmentReq_t`)."""
 
     start_addr_alignment: int
     size_alignment: int
@@ -62,7 +62,7 @@ class AlignmentReq:
 
 @dataclass(frozen=True, slots=True)
 class HwInfo:
-    """`QnnLpaiBackend_CustomConfigHwInfo_t`."""
+    """Target and hardware version (`QnnLpaiBackend_CustomConfigHwInfo_t`)."""
 
     target: Target = Target.ADSP
     hw_version: HwVersion = HwVersion.V5
@@ -70,7 +70,7 @@ class HwInfo:
 
 @dataclass(frozen=True, slots=True)
 class Mem:
-    """`QnnLpaiGraph_Mem_t`: memory handed to a graph; `addr` has the buffer protocol or is None."""
+    """Memory for a graph (`QnnLpaiGraph_Mem_t`); `addr` has the buffer protocol or is None."""
 
     mem_type: int = MemType.UNDEFINED
     size: int = 0
@@ -79,7 +79,7 @@ class Mem:
 
 @dataclass(frozen=True, slots=True)
 class PerfCfg:
-    """`QnnLpaiGraph_PerfCfg_t`: how often an inference must complete and how fast."""
+    """Required rate and speed of inferences (`QnnLpaiGraph_PerfCfg_t`)."""
 
     fps: int = 1
     ftrt_ratio: int = 10  # tenths: 10 is real time
@@ -88,7 +88,7 @@ class PerfCfg:
 
 @dataclass(frozen=True, slots=True)
 class CoreAffinityCfg:
-    """`QnnLpaiGraph_CoreAffinity_t`: bit i of the selection is core i, 0 is any core."""
+    """Cores for a graph (`QnnLpaiGraph_CoreAffinity_t`): bit i selects core i, 0 any core."""
 
     affinity: int = CoreAffinity.SOFT
     core_selection: int = 0
@@ -96,7 +96,7 @@ class CoreAffinityCfg:
 
 @dataclass(frozen=True, slots=True)
 class MemInfoCustom:
-    """`QnnLpaiMem_MemInfoCustom_t`: a place inside a shared buffer."""
+    """Position inside a shared buffer (`QnnLpaiMem_MemInfoCustom_t`)."""
 
     fd: int = 0
     offset: int = 0
@@ -104,7 +104,7 @@ class MemInfoCustom:
 
 @dataclass(frozen=True, slots=True)
 class MemDescriptor:
-    """`Qnn_MemDescriptor_t`: memory to be registered for one tensor."""
+    """Memory to register for a tensor (`Qnn_MemDescriptor_t`)."""
 
     dimensions: tuple[int, ...]
     data_type: int

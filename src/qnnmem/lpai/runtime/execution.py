@@ -1,7 +1,7 @@
-"""One graph in the application's memory: addresses, stages, state, copies.
+"""Executes a graph in the application's memory: addresses, stages, state, copies.
 
-Everything here happens at fixed addresses. The contract (`graph.py`) decides which memory may be
-used, and when.
+This module only uses memory at fixed addresses. `graph.py` decides which memory may be used, and
+when.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counters:
-    """What a graph has done so far."""
+    """Numbers of executions, early terminations and copied bytes of a graph."""
 
     executions: int = 0
     early_terminations: int = 0
@@ -39,15 +39,15 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class UserBuffer:
-    """Where the application wants an input read or an output written."""
+    """Application's buffer for an input or an output."""
 
-    array: NDArray[Any]  # bytes, at least the tensor's
-    shared: bool = False  # a registered buffer: used in place instead of the planned region
-    owner: ClientBuffer | None = None  # who can free it
+    array: NDArray[Any]  # at least the bytes of the tensor
+    shared: bool = False  # registered memory, used in place instead of the planned region
+    owner: ClientBuffer | None = None  # buffer that can be freed
 
     @property
     def extent(self) -> Extent:
-        """Where it lies for the application, which may be another process."""
+        """Address range in the application, which may be another process."""
         if self.owner is None:
             start = _address(self.array)
             return Extent(start, start + self.array.size)
@@ -59,13 +59,13 @@ class UserBuffer:
 class ExecutionOutcome:
     """The result of one execution."""
 
-    complete: bool  # False: a window still waits for frames, no output was written
+    complete: bool  # False: a window lacks frames, so no output was written
     copied_bytes: int
     findings: tuple[Finding, ...] = ()
 
 
 class Execution:
-    """A graph that has its pools and can run any number of times."""
+    """A graph with its memory, which can be executed repeatedly."""
 
     def __init__(self, parts: Parts, *, in_order: bool, sanitize: bool) -> None:
         self.graph: CompiledGraph = parts.graph
@@ -74,27 +74,27 @@ class Execution:
         self._buffer = self.graph.buffer_of
         self._maker = {n: at for at, op in enumerate(self.graph.model.ops) for n in op.outputs}
         self._views: dict[str, NDArray[Any]] = {}
-        self._moved: dict[str, int] | None = None  # where planned buffers lay in the last run
+        self._moved: dict[str, int] | None = None  # buffer addresses in the last run
         self._spares: dict[str, NDArray[Any]] = {}
         self._stages: list[Stage] = []
         self._strays: dict[tuple[int, int], list[str]] = {}
-        self._stepped = False  # whether the sanitiser has seen this memory
+        self._stepped = False  # whether the sanitizer has checked a run in this memory
         self._present = {window.name: window.padding for window in self.graph.windows}
 
     def attach(self, pool: Pool, array: NDArray[Any]) -> None:
-        """Use these bytes as a pool from now on."""
+        """Use an array as the memory of a pool from now on."""
         self._pools[pool] = array
         self._stepped = False
         self._views.clear()
 
     def release(self) -> None:
-        """Let go of all memory; nothing runs any more."""
+        """Drop all references to memory; the graph cannot execute any more."""
         self._parts = Parts(self.graph, memoryview(b""))
         for held in (self._pools, self._views, self._spares, self._stages):
             held.clear()
 
     def reset(self) -> None:
-        """Reset state to zero and poison the gaps."""
+        """Reset state to zero and fill the gaps between states with poison."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is not None:
             persistent[:] = POISON
@@ -104,7 +104,7 @@ class Execution:
         self._present = {window.name: window.padding for window in self.graph.windows}
 
     def _zero(self, persistent: NDArray[Any], buffer: PlacedBuffer) -> None:
-        """Fill one state with its representation of zero."""
+        """Fill a state with its representation of zero."""
         where = persistent[buffer.offset : buffer.offset + self._state_bytes(buffer)]
         where[:] = 0
         quant = self.graph.quants.get(buffer.name)
@@ -113,12 +113,12 @@ class Execution:
             where.view(tensor.dtype.value)[:] = quant.zero_point
 
     def snapshot(self) -> tuple[bytes, dict[str, int]]:
-        """Return the state for a later `restore`."""
+        """Return a copy of the state for `restore`."""
         persistent = self._pools.get(Pool.PERSISTENT)
         return b"" if persistent is None else persistent.tobytes(), dict(self._present)
 
     def is_snapshot(self, saved: object) -> bool:
-        """Return whether `restore` accepts the snapshot: the right size, the right windows."""
+        """Return whether `restore` accepts a snapshot: the right size and the right windows."""
         now = self.snapshot()
         if not (isinstance(saved, tuple) and len(saved) == len(now)):
             return False
@@ -135,7 +135,7 @@ class Execution:
         )
 
     def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
-        """Restore the state of a snapshot."""
+        """Restore the state from a snapshot."""
         import numpy
 
         if saved[0]:
@@ -143,19 +143,19 @@ class Execution:
         self._present = dict(saved[1])
 
     def view(self, name: str) -> NDArray[Any]:
-        """Return the bytes of a tensor at its planned place."""
+        """Return the bytes of a tensor at its planned position."""
         import numpy
 
         buffer = self._buffer.get(name)
         if buffer is None:
-            return numpy.empty(0, numpy.uint8)  # a tensor without bytes needs no place
+            return numpy.empty(0, numpy.uint8)  # an empty tensor has no position
         array = self._pools[buffer.pool]
         return array[buffer.offset : buffer.offset + self.graph.model.tensors[name].nbytes]
 
     def run(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> ExecutionOutcome:
-        """Execute once; tensors not named are read and written at their planned places."""
+        """Execute once; tensors without a buffer are read and written where the plan has them."""
         copied = self._place(inputs, outputs)
         watch = self._watch()
         stages = self._open_stages(stepped=watch is not None or not self._in_order)
@@ -179,7 +179,7 @@ class Execution:
         return Sanitizer(self.graph, scratch, self._views)
 
     def _place(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> int:
-        """Decide where every tensor lies in this execution and bring the inputs there."""
+        """Choose the address of every tensor and copy inputs there; return the number of bytes."""
         moved = self._find_moved(inputs, outputs)
         places = {name: _address(array) for name, array in moved.items()}
         if not self._views or places != self._moved:
@@ -198,7 +198,7 @@ class Execution:
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
-        """Return by name the planned buffers that lie in the application's memory instead."""
+        """Return the memory of planned buffers that are not in their pool, by name."""
         moved: dict[str, NDArray[Any]] = {}
         for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
             for name, user in given.items():
@@ -216,11 +216,11 @@ class Execution:
     def _suits(
         self, buffer: PlacedBuffer, array: NDArray[Any], others: Iterable[NDArray[Any]]
     ) -> bool:
-        """Return whether the application's memory can stand for a planned buffer."""
+        """Return whether the application's memory can replace a planned buffer."""
         if array.size < self._used_bytes(buffer):
             return False
         if buffer.aliases and not array.flags.writeable:
-            return False  # some kernels write a view although its bytes are there already
+            return False  # some kernels write a view even if its bytes are already there
         start, end = _address(array), _address(array) + array.size
         return all(end <= _address(o) or _address(o) + o.size <= start for o in others)
 
@@ -230,7 +230,7 @@ class Execution:
 
     @cached_property
     def _kept_inputs(self) -> frozenset[str]:
-        """Inputs whose buffer no op writes anything new into."""
+        """Inputs whose buffer is not overwritten by ops."""
         ops = self.graph.model.ops
         made = {name for op in ops if op.effect is not Effect.VIEW for name in op.outputs}
         spoilt = {self._buffer[name].name for name in made if name in self._buffer}
@@ -247,7 +247,7 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Return our own memory for a planned buffer if the application's does not suit."""
+        """Return memory of the runtime for a planned buffer if the application's is unsuitable."""
         import numpy
 
         if buffer.name not in self._spares:
@@ -260,7 +260,7 @@ class Execution:
         for name, buffer in self._buffer.items():
             tensor = self.graph.model.tensors.get(name)
             if tensor is None:
-                continue  # the workspace of a body
+                continue  # workspace of a body
             if buffer.name in moved:
                 yield name, moved[buffer.name][: tensor.nbytes]
             else:
@@ -279,15 +279,15 @@ class Execution:
 
     @cached_property
     def _cuts(self) -> list[int]:
-        """Ops after which blocking windows decide whether to go on."""
+        """Positions after ops at which a blocking window may end the execution."""
         fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
         return sorted(at + 1 for at in fills if at + 1 not in fills)
 
     def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
         """Return the sessions for this execution.
 
-        Where ops are stepped through only once, each session is opened when its turn comes and
-        closed after it: all of them at once would hold every weight a second time.
+        Where ops run one at a time only once, each session is opened before its op and closed after
+        it: all sessions together would hold every weight a second time.
         """
         count = len(self.graph.model.ops)
         if stepped and self._in_order:
@@ -339,7 +339,7 @@ class Execution:
             stage.collect(strays, self._views)
 
     def _empty_unreached(self, emptied: set[str], done: int) -> None:
-        """Empty windows whose ops did not run and so did not see that they should be."""
+        """Empty the windows that were to be reset in an execution that ended before their ops."""
         for window in self.graph.windows:
             if window.name in emptied and self._maker[window.new] >= done:
                 self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
@@ -352,14 +352,14 @@ class Execution:
         return goes_on
 
     def _keep_state(self, done: int) -> int:
-        """Copy new state to the place where the next execution reads it."""
+        """Copy new state to where the next execution reads it; return the number of bytes."""
         moves = []
         for old, new in self.graph.states:
             if old not in self._views or new not in self._views:
                 continue  # state without bytes
             target, source = self._views[old], self._views[new]
             if self._maker.get(new, -1) < done and _address(target) != _address(source):
-                # State made from the old state of another pair must not see that replaced.
+                # State computed from the old state of another pair must not see that replaced.
                 inside = self._buffer[new].pool is Pool.PERSISTENT
                 moves.append((target, source.copy() if inside else source))
         for target, source in moves:
@@ -368,7 +368,7 @@ class Execution:
 
     @cached_property
     def _gaps(self) -> list[tuple[int, int]]:
-        """Bytes of persistent that belong to no state."""
+        """Byte ranges of persistent memory outside all states."""
         states = [b for b in self.graph.buffers if b.pool is Pool.PERSISTENT]
         taken = sorted((b.offset, b.offset + self._state_bytes(b)) for b in states)
         edges = [(0, 0), *taken, (self.graph.persistent_bytes,) * 2]

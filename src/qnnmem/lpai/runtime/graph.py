@@ -1,4 +1,4 @@
-"""`QnnGraph`: pools are handed over, the graph is finalized, executed, its scratch replaced."""
+"""`QnnGraph`: accepts pools, finalizes, executes, and replaces scratch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class GraphContext(Protocol):
-    """The part of a context that a graph uses."""
+    """Members of a context that a graph uses."""
 
     backend: Backend
     config: ContextConfig
@@ -68,7 +68,7 @@ class GraphContext(Protocol):
 
     @property
     def binary_memory(self) -> ClientBuffer | None:
-        """The buffer of a binary that is read in place."""
+        """Buffer of a binary that is read in place."""
 
     def check_binary(self, call: str) -> None:
         """Fail the call if the persistent binary was freed or changed."""
@@ -79,18 +79,18 @@ class ScratchView:
 
     def __init__(self, graph: Graph, name: str) -> None:
         self._graph, self._name = graph, name
-        # A view that is kept must not keep the memory.
+        # A view must not keep its memory alive.
         self._scratch = None if graph.scratch is None else weakref.ref(graph.scratch)
 
     @property
     def array(self) -> NDArray[Any]:
-        """The tensor in place, typed and shaped."""
+        """Array of the tensor inside scratch, with its type and shape."""
         scratch = None if self._scratch is None else self._scratch()
         return self._graph.read_view(self._name, scratch)
 
 
 class Graph:
-    """A graph of a context made from a binary."""
+    """A graph of a context created from a binary."""
 
     shares_scratch = is_executing = False
 
@@ -112,15 +112,13 @@ class Graph:
         self._lock = threading.RLock()
         self._resumed = threading.Event()
         self._resumed.set()
-        self._in_flight = 0  # executions that run or are queued
+        self._in_flight = 0  # running or queued executions
         self._state_sum: int | None = None
         self._told_gone: set[str] = set()  # freed pools that were reported
         self._told_places: set[str] = set()  # tensors in scratch whose address the client knows
 
-    # Properties and configs
-
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """`QnnGraph_getProperty`: answers every property or none."""
+        """Fill in the value of every property, or fail for all (`QnnGraph_getProperty`)."""
         self._check_context("QnnGraph_getProperty")
         asked = list(until_null(properties, Property))
         answers = [self._answer(question) for question in asked]
@@ -128,19 +126,20 @@ class Graph:
             question.value.value = answer
 
     def set_config(self, configs: Iterable[Config | None]) -> None:
-        """`QnnGraph_setConfig`: NULL-terminated, the last of equal options wins, all or nothing."""
+        """Apply all configs up to the first None, or none if one is invalid (`QnnGraph_setConfig`).
+
+        Of equal options the last counts.
+        """
         self._check_context("QnnGraph_setConfig")
         with self._lock:
             self._change(configs)
 
     def finalize(self) -> None:
-        """`QnnGraph_finalize`: it can execute from here on; a second call changes nothing."""
+        """Make the graph executable (`QnnGraph_finalize`); a second call changes nothing."""
         self._check_context("QnnGraph_finalize")
         with self._lock:
             if not self.is_finalized:
                 self._finalize()
-
-    # Execution
 
     def execute(
         self,
@@ -148,9 +147,10 @@ class Graph:
         outputs: Sequence[QnnTensor] | None = None,
         signal: Signal | None = None,
     ) -> int:
-        """`QnnGraph_execute`: 0, or 6038 when a window waits for more frames.
+        """Execute the graph (`QnnGraph_execute`); return 0, or 6038 if a window needs more frames.
 
-        None instead of tensors means: all tensors are at their planned places inside scratch.
+        None instead of tensors means that all tensors are at their planned positions inside
+        scratch.
         """
         self._take_signal(signal, "QnnGraph_execute")
         try:
@@ -160,10 +160,10 @@ class Graph:
                 signal.release()
 
     def undisturbed(self, work: Callable[[], T]) -> T:
-        """Run work while nothing else of the context executes and scratch stays in place.
+        """Return the result of some work, which runs while no graph of the context executes.
 
-        All threads share the inputs and outputs inside scratch, so writing, executing and reading
-        belong into one call.
+        All threads share the inputs and outputs inside scratch. So writing inputs, executing and
+        reading outputs belong in the same call. Scratch cannot be replaced meanwhile.
         """
         done: list[T] = []
         self._count(1)
@@ -182,9 +182,9 @@ class Graph:
         *,
         before: Callable[[], None] | None = None,
     ) -> None:
-        """`QnnGraph_executeAsync`: `notify` is called with the code when the execution is over.
+        """Queue an execution (`QnnGraph_executeAsync`); `notify` receives its code when it ends.
 
-        `before` is called when its turn has come: nothing else of the context executes then.
+        `before` is called right before the execution, while no other graph of the context executes.
         """
         self._check_ready("QnnGraph_executeAsync")
         if notify is not None and not callable(notify):
@@ -223,10 +223,10 @@ class Graph:
             raise
 
     def pause(self) -> None:
-        """Hold back the next execution; queued ones wait."""
+        """Delay all executions until `resume`; they stay queued."""
         self._check_context("QnnGraph_setConfig")
         self._resumed.clear()
-        if self.context.queue.is_closed:  # nobody would resume it any more
+        if self.context.queue.is_closed:  # nothing would resume it any more
             self._resumed.set()
 
     def resume(self) -> None:
@@ -234,7 +234,7 @@ class Graph:
         self._resumed.set()
 
     def view(self, name: str) -> ScratchView:
-        """Return an input or output inside scratch, to be filled or read without a copy."""
+        """Return a view of an input or output inside scratch, to access it without a copy."""
         self._check_ready("QnnGraph_execute")
         known = isinstance(name, str) and name in self._io.names
         if not known or self.compiled.io is Io.OUTSIDE:
@@ -253,29 +253,27 @@ class Graph:
 
     @property
     def has_io_in_scratch(self) -> bool:
-        """Whether inputs and outputs have places inside scratch."""
+        """Whether the plan has inputs and outputs inside scratch."""
         return self.compiled.io is not Io.OUTSIDE
 
     def input_places(self) -> list[NDArray[Any]]:
-        """Return the bytes of each input inside scratch; none if the plan has them outside."""
+        """Return the bytes of each input inside scratch; empty if the plan has none there."""
         if not self.has_io_in_scratch or self.scratch is None or not self.is_finalized:
             return []
         return [self._execution.view(name) for name in self.compiled.inputs]
 
-    # State
-
     def reset(self) -> None:
-        """State as before the first execution."""
+        """Reset the state to that before the first execution."""
         self._check_ready("QnnGraph_execute")
         self.undisturbed(lambda: self._with_state(self._clear_state))
 
     def snapshot(self) -> tuple[bytes, dict[str, int]]:
-        """State to be restored later."""
+        """Return a copy of the state for `restore`."""
         self._check_ready("QnnGraph_execute")
         return self.undisturbed(lambda: self._with_state(self._execution.snapshot))
 
     def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
-        """State as it was at a snapshot."""
+        """Restore the state from a snapshot."""
         self._check_ready("QnnGraph_execute")
         if not self._execution.is_snapshot(saved):
             raise UsageError("this is not a snapshot of this graph's state")
@@ -288,20 +286,18 @@ class Graph:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether an execution runs or is queued."""
+        """Whether an execution runs or is queued."""
         return self._in_flight > 0
 
-    # What it holds
-
     def holdings(self) -> Iterable[Holding]:
-        """Return scratch and persistent until the context is freed, then nothing."""
+        """Return scratch and persistent memory; nothing after the context was freed."""
         if self.context.is_freed or self._backend.is_freed:
             return ()
         held = self._pools.items()
         return tuple(Holding(what, self.name, b, self) for what, b in held if b is not None)
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether these bytes are an input or output in scratch with a known place."""
+        """Return whether the bytes are inside an input or output whose address the client knows."""
         if not self.is_finalized:
             return False
         return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
@@ -316,8 +312,6 @@ class Graph:
         """Drop all references to memory of the application."""
         self.scratch = self.persistent = None
         self._execution.release()
-
-    # Details
 
     def _finalize(self) -> None:
         if not self.compiled.model.ops and not self.compiled.model.buffers:
@@ -351,9 +345,9 @@ class Graph:
 
     @property
     def _need(self) -> tuple[int, int]:
-        """Sizes of scratch and persistent, so that memory of exactly that size is good here.
+        """Sizes of scratch and persistent memory, rounded up to the platform's alignment.
 
-        The plan may have been made for a smaller alignment than this platform has.
+        The plan may have been made for a smaller alignment.
         """
         unit = self._backend.profile.size_alignment
         sizes = self.compiled.scratch_bytes, self.compiled.persistent_bytes
@@ -430,12 +424,10 @@ class Graph:
         except MemoryError:
             self._fail(1002, "H1", "this machine has no memory left", "QnnGraph_execute")
         try:
-            self._check_kept(
-                "QnnGraph_execute"
-            )  # another thread may have freed something meanwhile
+            self._check_kept("QnnGraph_execute")  # another thread may have freed memory meanwhile
             self._io.check_kept((*given_in.items(), *given_out.items()))
         except QnnError:
-            self._seal_state()  # it has new state all the same
+            self._seal_state()  # the state is new in this case too
             raise
         inputs_lent = {f"input {name[:80]!r}": buffer.owner for name, buffer in given_in.items()}
         outputs_lent = {f"output {name[:80]!r}": buffer.owner for name, buffer in given_out.items()}
@@ -465,7 +457,7 @@ class Graph:
             self._fail(6023, "R5", f"graph {self.name[:80]!r} is not finalized", call)
 
     def _check_memory(self, call: str) -> None:
-        """Fail the call if memory that must stay was freed."""
+        """Fail the call if memory that the graph uses was freed; report changes of its state."""
         self.context.check_binary(call)
         self._check_kept(call)
         if self._state_sum is not None and self._state_sum != self._sum_state():
@@ -496,7 +488,7 @@ class Graph:
             self._in_flight += change
 
     def _notify(self, notify: Notify | None, code: int) -> None:
-        """Call the application back; an exception of it must not end the queue."""
+        """Call the application's function; log its exceptions, which must not end the queue."""
         if notify is None:
             return
         try:
@@ -506,7 +498,7 @@ class Graph:
             self._backend.log(LogLevel.ERROR, text)
 
     def _with_state(self, work: Callable[[], T]) -> T:
-        """Touch state only while context and memory are there."""
+        """Return the result of work on the state; fail if context or memory was freed."""
         self._check_ready("QnnGraph_execute")
         self._check_memory("QnnGraph_execute")
         return work()

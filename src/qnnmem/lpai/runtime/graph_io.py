@@ -1,4 +1,4 @@
-"""Inputs and outputs of one execution: the application's bytes for each tensor.
+"""Inputs and outputs of an execution: checks the application's buffers.
 
 `to_native` and `to_float` convert between real numbers and stored values.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
 _SIZE = "give the size that the tensor's dimensions and data type make, or that rounded up"
-_Places = Sequence[tuple[str, Extent]]  # of tensors, by label
+_Places = Sequence[tuple[str, Extent]]  # label and address range of each tensor
 
 
 class IoCheck:
-    """Checks tensors against a graph's descriptors and the platform's alignment."""
+    """Checks tensors against the descriptors of a graph and the platform's alignment."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class IoCheck:
         self._backend, self._compiled, self._shared = backend, compiled, shared
         self._model_mem_type, self._graph = model_mem_type, graph
         self.names = frozenset((*compiled.inputs, *compiled.outputs))
-        self._unasked: set[str] = set()  # tensors that R1 was reported for
-        self._apart: object = None  # the extents of the last check that passed
+        self._unasked: set[str] = set()  # tensors for which R1 was reported
+        self._apart: object = None  # the address ranges of the last successful check
 
     def resolve(
         self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
     ) -> dict[str, UserBuffer]:
-        """Return the application's buffers by tensor, without tensors that stay in scratch."""
+        """Return the application's buffers by tensor name, without tensors inside scratch."""
         if tensors is None:
             if names and self._compiled.io is Io.OUTSIDE:
                 self._null(names[0], kind)
@@ -98,9 +98,10 @@ class IoCheck:
         self._apart = now
 
     def _note_partly(self, read: _Places, written: _Places) -> None:
-        """Report partial overlaps: a wrong offset, other than one buffer for input and output.
+        """Report inputs and outputs that overlap without starting at the same byte.
 
-        Inputs may be windows of one buffer: they are only read.
+        Such an overlap is a wrong offset, unlike the use of one buffer for input and output. Inputs
+        may overlap, because they are only read.
         """
         for (one, a), (other, b) in product(read, written):
             if a.overlap(b) and a.start != b.start:
@@ -109,7 +110,7 @@ class IoCheck:
                 self._backend.note(found)
 
     def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
-        """Fail if an input or output lies on memory that a graph or a context holds."""
+        """Fail if an input or output overlaps memory that a graph or a context holds."""
         for name, user in given.items():
             if user.owner is None:
                 continue
@@ -118,7 +119,7 @@ class IoCheck:
                 if not extent.overlap(held.buffer.extent):
                     continue
                 if held.what == "scratch" and held.holder.lends(extent.start, extent.end):
-                    continue  # the place of an input or output there, as the runtime reported it
+                    continue  # the position of an input or output there, as reported by the runtime
                 own = held.holder is self._graph
                 label = held.what if own else held.label
                 cure = "give it memory of its own, or no buffer to use the place in scratch"
@@ -173,7 +174,7 @@ class IoCheck:
             self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
-        """Fail if model and IO are in different types of memory."""
+        """Fail if the model and a tensor are in different types of memory."""
         if given is not self._model_mem_type:
             model = self._model_mem_type.name
             self._fail("T6", f"{what} is in {given.name}, but the model is in {model}", what)
@@ -224,7 +225,7 @@ def _is_tensor(tensor: object) -> bool:
 
 
 def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    """View bytes as an array of the tensor's type and shape; raw if numpy lacks the type."""
+    """Return bytes as an array of a tensor's type and shape; unchanged if numpy lacks the type."""
     import numpy
 
     try:
@@ -235,7 +236,7 @@ def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
 
 
 def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDArray[Any]:
-    """Quantize real numbers for a tensor: scaled, rounded to even, clipped to the type."""
+    """Return real numbers as values of a tensor: scaled, rounded to even, clipped to its type."""
     import numpy
 
     dtype = numpy.dtype(tensor.dtype.value)
@@ -251,7 +252,7 @@ def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDAr
 
 
 def to_float(values: NDArray[Any], quant: Quant | None) -> NDArray[Any]:
-    """Dequantize stored values to float32."""
+    """Return stored values as real numbers, in float32."""
     import numpy
 
     if quant is None or values.dtype.kind not in "iu":

@@ -1,13 +1,13 @@
-"""Heaps of the simulated platform, the TCM pool, and what qnn-net-run's extensions allocate.
+"""Heaps of the simulated platform, the TCM pool, and the allocations of qnn-net-run's extensions.
 
-    AddressSpace   simulated addresses that buffers are cut from; TcmSpace is the pool of TCM
-    HeapBuffer     real bytes at a simulated address, between two guard zones
-    Heap           one kind of memory
-    Extensions     binary, IO and pools of one run, as qnn-net-run's LPAI extensions allocate them
+  AddressSpace   allocator of simulated addresses; TcmSpace is the pool of TCM
+  HeapBuffer     real bytes at a simulated address, between two guard zones
+  Heap           one kind of memory
+  Extensions     binary, IO and pools of a run, allocated like qnn-net-run's LPAI extensions do
 
-A freed buffer is filled with a poison and its bytes stay mapped for a while, so that a later use is
-a finding, not a crash. TCM does not grow with the machine: a TCM heap without a capacity of its own
-uses the documented pool, of which a process has one. The five messages about TCM are the documented
+A freed buffer is filled with poison and its bytes stay mapped for a while, so that a later use is a
+finding, not a crash. TCM does not grow with the machine: a TCM heap without its own capacity uses
+the documented pool, which exists once per process. The five messages about TCM are the documented
 ones, byte for byte. `choices.toml` lists the choices where the documentation is silent.
 """
 
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from qnnmem.qnn.tensor import QnnTensor
 
 Log = Callable[[LogLevel, str], None]
-# Start of each heap, far enough apart that an address identifies its heap. The numbers are ours.
+# Start of each heap, far enough apart that an address identifies its heap. The numbers are chosen
+# by qnnmem.
 BASE = {
     MemType.TCM: 0x0300_0000,
     MemType.LLC: 0x2000_0000,
@@ -57,7 +58,7 @@ POISON = 0xFF
 _QUARANTINE_BYTES = 16 << 20
 _MAX_ALIGN = 1 << 20
 _MEM_ALLOC = 1002
-_TCM_UNIT = 64  # requests for TCM are rounded up to a multiple of it
+_TCM_UNIT = 64  # requests for TCM are rounded up to a multiple of this
 
 _WORDS = {"ddr": MemType.DDR, "tcm": MemType.TCM}
 
@@ -67,13 +68,13 @@ class AddressSpace:
 
     def __init__(self, base: int, capacity: int | None) -> None:
         self._base, self.capacity = base, capacity
-        self._taken: dict[int, int] = {}  # bytes by address
+        self._taken: dict[int, int] = {}  # size by address
         self._returned: deque[int] = deque()
         self._lock = Lock()
 
     @property
     def used(self) -> int:
-        """Bytes that are taken."""
+        """Number of allocated bytes."""
         with self._lock:
             self._take_back()
             return sum(self._taken.values())
@@ -92,8 +93,8 @@ class AddressSpace:
             return self._place(size, align)
 
     def give(self, address: int) -> None:
-        """Free the bytes at an address."""
-        # The garbage collector may call it, even while the lock is held.
+        """Free the buffer at an address."""
+        # The garbage collector may call this method, even while the lock is held.
         self._returned.append(address)
 
     def _take_back(self) -> None:
@@ -109,15 +110,15 @@ class AddressSpace:
         limit = MAX_BYTES if self.capacity is None else self.capacity
         if address + size > self._base + limit:
             return None
-        self._taken[address] = max(size, 1)  # even an empty buffer has an address of its own
+        self._taken[address] = max(size, 1)  # even an empty buffer has a unique address
         return address
 
 
 class TcmSpace(AddressSpace):
     """A pool of fixed size for a fixed number of allocations, with the documented messages.
 
-    It is registered, with a line of its own, by the first allocation, and again by the first one
-    after everything was freed.
+    The first allocation registers the pool and logs a line. After everything was freed, the next
+    allocation registers it again.
     """
 
     def __init__(self, size: int, max_allocations: int) -> None:
@@ -125,7 +126,10 @@ class TcmSpace(AddressSpace):
         self.size, self.max_allocations = size, max_allocations
 
     def take(self, size: int, align: int, log: Log) -> int | None:
-        """Return an address, or None with a logged error; one allocation too many is fatal."""
+        """Return an address, or None and log an error if the pool is full.
+
+        An allocation beyond the maximum number is fatal.
+        """
         with self._lock:
             self._take_back()
             is_first, used = not self._taken, sum(self._taken.values())
@@ -144,7 +148,7 @@ class TcmSpace(AddressSpace):
 
 @cache
 def process_tcm() -> TcmSpace:
-    """Return the documented pool; a process has one."""
+    """Return the documented pool, which exists once per process."""
     facts = tcm_pool()
     return TcmSpace(facts.size.value, facts.max_allocations.value)
 
@@ -168,7 +172,7 @@ class HeapBuffer:
 
     @property
     def freed(self) -> bool:
-        """Return whether it was freed."""
+        """Whether the buffer was freed."""
         return self.allocation.freed
 
     @property
@@ -178,19 +182,19 @@ class HeapBuffer:
 
     @property
     def mem_type(self) -> MemType:
-        """The heap's type."""
+        """Memory type of the heap."""
         return self.heap.mem_type
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Return the sides with writes past the buffer: `before`, `behind`."""
+        """Return the sides on which guard zones were overwritten: `before`, `behind`."""
         return self.allocation.guards_broken()
 
     def written_after_free(self) -> bool:
-        """Return whether a freed buffer holds anything but the poison."""
+        """Return whether a freed buffer was written to."""
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:
-        """Free the buffer; its bytes are poisoned and must not be used any more."""
+        """Free the buffer and fill it with poison; it must not be used any more."""
         self.heap.release(self)
         self.allocation.freed = True
         self.array[:] = POISON
@@ -210,10 +214,10 @@ class HeapBuffer:
 
 
 class Heap:
-    """One kind of memory; `capacity` in bytes, or None for no limit of its own.
+    """Memory of one kind; `capacity` in bytes, or None for no limit.
 
-    Without a limit it is as large as the machine's memory, except TCM: that is the documented
-    pool, whose lines go to `log`.
+    Without a limit the heap is as large as the machine's memory. A TCM heap without a limit uses
+    the documented pool and sends its messages to `log`.
     """
 
     def __init__(
@@ -231,7 +235,7 @@ class Heap:
         self._log = _silent if log is None else log
         self._room, self._unit = AddressSpace(BASE[self.mem_type], capacity), 1
         self._live: dict[int, HeapBuffer] = {}  # by simulated address
-        self._held: set[int] = set()  # the same addresses, for when the heap itself is gone
+        self._held: set[int] = set()  # the same addresses, needed when the heap no longer exists
         self._freed: deque[HeapBuffer] = deque()
         self._freed_bytes = 0
         self._lock = Lock()
@@ -240,9 +244,9 @@ class Heap:
             self.cut_from(process_tcm(), _TCM_UNIT)
 
     def cut_from(self, pool: TcmSpace, unit: int) -> None:
-        """Allocate from a pool of TCM, in sizes that are multiples of a unit."""
+        """Allocate from a pool of TCM from now on, in multiples of a unit."""
         self._room, self._unit = pool, unit
-        self._ending()  # nothing was taken from another pool before
+        self._ending()  # no buffers are left in the previous pool
         self._ending = self.abandon_with(self)
 
     @property
@@ -252,11 +256,14 @@ class Heap:
 
     @property
     def used(self) -> int:
-        """Bytes that buffers hold."""
+        """Number of allocated bytes."""
         return sum(max(buffer.size, 1) for buffer in self._live.values())
 
     def allocate(self, size: int, align: int = 64, name: str = "") -> HeapBuffer:
-        """Allocate `size` bytes at a multiple of `align`; a full heap fails with code 1002."""
+        """Return a buffer of `size` bytes at a multiple of `align`.
+
+        A full heap fails with code 1002.
+        """
         _check(size, align, name)
         if isinstance(self._room, TcmSpace) and not self._live:
             _collect_dropped(self._room)
@@ -274,9 +281,9 @@ class Heap:
         return buffer
 
     def free(self, memory: Any) -> None:
-        """Free the block that starts at this buffer, view or address, as C's `free` does.
+        """Free the block that starts at this buffer, view or address, like C's `free`.
 
-        None is NULL: nothing happens.
+        None is NULL and has no effect.
         """
         number = as_address(memory)
         if memory is None or number == 0:
@@ -297,7 +304,7 @@ class Heap:
         buffer.free()
 
     def release(self, buffer: HeapBuffer) -> None:
-        """Take a buffer back; called by `HeapBuffer.free`."""
+        """Return a buffer to the heap; called by `HeapBuffer.free`."""
         with self._lock:
             if self._live.get(buffer.heap_address) is not buffer:
                 raise UsageError(f"buffer {quote(buffer.name)} was freed already")
@@ -310,7 +317,10 @@ class Heap:
                 self._freed_bytes -= self._freed.popleft().size
 
     def abandon_with(self, owner: object) -> Callable[[], object]:
-        """Free all buffers when Python drops the owner: nothing else could free them."""
+        """Free all buffers when Python collects the owner, and return a function that does so now.
+
+        Nothing else could free them.
+        """
         ending = weakref.finalize(owner, _give_all, self._room, self._held)
         ending.atexit = False
         return ending
@@ -336,7 +346,7 @@ class Heap:
 
 
 def _collect_dropped(pool: TcmSpace) -> None:
-    """Collect heaps that were dropped but still hold the pool; most are young."""
+    """Run the garbage collector, as unused heaps may still occupy the pool; most are young."""
     for generation in range(3):
         if pool.count:
             gc.collect(generation)
@@ -362,7 +372,7 @@ def _start_of(memory: Any) -> int:
 
 
 def _silent(_level: LogLevel, _text: str) -> None:
-    """Log nothing."""
+    """Ignore a log line."""
 
 
 def _check(size: int, align: int, name: str) -> None:
@@ -379,7 +389,7 @@ def _storage(size: int) -> NDArray[numpy.uint8]:
 
     try:
         return np.zeros(size, np.uint8)
-    except ValueError as exc:  # more than an array can ever hold
+    except ValueError as exc:  # larger than any array
         raise MemoryError from exc
 
 
@@ -388,7 +398,7 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class Extensions:
-    """Allocates for one run; `mem_type` is the word of the configuration file."""
+    """Allocator for a run; `mem_type` is the word in the configuration file."""
 
     def __init__(self, backend: Backend, mem_type: str = "ddr") -> None:
         profile = backend.profile
@@ -405,7 +415,7 @@ class Extensions:
             backend.refuse(1000, "T3", sentence, "")
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
-        """Allocate the binary or one IO tensor."""
+        """Return a buffer for the binary or an input or output; fail if there is no room."""
         found = allocate_io(
             self.mem_type, size, label, ddr=self._ddr, tcm=self._tcm, log=self._backend.log
         )
@@ -414,7 +424,7 @@ class Extensions:
         return found
 
     def allocate_pool(self, size: int, label: str) -> HeapBuffer:
-        """Allocate scratch or persistent."""
+        """Return a buffer for scratch or persistent memory."""
         profile = self._backend.profile
         rounded = round_up(size, profile.size_alignment)
         return self._ddr.allocate(rounded, max(64, profile.start_alignment), label)
@@ -422,7 +432,7 @@ class Extensions:
     def bring_io(
         self, graph: CompiledGraph, tensors: Iterable[QnnTensor], kind: str
     ) -> dict[str, NDArray[Any]]:
-        """Give each tensor a buffer of its exact size; return the bytes by name."""
+        """Allocate a buffer of exact size for each tensor; return the bytes by name."""
         views = {}
         for tensor in tensors:
             size = graph.model.tensors[tensor.name].nbytes
@@ -456,9 +466,9 @@ class Extensions:
 
 
 class TcmPool:
-    """A pool of fixed size for a fixed number of allocations; nothing falls back to DDR.
+    """A pool of fixed size for a fixed number of allocations, without fallback to DDR.
 
-    It is the pool of the process, unless it has a size or a limit of its own.
+    The process has one such pool; a size or a maximum number creates a separate pool.
     """
 
     def __init__(
@@ -484,7 +494,7 @@ class TcmPool:
 
     @property
     def used(self) -> int:
-        """Bytes in use by all heaps, rounded as allocated."""
+        """Number of bytes that all heaps use, rounded as allocated."""
         return self._room.used
 
     @property
@@ -493,7 +503,7 @@ class TcmPool:
         return self._heap.live
 
     def allocate(self, size: int, label: str = "") -> HeapBuffer | None:
-        """Allocate `size` bytes; return None and log an error if the pool is full."""
+        """Return a buffer of `size` bytes, or None and log an error if the pool is full."""
         rounded = round_up(size, self.size_alignment)
         try:
             return self._heap.allocate(rounded, self.start_alignment, label)
@@ -501,13 +511,13 @@ class TcmPool:
             return None
 
     def free(self) -> None:
-        """Free every allocation that is left."""
+        """Free all allocations."""
         for buffer in self.buffers:
             buffer.free()
 
 
 def parse_mem_type(text: str, log: Log) -> MemType:
-    """Return the memory type that a configuration file names; UNDEFINED for another word."""
+    """Return the memory type for a word in a configuration file; UNDEFINED for unknown words."""
     found = _WORDS.get(text, MemType.UNDEFINED)
     if found is MemType.UNDEFINED:
         log(LogLevel.ERROR, "Invalid memory type")
@@ -517,7 +527,7 @@ def parse_mem_type(text: str, log: Log) -> MemType:
 def allocate_io(
     mem_type: MemType, size: int, label: str, *, ddr: Heap, tcm: TcmPool, log: Log
 ) -> HeapBuffer | None:
-    """Allocate IO or a model binary; None with a logged error, there is no fallback."""
+    """Return a buffer for IO or a model binary, or None and log an error; there is no fallback."""
     if mem_type is MemType.TCM:
         return tcm.allocate(size, label)
     if mem_type is MemType.DDR:

@@ -1,6 +1,7 @@
-"""Memory that a client hands over: pools of a graph, a persistent binary, shared memory.
+"""Checks memory that a client passes: pools of a graph, a persistent binary, shared memory.
 
-The checks: right type, no overlap with other memory, not freed, guard zones intact.
+Memory must have the right type, must not overlap other memory, must not be freed, and its guard
+zones must be intact.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SharedMemory:
         return handle in self._memory
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
-        """Register all descriptors or none."""
+        """Return handles of all descriptors, or fail without registering any."""
         if not isinstance(descriptors, list | tuple):
             self._fail(8000, "M2", "a list of memory descriptors is expected")
         try:
@@ -58,7 +59,7 @@ class SharedMemory:
             self._fail(8003, "M2", str(exc))
 
     def deregister(self, handles: Iterable[MemHandle]) -> None:
-        """Deregister every valid handle, even if another is invalid."""
+        """Deregister all valid handles, and fail if others are invalid."""
         if not isinstance(handles, list | tuple):
             self._fail(8000, "M2", "a list of handles is expected", "QnnMem_deRegister")
         unknown = self._memory.deregister(handles)
@@ -136,7 +137,7 @@ def _whole(*values: object) -> bool:
 
 
 def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
-    """Fail finalize if the plan puts a tensor on another that is still needed."""
+    """Fail finalize if the plan places a tensor over another that is still needed."""
     found = [describe(collision) for collision in islice(collisions(compiled), MAX_FINDINGS)]
     for later in found[1:]:
         backend.note(later)
@@ -173,7 +174,10 @@ def _check_others(
 
 
 def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding | None:
-    """Return the finding for two pools of one kind: nothing is lost yet, so the call succeeds."""
+    """Return the finding about two pools of one kind that overlap, or None if that is allowed.
+
+    No data is lost yet, so the call succeeds.
+    """
     pair = f"graphs {graph[:80]!r} and {held.owner[:80]!r}"
     if what == "persistent":
         return finding("X5", f"{pair} share persistent memory", call=_SET, buffer=what)
@@ -183,7 +187,7 @@ def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding |
 
 
 def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffer | None) -> None:
-    """Report graphs that execute in the same scratch at this moment."""
+    """Report graphs that are executing at the same time in the same scratch."""
     others = () if scratch is None else holders.touching(scratch)
     for held in others:
         if held.holder is not own and held.what == "scratch" and held.holder.is_executing:
@@ -204,7 +208,7 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
 
 
 def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
-    """Report scratch that was freed before its replacement was handed over."""
+    """Report scratch that was freed before its replacement was passed."""
     if old is not None and old.is_released:
         sentence = f"scratch was {old.loss} before another one was handed over"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
@@ -225,18 +229,18 @@ def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Find
 
 
 def own_pool(name: str, size: int, align: int) -> ClientBuffer:
-    """Return a pool that the runtime allocates itself."""
+    """Return a pool allocated by the runtime instead of the client."""
     return ClientBuffer(Heap(MemType.DDR).allocate(size, max(64, align), name))
 
 
 def lies_in(start: int, end: int, view: NDArray[Any]) -> bool:
-    """Return whether all addresses from start to end lie in a view."""
+    """Return whether all addresses from start to end are inside a view."""
     first: int = view.__array_interface__["data"][0]
     return first <= start and end <= first + view.size
 
 
 def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextConfig) -> MemType:
-    """Return the type of memory that the model is in; DDR if nothing names one."""
+    """Return the memory type of a binary, DDR by default; fail if the binary cannot be used."""
     if buffer.is_freed:
         sentence = f"the buffer of the binary was {buffer.loss} before the context was made"
         backend.fail(5005, _binary_finding("B1", sentence, buffer))
@@ -262,9 +266,9 @@ def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextC
 
 
 def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
-    """Report a heap block that was allocated without the alignment.
+    """Report a heap block that was allocated with a wrong alignment.
 
-    The client cannot choose where Python puts a `bytes` object that was read from a file.
+    Other memory is not checked: a client cannot choose where Python allocates a `bytes` object.
     """
     if buffer.allocation is None:
         return
@@ -281,7 +285,7 @@ def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
 
 def _check_binary_apart(backend: Backend, buffer: ClientBuffer) -> None:
     for held in holders.touching(buffer):
-        if held.what != "binary":  # it is only read: several contexts may share one
+        if held.what != "binary":  # a binary is only read: contexts may share it
             sentence = f"the binary shares bytes with {held.label}"
             backend.fail(5000, _binary_finding("X8", sentence, buffer))
 

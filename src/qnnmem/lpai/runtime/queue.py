@@ -1,4 +1,4 @@
-"""The order in which a context executes: one queue for execute and executeAsync."""
+"""Execution order of a context: one queue for execute and executeAsync."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from qnnmem.qnn.enums import LogLevel
 
 Work = Callable[[], None]
 
-DEFAULT_DEPTH = 16  # of the queue, where no config says otherwise
+DEFAULT_DEPTH = 16  # queue depth if no config sets it
 
 
 class Signal:
-    """`QnnSignal`: may watch one execution at a time, and is freed in the end."""
+    """`QnnSignal`, which may watch one execution at a time and must be freed."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         if not isinstance(backend, Backend | None):
@@ -32,7 +32,7 @@ class Signal:
         self.in_use = self.is_freed = False
 
     def take(self) -> bool:
-        """Take the signal; return False if it is in use."""
+        """Reserve the signal for an execution; return False if it is in use."""
         with self._lock:
             if self.is_freed:
                 self._fail(9003, "the signal was freed", "QnnGraph_execute")
@@ -42,11 +42,11 @@ class Signal:
             return True
 
     def release(self) -> None:
-        """Make the signal free again."""
+        """End the reservation of the signal."""
         self.in_use = False
 
     def free(self) -> None:
-        """`QnnSignal_free`: once, and not while an execution uses it."""
+        """Free the signal (`QnnSignal_free`); fail if it is in use or already freed."""
         with self._lock:
             if self.is_freed:
                 self._fail(9003, "the signal was freed already", "QnnSignal_free")
@@ -63,12 +63,12 @@ class Signal:
 
 
 class ExecutionQueue:
-    """First in, first out; the worker thread starts with the first asynchronous execution."""
+    """FIFO queue of executions; the first asynchronous one starts the worker thread."""
 
     def __init__(self, backend: Backend, depth: int) -> None:
         self._backend, self.depth = backend, depth or DEFAULT_DEPTH
         self._turn = RLock()
-        self._holder: int | None = None  # the thread whose turn it is
+        self._holder: int | None = None  # thread that executes
         self._waiting: Queue[Work | None] = Queue(self.depth)
         self._worker: Thread | None = None
         self._starting = Lock()
@@ -76,13 +76,14 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """Return whether the caller runs in a notification."""
+        """Whether the current thread is the worker, as inside a notification."""
         return current_thread() is self._worker
 
     def run(self, work: Work) -> None:
-        """Execute after everything that is queued.
+        """Run work after everything that is queued.
 
-        Inside a notification it executes at once: the notification already holds the queue.
+        Inside a notification the work runs immediately, because the notification already owns the
+        queue.
         """
         if self._worker is not None and not self.is_worker and self._holder != get_ident():
             self._waiting.join()
@@ -94,10 +95,10 @@ class ExecutionQueue:
                 self._holder = before
 
     def submit(self, work: Work) -> None:
-        """Execute later; a full queue blocks or, in a profile that says so, fails."""
+        """Queue work; if the queue is full, wait or fail, depending on the profile."""
         try:
             if self.is_worker:
-                self._put(work, block=False)  # the worker would wait for itself for ever
+                self._put(work, block=False)  # waiting would block the worker forever
             else:
                 with self._starting:  # otherwise the queue could be closed before the work is added
                     self._put(work, block=self._backend.profile.async_blocks)
@@ -114,7 +115,7 @@ class ExecutionQueue:
         self._waiting.put(work, block=block)
 
     def refuse(self) -> None:
-        """Refuse new work."""
+        """Close the queue for new work; fail inside a notification or an execution."""
         for asks, who in (
             (self.is_worker, "a notification"),
             (self._holder == get_ident(), "an execution"),
@@ -126,7 +127,7 @@ class ExecutionQueue:
         self.is_closed = True
 
     def close(self) -> None:
-        """Finish the queue and end the worker."""
+        """Wait until all queued work is done, and end the worker."""
         self.is_closed = True
         with self._starting:
             if self._worker is not None:
@@ -145,7 +146,7 @@ class ExecutionQueue:
                     continue
                 with self._turn:
                     work()
-            except Exception as exc:  # without its worker the queue would hang for ever
+            except Exception as exc:  # without its worker the queue would hang forever
                 self._backend.log(LogLevel.ERROR, f"an execution raised {type(exc).__name__}")
             finally:
                 self._waiting.task_done()

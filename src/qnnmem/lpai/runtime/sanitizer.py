@@ -1,22 +1,22 @@
-"""Writes onto memory that is still needed: found in the plan, and between any two ops.
+"""Sanitizer that detects writes to memory still needed, in the plan and between any two ops.
 
-The plan, before anything runs:
+Check of the plan, before an execution:
 
-    each step: the tensors it writes take their bytes
-        bytes of a tensor that is still needed are lost: a collision
-        unless both are meant to be the same bytes: a view, an element-wise op over an input that
-        dies there, a new state over the old one that no op reads any more
+  each step: the tensors it writes take their bytes
+    bytes of a tensor that is still needed are lost: a collision
+      unless both should have the same bytes: a view, an element-wise op over an input that
+      dies there, a new state over the old state that no op reads any more
 
-One execution:
+Check of an execution:
 
-    scratch is filled with poison, except for the inputs
-    before an op: its inputs must hold the written bytes, bit for bit
-                  where it writes, poison must be untouched and nothing needed may lie
-    after an op:  what no later op needs is poisoned again
-    at the end:   all poison must be untouched
+  scratch is filled with poison, except for the inputs
+  before an op: its inputs must hold the written bytes, bit for bit
+                its outputs must be over intact poison and over no tensor that is still needed
+  after an op:  tensors that no later op needs are filled with poison
+  at the end:   all poison must be intact
 
-Lifetimes are taken from the ops themselves, not from the plan, so a plan with wrong lifetimes is
-caught as well.
+Lifetimes come from the ops, not from the plan, so that a plan with wrong lifetimes is detected,
+too.
 """
 
 from __future__ import annotations
@@ -37,30 +37,33 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# One wrong tensor spoils all later ones: more findings than this add nothing.
+# A wrong tensor corrupts all later tensors: more findings than this add nothing.
 MAX_FINDINGS = 20
-_PIECE = 1 << 20  # of scratch looked at in one go: a comparison takes as much memory again
+_PIECE = 1 << 20  # bytes of scratch compared at a time, as a comparison needs as much memory again
 
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """A tensor that loses bytes to another while it is still needed."""
+    """A tensor that is overwritten by another while it is still needed."""
 
     victim: str
     writer: str
     op: str
     pool: Pool
-    offset: int  # first byte lost, within the pool
-    size: int  # bytes lost
+    offset: int  # first lost byte, within the pool
+    size: int  # number of lost bytes
 
 
 def collisions(graph: CompiledGraph) -> Iterator[Collision]:
-    """Yield every overwriting of live bytes in one execution, in order."""
+    """Yield every write over live bytes in an execution, in order."""
     return _ByteOwners(graph).walk()
 
 
 def last_uses(graph: CompiledGraph) -> dict[str, int]:
-    """Return the last step that needs each tensor; state and outputs outlive the last step."""
+    """Return the last step that needs each tensor.
+
+    State and outputs are needed after the last step.
+    """
     model = graph.model
     last: dict[str, int] = dict.fromkeys(model.inputs, -1)
     for step, op in enumerate(model.ops):
@@ -79,7 +82,7 @@ class _ByteOwners:
         self.old_states = {old for old, _ in graph.states}
         self.read_until = {n: s for s, op in enumerate(graph.model.ops) for n in op.inputs}
         self.buffer = {name: buffer.name for name, buffer in graph.buffer_of.items()}
-        self.origin: dict[str, str] = {}  # the tensor that a view shows
+        self.origin: dict[str, str] = {}  # the tensor whose bytes a view shares
         self.live: dict[str, tuple[int, int]] = {}
 
     def walk(self) -> Iterator[Collision]:
@@ -116,7 +119,7 @@ class _ByteOwners:
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
-        """Return whether a new state takes the place of the old one, which no op reads any more."""
+        """Return whether a new state replaces its old state, which no op reads any more."""
         together = self.buffer[name] == self.buffer[other]
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 
@@ -141,7 +144,7 @@ def describe(collision: Collision) -> Finding:
 
 
 class Sanitizer:
-    """Watches one execution, op by op."""
+    """Checks memory during an execution, op by op."""
 
     def __init__(
         self, graph: CompiledGraph, scratch: NDArray[Any], views: Mapping[str, NDArray[Any]]
@@ -150,12 +153,12 @@ class Sanitizer:
         self._last = last_uses(graph)
         self._inside = {n for n, p in graph.places().items() if p.pool is Pool.SCRATCH}
         self._sums: dict[str, int] = {}
-        self._owned: dict[str, slice] = {}  # scratch of living tensors; all else is poisoned
+        self._owned: dict[str, slice] = {}  # scratch of live tensors; the rest is poison
         self._base = scratch.__array_interface__["data"][0]
         self.findings: list[Finding] = []
 
     def begin(self) -> None:
-        """Poison all of scratch but the inputs, and remember those."""
+        """Fill scratch except inputs with poison, and record checksums of the inputs."""
         inputs = [n for n in self._graph.model.inputs if n in self._views and self._last[n] >= 0]
         for name in inputs:
             self._sums[name] = _sum(self._views[name])
@@ -164,7 +167,7 @@ class Sanitizer:
             self._scratch[gap] = POISON
 
     def before(self, step: int, op: Op) -> None:
-        """Check what an op is about to read and where it is about to write."""
+        """Check the inputs of an op and the memory that it is about to write."""
         for name in op.inputs:
             if name in self._sums and self._sums[name] != _sum(self._views[name]):
                 self._sums[name] = _sum(self._views[name])
@@ -177,7 +180,7 @@ class Sanitizer:
                 self._owned[name] = where
 
     def after(self, step: int, op: Op) -> None:
-        """Record written bytes and poison dead ones."""
+        """Record checksums of written tensors and fill dead ones with poison."""
         for name in op.outputs:
             if name in self._views:
                 self._sums[name] = _sum(self._views[name])
@@ -190,21 +193,21 @@ class Sanitizer:
                 self._scratch[gap] = POISON
 
     def end(self) -> None:
-        """Check outputs and every poisoned byte."""
+        """Check outputs and all poison."""
         for name in self._graph.model.outputs:
             if name in self._sums and self._sums[name] != _sum(self._views[name]):
                 self._note("X1", f"output {name[:80]!r} changed before the end", name)
         self._check(slice(0, self._scratch.size), "during the execution")
 
     def _range(self, name: str) -> slice:
-        """Return the byte range of a tensor in scratch; empty if it lies elsewhere."""
+        """Return the byte range of a tensor in scratch; empty if it is elsewhere."""
         view = self._views[name]
         start = view.__array_interface__["data"][0] - self._base
         inside = name in self._inside and 0 <= start <= self._scratch.size - view.size
         return slice(start, start + view.size) if inside else slice(0, 0)
 
     def _check_owners(self, step: int, op: Op, name: str, where: slice) -> None:
-        """Report X1 if a live tensor owns the bytes, except for views and writes in place."""
+        """Report X1 if a live tensor occupies the bytes, except for views and writes in place."""
         for other, taken in self._owned.items():
             size = min(where.stop, taken.stop) - max(where.start, taken.start)
             if size <= 0 or other == name:
@@ -216,7 +219,7 @@ class Sanitizer:
                 self._note("X1", f"op {op.name[:80]!r} writes {name[:80]!r} over {victim}", name)
 
     def _gaps(self, where: slice) -> Iterator[slice]:
-        """Yield the stretches of `where` that no living tensor owns."""
+        """Yield the ranges of `where` that no live tensor occupies."""
         at = where.start
         spans = sorted((s.start, s.stop) for s in self._owned.values())
         for start, stop in spans:

@@ -1,4 +1,4 @@
-"""Convenience API: open, run and close a prepared model with all memory allocated correctly."""
+"""Convenience API that opens, runs and closes a prepared model and allocates all its memory."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[Any]"]
-Timed = Callable[[str], AbstractContextManager[object]]  # measures a call of this name
+Timed = Callable[[str], AbstractContextManager[object]]  # measures the named call
 POOLS = (
     (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, GraphOption.SET_CFG_SCRATCH_MEM),
     (GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE, GraphOption.SET_CFG_PERSISTENT_MEM),
 )
-_SHOWN = 4  # tensors of a side
+_SHOWN = 4  # number of inputs or outputs shown
 
 
 class Session:
-    """One graph of a context binary, ready to run.
+    """A graph of a context binary, ready to run.
 
-    Threads may share one: its runs come one after the other, each with its own inputs and outputs.
-    State is the session's, not the thread's.
+    Threads may share a session: its runs are serialized, each with its own inputs and outputs. All
+    threads share the state.
 
-    A quantized input may be given in real numbers, which are quantized, or as it is stored. A
-    quantized output comes in real numbers, as float32; with `native` it comes as it is stored.
-    Outputs that are not quantized, such as indices, come as they are.
+    A quantized input accepts real numbers, which are quantized, or stored values. A quantized
+    output is returned in real numbers, as float32, or as stored values with `native`. Outputs that
+    are not quantized, such as indices, are returned unchanged.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Session:
 
     @property
     def context(self) -> Context:
-        """The context of the binary."""
+        """Context of the binary."""
         if self._context is None:
             raise AssertionError("a session keeps the context that it was made with")
         return self._context
@@ -112,7 +112,8 @@ class Session:
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
         """Run one inference and return its outputs; see `Session` for their form.
 
-        Several mappings are frames of a streaming model: as many are taken as its windows need.
+        Several mappings are frames of a streaming model: the run consumes as many as its windows
+        need.
         """
         if hasattr(feeds, "__array__"):
             known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
@@ -125,9 +126,9 @@ class Session:
         raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
 
     def _fill(self, frames: Iterable[Mapping[str, Any]]) -> Arrays | None:
-        """Feed frames until an execution completes, and return its outputs.
+        """Execute with successive frames until an execution completes, and return its outputs.
 
-        Other threads wait while the next frame is requested, so none comes between.
+        Other threads wait meanwhile, so that their frames cannot come between.
         """
 
         def go_through() -> Arrays | None:
@@ -138,9 +139,9 @@ class Session:
         return self.graph.undisturbed(go_through)
 
     def feed(self, feeds: Mapping[str, Any]) -> Arrays | None:
-        """Execute once; return the outputs, or None while a window still waits for frames.
+        """Execute once; return the outputs, or None if a window needs more frames.
 
-        The arrays are the caller's own: no later execution changes them.
+        Later executions do not change the returned arrays.
         """
         if not isinstance(feeds, Mapping):
             raise UsageError("inputs must be a mapping from their names to arrays")
@@ -168,45 +169,48 @@ class Session:
 
     @property
     def _real(self) -> Mapping[str, Quant]:
-        """Tensors that come out in real numbers."""
+        """Scales of the outputs that are returned in real numbers."""
         return {} if self._native else self.compiled.quants
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
-        """Yield the outputs of every execution that completes, frame after frame."""
+        """Execute for each frame and yield the outputs of every execution that completes."""
         for frame in _frames(frames):
             found = self.feed(frame)
             if found is not None:
                 yield found
 
     def reset(self) -> None:
-        """Forget all state."""
+        """Reset all state."""
         self.graph.reset()
 
     def snapshot(self) -> tuple[bytes, dict[str, int]]:
-        """State to be restored later."""
+        """Return a copy of the state for `restore`."""
         return self.graph.snapshot()
 
     def restore(self, saved: tuple[bytes, dict[str, int]]) -> None:
-        """State as it was at a snapshot."""
+        """Restore the state from a snapshot."""
         self.graph.restore(saved)
 
     @property
     def compiled(self) -> CompiledGraph:
-        """The graph as it was prepared."""
+        """The prepared graph."""
         return self.graph.compiled
 
     @property
     def counters(self) -> Counters:
-        """Executions and copied bytes so far."""
+        """Number of executions and copied bytes so far."""
         return self.graph.counters
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Rules that were broken so far."""
+        """Findings about broken rules so far."""
         return tuple(self.backend.findings)
 
     def __repr__(self) -> str:
-        """Return the inputs as stored and the outputs as returned, in one line."""
+        """Return types and shapes of inputs and outputs in one line.
+
+        Inputs have their stored types, outputs the types that `run` returns.
+        """
         shown = (
             self._shown(self.compiled.inputs, ()),
             self._shown(self.compiled.outputs, self._real),
@@ -240,7 +244,7 @@ class Session:
         self.close()
 
     def _read(self, content: memoryview) -> Any:
-        """Load the binary where the run wants it: mapped from its file, or in TCM."""
+        """Return the binary in the memory of this run: mapped from its file, or copied to TCM."""
         if self._extensions.mem_type is MemType.DDR:
             return content
         buffer = self._extensions.allocate(len(content), "model binary")
@@ -265,7 +269,7 @@ class Session:
         return self.graph.view(name).array
 
     def _write(self, name: str, value: Any) -> None:
-        """Put an input where the graph reads it."""
+        """Write an input to where the graph reads it, quantized if necessary."""
         import numpy
 
         tensor: Tensor = self.compiled.model.tensors[name]
@@ -295,9 +299,9 @@ def hand_over_pools(
     timed: Timed = nullcontext,
     scratch: HeapBuffer | None = None,
 ) -> list[HeapBuffer]:
-    """Query the sizes of scratch and persistent, allocate them aligned, hand them over.
+    """Allocate scratch and persistent memory of the required sizes and pass them to the graph.
 
-    `scratch` is a buffer shared by graphs that never execute at the same time.
+    Return the buffers. `scratch` is a buffer shared by graphs that never execute at the same time.
     """
     made = []
     for asked, option in POOLS:
@@ -323,7 +327,7 @@ def _check_words(path: object, graph: object, mem_type: object) -> None:
 
 
 def _frames(frames: object) -> Iterable[Mapping[str, Any]]:
-    """Return an iterable of frames; refuse an array, which is not a list of frames."""
+    """Return an iterable of frames; raise UsageError for anything else, such as an array."""
     if not isinstance(frames, Iterable) or hasattr(frames, "__array__") or _is_bytes(frames):
         raise UsageError("frames must be a list of mappings from names of inputs to arrays")
     return frames

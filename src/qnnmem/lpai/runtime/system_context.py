@@ -1,4 +1,4 @@
-"""`QnnSystemContext`: the description of a binary, without creating a context."""
+"""`QnnSystemContext`: returns the description of a binary without creating a context."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FREE = "call QnnSystemContext_free after the last use of its answers"
 
 
 class SystemContext:
-    """`QnnSystemContext_Handle_t`: reads binaries; its answers are its own memory."""
+    """Reads descriptions of binaries (`QnnSystemContext_Handle_t`), and owns them."""
 
     def __init__(self, version: int = BinaryInfoVersion.VERSION_1) -> None:
         if not isinstance(version, int) or version not in _ANSWERS:
@@ -52,43 +52,46 @@ class SystemContext:
 
     @classmethod
     def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:
-        """`QnnSystemContext_create`.
+        """Return a system context (`QnnSystemContext_create`).
 
-        `version` is the version of the structs it returns. A real library decides that itself, so a
-        client has to understand all of them.
+        `version` is the version of the structs it returns. With a real library the library chooses
+        the version, so a client must support all of them.
         """
         return cls(version)
 
     def get_binary_info(self, binary: Any) -> BinaryInfo:
-        """`QnnSystemContext_getBinaryInfo`: everything but weights; 30010 for a damaged binary."""
+        """Return a description of a binary (`QnnSystemContext_getBinaryInfo`); 30010 if damaged.
+
+        The description contains everything but weights.
+        """
         return self._read(binary, "QnnSystemContext_getBinaryInfo")
 
     @property
     def binary_info_size(self) -> int:
-        """`binaryInfoSize`: bytes of `QnnSystemContext_BinaryInfo_t` in C.
+        """Bytes of `QnnSystemContext_BinaryInfo_t` in C (`binaryInfoSize`).
 
-        What its pointers lead to is not counted; a real library may count it, or give 0.
+        Structs behind its pointers are not included; a real library may include them, or return 0.
         """
         from qnnmem.qnn.abi import BINARY_INFO_BYTES
 
         return BINARY_INFO_BYTES
 
     def get_metadata(self, binary: Any) -> BinaryInfo:
-        """`QnnSystemContext_getMetadata`: the same by the newer call."""
+        """Return a description of a binary by the newer call (`QnnSystemContext_getMetadata`)."""
         return self._read(binary, "QnnSystemContext_getMetadata")
 
     def free(self) -> None:
-        """`QnnSystemContext_free`: binary infos, their graphs and tensors end here."""
+        """Free the system context (`QnnSystemContext_free`) and all descriptions it returned."""
         self._check_alive("QnnSystemContext_free")
         self.is_freed = True
         self._made.freed()
 
     def disown(self) -> None:
-        """Do not count the system context as a leak: its owner gave up."""
+        """Do not count the system context as a leak, because its owner failed."""
         self._made.freed()
 
     def check_lent(self, what: str) -> None:
-        """Fail if an answer is read after `free`."""
+        """Fail if a description is read after `free`."""
         if self.is_freed:
             sentence = f"{what} was read after its system context was freed"
             cure = "copy what you need, or free the system context after the last use"
@@ -144,6 +147,6 @@ def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
 
 
 def io_tensors(graph: CompiledGraph) -> tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]]:
-    """Return descriptors of inputs and outputs, without state."""
+    """Return descriptors of inputs and of outputs, without state."""
     inputs, outputs = described_tensors(graph)
     return tuple(map(QnnTensor.of, inputs)), tuple(map(QnnTensor.of, outputs))

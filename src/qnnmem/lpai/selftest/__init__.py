@@ -1,4 +1,4 @@
-"""The contract suite: a table of cases that keep or break each rule, and one runner.
+"""Contract suite: a table of cases that follow or break each rule, and its runner.
 
 `qnnmem lpai selftest` and the tests run the same table.
 """
@@ -13,7 +13,7 @@ from qnnmem.results.lpai import CaseFailure, RuleResult
 
 
 def cases() -> tuple[ContractCase, ...]:
-    """Return every case, in the order of the rules."""
+    """Return all cases, in the order of the rules."""
     from qnnmem.lpai.selftest.calls import CALLS
     from qnnmem.lpai.selftest.memory import MEMORY
 
@@ -22,7 +22,7 @@ def cases() -> tuple[ContractCase, ...]:
 
 
 def run_cases(chosen: Iterable[ContractCase]) -> tuple[RuleResult, ...]:
-    """Return one result for each rule that has cases."""
+    """Return a result for each rule that has cases."""
     by_rule: dict[str, list[ContractCase]] = {}
     for case in chosen:
         by_rule.setdefault(case.rule, []).append(case)

@@ -1,4 +1,4 @@
-"""Cases about calls: their order, options, binaries, IO, queue, shared memory and leaks.
+"""Cases about calls: order, options, binaries, IO, queue, shared memory and leaks.
 
 Rules R3 to R5, R9 to R20, B1, P1, M1 to M4 and L1 to L4.
 """
@@ -72,7 +72,7 @@ _ADSP, _ARM, _V7, _SLOW = (
 )
 _ISLAND, _PERF = ContextCustomOption.ENABLE_ISLAND, GraphOption.SET_CFG_PERF_CFG
 _STRICT = Config(ContextOption.BINARY_COMPATIBILITY, BinaryCompatibility.STRICT)
-_VERSION_AT = 8  # of the container's format, after the magic
+_VERSION_AT = 8  # position of the container's format version, after the magic
 _FINALIZED = (lambda c: c.graph.is_finalized, "the graph is not finalized")
 
 _ROOM = 4096
@@ -296,7 +296,7 @@ def _signal_twice(t: Trial) -> None:
 
 @contextmanager
 def _shared() -> Iterator[int]:
-    """Yield an fd with room for some tensors."""
+    """Yield a file descriptor with room for some tensors."""
     with tempfile.TemporaryFile() as file:
         file.truncate(_ROOM)
         yield file.fileno()
@@ -314,7 +314,7 @@ def _registers(
     kind: MemRegisterType = _CUSTOM,
     platform: Profile | None = None,
 ) -> Steps:
-    """Return steps that register one range of a shared buffer."""
+    """Return steps that register a range of a shared buffer."""
 
     def steps(t: Trial) -> None:
         with _shared() as fd:
@@ -325,7 +325,7 @@ def _registers(
 
 
 def _registers_not(offset: int, *kinds: MemRegisterType) -> Steps:
-    """Return steps in which one range of a shared buffer is refused."""
+    """Return steps in which registering a range of a shared buffer fails."""
 
     def steps(t: Trial) -> None:
         with _shared() as fd:
@@ -375,7 +375,7 @@ def _outside_the_fd(t: Trial) -> None:
 
 
 def _left(t: Trial, *wanted: str) -> None:
-    """Check which rules the current leaks break, and that each names a line."""
+    """Check that the current leaks break the expected rules and that each shows a line number."""
     found = leaks()
     rules = [leak.rule for leak in found]
     t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
@@ -389,7 +389,7 @@ def _freed_in_order(t: Trial) -> None:
 
 def _never(t: Trial) -> None:
     client = t.client().ready()
-    _left(t, "L1", "L2", "L2")  # the backend, its context, and the graph of that
+    _left(t, "L1", "L2", "L2")  # the backend, its context, and that context's graph
     client.context.free()
     _left(t, "L1")
     client.backend.free()

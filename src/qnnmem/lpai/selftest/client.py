@@ -1,7 +1,8 @@
-"""Clients that keep every rule, and the contract suite's cases that start from such a client.
+"""Clients that follow every rule, and contract cases that start from such a client.
 
-`Client` allocates each buffer, `Arena` cuts everything from one block, as C programs do. A
-`ContractCase` is a rule, kept or broken, and what must come of it; `Trial` is one run of it.
+`Client` allocates each buffer; `Arena` allocates everything from one block, as C programs do. A
+`ContractCase` is a rule that is followed or broken, with the expected result. `Trial` is a run of a
+case.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ KEEP = Config(ContextOption.PERSISTENT_BINARY, 1)
 ARENA_BYTES = 256 << 10
 
 WAIT_S = 10.0
-FINDING = ()  # instead of codes: the call succeeds and leaves a finding
+FINDING = ()  # instead of codes: the call succeeds and adds a finding
 Steps = Callable[["Trial"], object]
 
 
 class Client:
-    """Backend, context and one graph; memory comes from a DDR heap, aligned as asked."""
+    """Backend, context and graph with memory from a DDR heap, aligned as the backend requires."""
 
     def __init__(
         self,
@@ -73,75 +74,75 @@ class Client:
         return self._allocate(self.heap, size)
 
     def need(self, asked: GraphProperty) -> int:
-        """Return the size of a pool."""
+        """Return the required size of a pool."""
         size: int = ask(self.graph.get_property, asked)
         return size
 
     @property
     def scratch(self) -> HeapBuffer:
-        """Scratch as it was handed over last."""
+        """Buffer that was last passed as scratch."""
         return self._pools[SCRATCH]
 
     @property
     def persistent(self) -> HeapBuffer:
-        """Persistent as it was handed over last."""
+        """Buffer that was last passed as persistent memory."""
         return self._pools[PERSISTENT]
 
-    # What follows gives the client back, so that steps can be written as a chain.
+    # The following methods return the client, so that steps can be chained.
 
     def give_scratch(self) -> Self:
-        """Hand over scratch, if the graph needs any."""
+        """Pass scratch to the graph if it needs any, and return the client."""
         need = self.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
         return self.give(SCRATCH, self.buffer(need)) if need else self
 
     def give_persistent(self) -> Self:
-        """Hand over persistent, if the graph needs any."""
+        """Pass persistent memory to the graph if it needs any, and return the client."""
         need = self.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE)
         return self.give(PERSISTENT, self.buffer(need)) if need else self
 
     def give(self, option: GraphOption, buffer: HeapBuffer) -> Self:
-        """Hand over a whole buffer."""
+        """Pass a whole buffer to the graph, and return the client."""
         self.set(custom(option, Mem(MemType.DDR, buffer.size, buffer)))
         self._pools[option] = buffer
         return self
 
     def set(self, *configs: Config | None) -> Self:
-        """Set options of the graph."""
+        """Set options of the graph, and return the client."""
         self.graph.set_config([*configs, None])
         return self
 
     def finalize(self) -> Self:
-        """Finalize the graph."""
+        """Finalize the graph, and return the client."""
         self.graph.finalize()
         return self
 
     def ready(self) -> Self:
-        """Hand over the pools and finalize."""
+        """Pass the pools, finalize the graph, and return the client."""
         return self.give_scratch().give_persistent().finalize()
 
     def on(self, graph: str) -> Self:
-        """Switch to another graph of the context."""
+        """Switch to another graph of the context, and return the client."""
         self.graph = self.context.graph_retrieve(graph)
         return self
 
     def executed(self, value: int = 1) -> Self:
-        """Execute once."""
+        """Execute once, and return the client."""
         self.run(value)
         return self
 
     def freed(self, *names: str) -> Self:
-        """Free things of the client, in this order: scratch, persistent, binary, context, ..."""
+        """Free members in this order, such as scratch or context, and return the client."""
         for name in names:
             getattr(self, name).free()
         return self
 
     def finish(self) -> Self:
-        """Wait for everything that is queued."""
+        """Wait until all queued work is done, and return the client."""
         self.context.queue.run(lambda: None)
         return self
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Inputs and outputs in buffers of the client, with their exact size."""
+        """Return inputs and outputs with newly allocated buffers of exact size."""
         groups = io_tensors(self.graph.compiled)
         for tensor in (*groups[0], *groups[1]):
             tensor.client_buf = self._allocate(self.io_heap, tensor.nbytes)
@@ -149,7 +150,7 @@ class Client:
         return list(groups[0]), list(groups[1])
 
     def run(self, value: int = 1) -> NDArray[Any]:
-        """Return the output for an input that holds one value everywhere."""
+        """Return the output for an input filled with one value."""
         inputs, outputs = self.tensors()
         numbers(inputs[0])[:] = value
         self.graph.execute(inputs, outputs)
@@ -160,13 +161,13 @@ class Client:
         return heap.allocate(rounded, self.align.start_addr_alignment)
 
     def asked(self) -> AlignmentReq:
-        """Ask for the alignment."""
+        """Query the alignment and return it."""
         found: AlignmentReq = ask(self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
         return found
 
 
 def numbers(tensor: QnnTensor) -> NDArray[Any]:
-    """Return the tensor's buffer as numbers."""
+    """Return the tensor's buffer as an array of integers."""
     import numpy
 
     found: NDArray[Any] = tensor.client_buf.array[: tensor.nbytes].view(numpy.int32)
@@ -174,18 +175,18 @@ def numbers(tensor: QnnTensor) -> NDArray[Any]:
 
 
 def is_all(values: NDArray[Any], wanted: int) -> bool:
-    """Return whether an output holds one value everywhere."""
+    """Return whether all values of an output equal `wanted`."""
     return values.size >= ELEMENTS and bool((values == wanted).all())
 
 
 def retrieved(compiled: CompiledGraph) -> Graph:
-    """The handle of a graph that no binary holds."""
+    """Return a handle of a graph that is not in the self-test's binary."""
     alone = replace(context(), graphs=(compiled,))
     return Context(Backend.create(), alone, ContextConfig()).graph_retrieve(compiled.name)
 
 
 class Tenant:
-    """A context of its own with one graph; all its memory lies in the block."""
+    """A separate context with one graph, all of whose memory comes from the arena."""
 
     def __init__(self, arena: Arena, name: str) -> None:
         content = arena.cut(len(binary()))
@@ -209,12 +210,12 @@ class Tenant:
         return [*self.inputs, *self.outputs]
 
     def execute(self) -> int:
-        """Execute once, whatever the input holds."""
+        """Execute once with the current contents of the input, and return the code."""
         return self.graph.execute(self.inputs, self.outputs)
 
 
 class Arena:
-    """A block of one heap; `cut` gives its next aligned piece."""
+    """A block of a heap from which `cut` allocates consecutive aligned pieces."""
 
     def __init__(self, profile: Profile | None = None, size: int = ARENA_BYTES) -> None:
         self.backend = Backend.create(profile=profile)
@@ -226,7 +227,7 @@ class Arena:
         self.offset = 0
 
     def cut(self, size: int) -> memoryview:
-        """Return the next piece, as `base + offset` gives it in C."""
+        """Return the next piece of the block, like `base + offset` in C."""
         start = round_up(self.offset, self.align.start_addr_alignment)
         self.offset = start + round_up(size, self.align.size_alignment)
         return self.block.view[start : start + size]
@@ -244,7 +245,7 @@ def address_of(view: memoryview) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ContractCase:
-    """A client that keeps a rule, or breaks it and gets one of `codes`."""
+    """A client that follows a rule, or breaks it and gets one of `codes`."""
 
     rule: str
     title: str
@@ -253,14 +254,14 @@ class ContractCase:
     steps: Steps
 
     def run(self) -> str:
-        """Run the case; return how it broke the contract, or ""."""
+        """Run the case; return how the runtime broke the contract, or ""."""
         trial = Trial(self.rule, self.codes)
         try:
             with separate():  # leaks of a case are not reported for the process
                 self.steps(trial)
         except QnnMemError as exc:
             trial.problems.append(str(exc))
-        except Exception as exc:  # any other exception is itself a broken promise of the runtime
+        except Exception as exc:  # any other exception breaks the contract of the runtime
             trial.problems.append(f"{type(exc).__name__} instead of a code: {exc!s:.200}")
         for code in sorted(set(self.codes) - trial.seen):
             trial.problems.append(f"no call was refused with {code}")
@@ -268,7 +269,7 @@ class ContractCase:
 
 
 def keeps(rule: str, title: str, steps: Steps) -> ContractCase:
-    """Return a case in which the client keeps the rule."""
+    """Return a case in which the client follows the rule."""
     return ContractCase(rule, title, False, (), steps)
 
 
@@ -279,7 +280,7 @@ def breaks(rule: str, title: str, codes: int | tuple[int, ...], steps: Steps) ->
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run of a case: its expectations and its failures."""
+    """A run of a case: its expectations and its failures."""
 
     rule: str
     codes: tuple[int, ...] = ()
@@ -293,7 +294,7 @@ class Trial:
         return client
 
     def check(self, holds: bool, otherwise: str) -> Trial:
-        """Note a problem unless a condition holds."""
+        """Add a problem unless a condition is true."""
         if not holds:
             self.problems.append(otherwise)
         return self
@@ -301,7 +302,7 @@ class Trial:
     def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> Trial:
         """Check that the call fails with a code of the case and that its finding has a cure.
 
-        With several codes, `code` says which one.
+        If the case has several codes, `code` selects one.
         """
         wanted = named.pop("code", self.codes[0])
         expected = f"expected {wanted} and rule {self.rule}"
@@ -318,7 +319,7 @@ class Trial:
         return self
 
     def is_fatal(self, call: Callable[[], object], otherwise: str) -> None:
-        """Check that the call ends the process, as one allocation of TCM too many does."""
+        """Check that the call ends the process, as allocations beyond the TCM limit do."""
         try:
             call()
         except TcmFatal as exc:
@@ -328,22 +329,22 @@ class Trial:
 
 
 class TrialClient(Client):
-    """A client with expectations; every one gives the client back, so that steps are a chain."""
+    """A client with expectations; each method returns the client, so that steps can be chained."""
 
     trial: Trial
 
     def gives(self, wanted: int, given: int = 1) -> Self:
-        """Check that the graph gives `wanted` everywhere for an input of `given` everywhere."""
+        """Check that an input filled with `given` gives an output filled with `wanted`."""
         self.trial.check(is_all(self.run(given), wanted), f"the result is not {wanted}")
         return self
 
     def refused(self, call: Callable[[Client], object], code: int | None = None) -> Self:
-        """Check that the call is refused."""
+        """Check that the call fails with a code of the case."""
         self.trial.refused(call, self, code=code or self.trial.codes[0])
         return self
 
     def noted(self, call: Callable[[Client], object]) -> Self:
-        """Check that the call succeeds and leaves a finding of the rule."""
+        """Check that the call succeeds and adds a finding of the rule."""
         before = len(self.rules)
         call(self)
         found, rule = self.rules[before:], self.trial.rule
@@ -353,7 +354,7 @@ class TrialClient(Client):
         return self
 
     def holds(self, test: Callable[[Client], bool], otherwise: str) -> Self:
-        """Check that a test of the client holds."""
+        """Check that a test of the client is true."""
         self.trial.check(test(self), otherwise)
         return self
 
@@ -364,7 +365,7 @@ class TrialClient(Client):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the queue's worker in a notification, so that what follows stays queued."""
+        """Keep the queue's worker busy in a notification, so that executions stay queued."""
         told, go = Event(), Event()
 
         def hold(_code: int) -> None:

@@ -1,4 +1,4 @@
-"""Cases about memory: pools, pointers into blocks, arenas, heaps, TCM and what watches them.
+"""Cases about memory: pools, pointers into blocks, arenas, heaps, TCM and checks of them.
 
 Rules R1 to R4, R6 to R9, X1 to X6, X8, H1 and T1 to T6.
 """
@@ -68,7 +68,7 @@ def _fps(number: int) -> Config:
 
 
 def _scratch(client: Client, size: int = 0, start: int = 0) -> Config:
-    """Return scratch that claims `size` bytes too many and starts `start` bytes off."""
+    """Return a scratch config that claims `size` bytes too many and starts `start` bytes off."""
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     block = client.heap.allocate(need + 64, 64)
     return custom(SCRATCH, Mem(MemType.DDR, need + size, block.view[start:]))
@@ -100,7 +100,7 @@ def _last_wins(t: Trial) -> None:
 def _replaced_during_execution(t: Trial) -> None:
     client = t.client().ready()
     with client.held():
-        client.graph.execute_async()  # queued after the notification, so it cannot be over yet
+        client.graph.execute_async()  # queued after the notification, so it cannot have ended yet
         client.refused(Client.give_scratch)
     client.give_scratch()
 
@@ -179,7 +179,7 @@ def _stale_view(t: Trial) -> None:
 
 def _own_state(t: Trial) -> None:
     client = t.client("counter").ready()
-    kept = client.persistent  # its owner must not let go of it
+    kept = client.persistent  # keeps the owner of the memory alive
     client.on("double").ready().gives(10, 5).no_findings().on("counter").gives(2)
     t.check(not kept.freed, "the first buffer was freed")
 
@@ -216,7 +216,7 @@ def _extensions(mode: str = "adsp", version: str = "v6", kind: str = "tcm") -> E
 
 
 def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> None:
-    """Allocations of TCM, the last of which is refused if the case breaks a rule, and their log."""
+    """Check the log of some TCM allocations; if the case breaks a rule, the last must fail."""
     lines: list[str] = []
     backend = Backend.create(profile=profile("adsp"), log=lambda _, text: lines.append(text))
     made = Extensions(backend, kind)
@@ -224,7 +224,7 @@ def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> No
         made.allocate(size, "binary")
     if t.codes:
         t.refused(made.allocate, sizes[-1], "binary")
-    log = [line for line in lines if not line.startswith(("[", "QNN_"))]  # findings aside
+    log = [line for line in lines if not line.startswith(("[", "QNN_"))]  # without findings
     t.check(log == wanted, f"the log is {log}")
 
 
@@ -239,7 +239,7 @@ def _view_of_a_view(buffer: HeapBuffer) -> Any:
 
 
 def _pool_freed(option: GraphOption, pointer: Pointer) -> Steps:
-    """A pool is given by a pointer, then its block is freed."""
+    """Return steps that pass a pool by a pointer, then free its block."""
 
     def steps(t: Trial) -> None:
         client = t.client().give_scratch().give_persistent()
@@ -281,7 +281,7 @@ def _io_unasked(t: Trial) -> None:
 
 
 def _planned_for_16(t: Trial) -> None:
-    """A plan of 272 bytes on a platform whose sizes are multiples of 64."""
+    """Check the reported size of a plan of 272 bytes if sizes must be multiples of 64."""
     client = t.client("plain")
     client.graph = retrieved(replace(graph("plain"), scratch_bytes=Bytes(272)))
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
@@ -336,7 +336,7 @@ def _one_offset_for_two(t: Trial) -> None:
 
 
 def _in_tcm(t: Trial) -> TrialClient:
-    """A client in direct mode whose model is in TCM."""
+    """Return a client in direct mode whose model is in TCM."""
     client = t.client("plain", profile=profile("adsp"))
     content = Heap(MemType.TCM).allocate(len(binary()))
     content.view[:] = binary()

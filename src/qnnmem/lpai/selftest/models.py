@@ -1,12 +1,12 @@
-"""Tiny graphs that the self-test executes, made without any file.
+"""Tiny graphs for the self-test, created without files.
 
-counter   y = 2 (h + x), h + x is the next h     state in persistent, IO in scratch
-double    y = 2 (h + x)                          another graph with state of its own
+counter   y = 2 (h + x), h + x is the next h     state in persistent memory, IO in scratch
+double    y = 2 (h + x)                          another graph with separate state
 plain     y = (x + x) + x                        no state, IO in scratch
-outside   y = (x + x) + x                        no state, IO left to the application
-bare      y = x + x                              the same, needs neither scratch nor persistent
-window    y = 2 (last two frames)                answers 6038 until two frames have come
-layout    as plain                               planned, but without a program
+outside   y = (x + x) + x                        no state, IO in memory of the application
+bare      y = x + x                              likewise, needs neither scratch nor persistent
+window    y = 2 (last two frames)                returns 6038 until it has received two frames
+layout    like plain                             planned, but without a program
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAME, _PAIR = (1, ELEMENTS), (2, ELEMENTS)
 
 @cache
 def context(hw_version: str = "v6") -> CompiledContext:
-    """Return all graphs, compiled for a hardware version."""
+    """Return a context with all graphs, compiled for a hardware version."""
     from qnnmem.version import __version__
 
     state = (("h", "next"),)
@@ -65,7 +65,7 @@ def binary(hw_version: str = "v6") -> bytes:
 
 
 def graph(name: str) -> CompiledGraph:
-    """Return one graph by its name."""
+    """Return the graph of a name."""
     return next(graph for graph in context().graphs if graph.name == name)
 
 

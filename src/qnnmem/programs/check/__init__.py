@@ -1,1 +1,1 @@
-"""Programs under the LPAI contract: each call is answered by the simulated runtime."""
+"""Run programs under the LPAI contract: a simulated runtime answers each call."""

@@ -1,4 +1,4 @@
-"""Descriptions of the client's addresses, and findings about writes to its memory."""
+"""Describe addresses of the client, and report writes to its memory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from qnnmem.programs.check.findings import CALLED, client_finding, other_place
 from qnnmem.programs.functions import name_of as function_name
 from qnnmem.programs.stacks import Trace
 
-_NULL = 4096  # below it lie members of NULL
-_NEAR = 4096  # bytes after a buffer that still count as its own
-_BELOW = 1 << 16  # bytes below a stack that a frame may reach
+_NULL = 4096  # lower addresses are members of a NULL struct
+_NEAR = 4096  # bytes after a buffer that still count as part of it
+_BELOW = 1 << 16  # bytes below the stack pointer that a frame may use
 _WRITES = {0: "read", 1: "wrote to"}
 
 
 def name_of(session: ClientSession, process: ClientProcess, buffer: ForeignMemory) -> str:
-    """Return the role of a buffer in QNN: a pool, a binary, a tensor."""
+    """Return the role of a buffer in QNN: a pool, a binary, or a tensor."""
     with session.lock:
         handles = [one for one in session.handles.values() if one.process is process]
     for handle in handles:
@@ -47,7 +47,7 @@ def _held(graph: CheckedGraph) -> Iterator[tuple[str, object]]:
 def describe(
     session: ClientSession, process: ClientProcess, address: int
 ) -> tuple[str, str, Trace]:
-    """Return a description of the memory at an address, and where it was freed."""
+    """Return a description of an address, and how and where its memory was freed."""
     if address < _NULL:
         return "NULL" if not address else f"{address:#x}, a member of NULL", "", ()
     gone = process.buffers.freeing(address)
@@ -82,7 +82,7 @@ def report(
     second: tuple[str, Trace] = ("", ()),
     label: str = CALLED,
 ) -> None:
-    """Keep a finding with its places in a program."""
+    """Add a finding with its places in the program to the session."""
     stack, other = (session.symbols.stack(one) for one in (trace, second[1]))
     program = process.memory.program
     place = other_place(second[0] if other else "", other, program)
@@ -94,7 +94,7 @@ def report(
 def crash_report(
     session: ClientSession, process: ClientProcess, words: tuple[int, ...]
 ) -> Callable[[], None]:
-    """Return a function that reports C7 for a signal, with its line and address."""
+    """Return a function that reports C7 for a fatal signal, with its line and address."""
     number, address, is_write = words[:3]
     trace = session.symbols.trace(process.memory, words[3:])
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -111,7 +111,7 @@ def crash_report(
     def tell() -> None:
         process.crashed, process.caught = True, None
         if process.forked_from and not process.served:
-            return  # it is not about QNN, e.g. a child that is there to dump core
+            return  # not about QNN, e.g. a child process that only dumps core
         report(session, process, found, trace, second, "crashed at")
 
     return tell
@@ -120,7 +120,7 @@ def crash_report(
 def note_reentered(
     session: ClientSession, process: ClientProcess, function: int, outer: int, caller: int
 ) -> None:
-    """Report C9 for a call that came while its own thread was inside of another."""
+    """Report C9: a signal handler called QNN while its thread was inside another QNN call."""
     call, interrupted = function_name(function), function_name(outer)
     sentence = f"a signal handler called {call} while its thread was in {interrupted}"
     trace = session.symbols.trace(process.memory, [caller])
@@ -169,7 +169,7 @@ def note_overrun(
 
 
 def note_overruns(call: ClientCall) -> None:
-    """Report the block whose guard the client found overwritten, and those at hand-over."""
+    """Report the block whose guard the client found overwritten, and blocks overwritten earlier."""
     session, process, words = call.session, call.process, call.message.words
     if call.has_overrun:
         end, previous = words[-2:]

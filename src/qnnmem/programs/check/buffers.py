@@ -1,7 +1,7 @@
-"""Buffers that the client handed to QNN: a copy of each, and whether it was freed.
+"""Buffers that the client passed to QNN: a copy of each, and whether it was freed.
 
-The client reports when it frees a needed buffer. If its heap records blocks, a
-buffer ends where its block ends, whatever the descriptor says.
+The client reports when it frees a buffer in use. If its heap records blocks, a buffer ends where
+its block ends, whatever the descriptor claims.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qnnmem.programs.stacks import Trace
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_BYTES = 4 << 30  # of all copies
+_MOST_BYTES = 4 << 30  # limit of all copies together
 _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
 _LARGEST_ALIGNMENT = _PAGE = 4096
@@ -37,30 +37,31 @@ HOW = {
 
 
 class TooMuchMemory(QnnMemError):
-    """The client hands over more memory than we copy; the call answers 1002."""
+    """Raised if the client passes more memory than can be copied; the call returns 1002."""
 
 
 @dataclass(frozen=True, slots=True)
 class Freeing:
-    """How and where a buffer was freed."""
+    """How and where a buffer was freed: a word such as "freed", and the call stack."""
 
     how: str
     trace: Trace
 
 
 class Answers:
-    """Memory of a client that held our answers and was freed with its system context.
+    """Client memory that held answers of a system context which was freed.
 
-    It is given back late, so that the address is not reused soon and stale pointers are noticed.
+    The memory is released late, so that its address is not reused soon and stale pointers are
+    noticed.
     """
 
     def __init__(self) -> None:
         self._gone: dict[Extent, Trace] = {}
         self._bytes = 0
-        self.releases = 0  # so far
+        self.releases = 0  # number of released answers
 
     def release(self, address: int, size: int, trace: Trace) -> list[int]:
-        """Take memory back; return the addresses to free now, oldest first."""
+        """Keep freed answers for a while; return the addresses to release now, oldest first."""
         self.releases += 1
         self._gone[Extent(address, address + size)] = trace
         self._bytes += size
@@ -73,12 +74,12 @@ class Answers:
         return freed
 
     def freeing(self, pointer: int) -> Trace | None:
-        """Return where the memory at a pointer was freed; None if it was not."""
+        """Return the call stack that freed the memory at a pointer; None if it was not freed."""
         return next((t for extent, t in self._gone.items() if extent.holds(pointer)), None)
 
 
 class ClientBuffers:
-    """Buffers of one client process by address and size."""
+    """Buffers of one client process, by address and size."""
 
     def __init__(self, memory: ProcessMemory, stack_range: tuple[int, int] = (0, 0)) -> None:
         self._memory = memory
@@ -89,19 +90,19 @@ class ClientBuffers:
         self._changes = 0
         self._lock = RLock()
         self._guarded: dict[int, ForeignMemory] = {}  # by the end of the block
-        self._overrun: list[tuple[int, ForeignMemory]] = []  # when they were handed over
-        self.stacks = {stack_range}  # of all threads: from, to
-        self._traced: set[Extent] = set()  # pages that are read-only because we trace writes
-        self._covered: list[Extent] = []  # pages of outputs that are closed until they are written
-        self._gone: deque[tuple[Extent, Freeing]] = deque(maxlen=_MOST_GONE)  # ranges unmapped
+        self._overrun: list[tuple[int, ForeignMemory]] = []  # already overwritten at hand-over
+        self.stacks = {stack_range}  # stacks of all threads: from, to
+        self._traced: set[Extent] = set()  # pages made read-only to trace writes
+        self._covered: list[Extent] = []  # pages of outputs, closed until the execution ends
+        self._gone: deque[tuple[Extent, Freeing]] = deque(maxlen=_MOST_GONE)  # unmapped ranges
 
     @property
     def changes(self) -> int:
-        """How often buffers of the client were added or freed so far."""
+        """Number of times that buffers of the client were added or freed."""
         return self._changes + self.answers.releases
 
     def take(self, address: int, size: int) -> ForeignMemory:
-        """Return the buffer at an address; shorter than `size` if less is mapped."""
+        """Return the buffer at an address; it is shorter than `size` if less is mapped."""
         with self._lock:
             known = self._known.get((address, size))
             if known is not None and (not known.freed or not self._is_back(known)):
@@ -116,7 +117,7 @@ class ClientBuffers:
             return made
 
     def _is_back(self, known: ForeignMemory) -> bool:
-        """Return whether the address of a freed buffer was allocated again."""
+        """Return True if the address of a freed buffer was allocated again."""
         if self._freed[id(known)].how == HOW[_UNMAPPED]:
             return self._memory.extent(known.address, known.size)[0] == known.size
         return self._memory.block_at(known.address) is not None
@@ -145,7 +146,7 @@ class ClientBuffers:
             address,
             _aligned(array, room),
             readonly=not (writable or self.is_traced(address, size)),
-            space=self._memory,  # exec replaces it, so it outlives no program
+            space=self._memory,  # keyed by process memory: after exec the program has another
         )
         if block is not None:
             self._guard(block, made)
@@ -156,12 +157,12 @@ class ClientBuffers:
         return made
 
     def _guard(self, block: Block, made: ForeignMemory) -> None:
-        """Check the pattern after the block now, and have it compared before each call."""
+        """Check the guard pattern after the block now, and register it for later checks."""
         around = made.address - block.start, block.end - made.end
         if block.is_early and max(around) < _LARGEST_ALIGNMENT:  # not cut from an arena later
             made.serial = 0
         if not block.caller:
-            return  # a sanitizer's: it has a guard of its own
+            return  # a sanitizer's block has its own guard
         if block.end not in self._guarded and not self._memory.is_whole(block.end):
             self._overrun.append((block.end, made))
             self._memory.write(GUARD, block.end)
@@ -187,7 +188,7 @@ class ClientBuffers:
             self._covered.remove(extent)
 
     def trace(self, buffer: ForeignMemory) -> None:
-        """Note that the pages of a buffer are read-only from now on, to trace writes."""
+        """Record that the pages of a buffer are read-only from now on, to trace writes."""
         low = buffer.address // _PAGE * _PAGE
         self._traced.add(Extent(low, -(-buffer.end // _PAGE) * _PAGE, self._memory))
 
@@ -197,7 +198,7 @@ class ClientBuffers:
         return any(one.overlap(wanted) for one in self._traced)
 
     def guarded(self, end: int) -> ForeignMemory | None:
-        """Return the buffer whose guarded block ends at `end`; write the guard pattern again."""
+        """Return the buffer whose guarded block ends at `end`, and restore the guard pattern."""
         with self._lock:
             found = self._guarded.get(end)
         if found is not None:
@@ -205,9 +206,10 @@ class ClientBuffers:
         return found
 
     def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
-        """Return buffers with bytes written after their block: since the last call, or in a range.
+        """Return buffers with bytes written past the end of their block, and those ends.
 
-        Each is returned once, with the end of its block.
+        The result covers overruns since the last call, and blocks that end in the given range. Each
+        buffer is returned once.
         """
         with self._lock:
             found, self._overrun = self._overrun, []
@@ -218,12 +220,12 @@ class ClientBuffers:
         return found
 
     def freed_before(self, buffer: ForeignMemory) -> int:
-        """Return the caller of `free` for a buffer that was freed before it was handed over."""
+        """Return the caller of `free` if a buffer was freed before it was passed to QNN, else 0."""
         gone = self._memory.freed_block_at(buffer.address)
         return 0 if gone is None else gone.caller
 
     def free(self, start: int, size: int, how: int, trace: Trace) -> None:
-        """Note that the client frees memory; every buffer that shares a byte with it is freed."""
+        """Record that the client frees memory: every buffer that shares a byte with it is freed."""
         with self._lock:
             if how == _UNMAPPED:
                 freeing = Freeing(HOW[how], trace)
@@ -235,7 +237,7 @@ class ClientBuffers:
             self._watch()
 
     def protect(self, start: int, size: int, trace: Trace) -> None:
-        """Note that the client has changed the protection of some of its memory."""
+        """Record that the client changed the protection of some of its memory."""
         with self._lock:
             for buffer in self._sharing(start, size):
                 if not buffer.freed or self._is_closed(buffer):
@@ -247,23 +249,23 @@ class ClientBuffers:
             self._watch()
 
     def _sharing(self, start: int, size: int) -> Iterator[ForeignMemory]:
-        """Return buffers that share a byte with a range."""
+        """Return the buffers that share a byte with a range."""
         freed = Extent(start, start + size, self._memory)
         return (buffer for buffer in self._known.values() if buffer.extent.overlap(freed))
 
     def _is_closed(self, buffer: ForeignMemory) -> bool:
-        """Return whether it is mapped but unreadable, which may change again."""
+        """Return True if a buffer is mapped but unreadable, which may change again."""
         return buffer.freed and self._freed[id(buffer)].how == HOW[PROTECTED]
 
     def lose(self, address: int) -> None:
-        """Note that an address is unmapped, although no free was seen.
+        """Record that an address is unmapped although no call freed it.
 
-        The program may have moved the mapping, or shortened its file.
+        The program may have moved the mapping, or truncated the mapped file.
         """
         self.free(address, 1, _UNMAPPED, ())
 
     def freeing(self, address: int | None) -> tuple[ForeignMemory, Freeing] | None:
-        """Return the freed buffer that holds an address, and how it was freed."""
+        """Return the freed buffer that contains an address, and how it was freed."""
         with self._lock:
             for buffer in reversed(self._known.values()):
                 if address is not None and buffer.freed and buffer.extent.holds(address):
@@ -277,11 +279,11 @@ class ClientBuffers:
         return gone[-1].trace if gone else ()
 
     def is_on_stack(self, buffer: ForeignMemory) -> bool:
-        """Return whether it lies on the stack of a thread that called QNN."""
+        """Return True if a buffer is on the stack of a thread that called QNN."""
         return any(low <= buffer.address < high for low, high in self.stacks)
 
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
-        """Read the client's bytes into the copy; a freed buffer stays as it was.
+        """Copy the client's bytes into the buffer's copy, unless the buffer is freed.
 
         Bytes that cannot be read count as freed.
         """
@@ -293,7 +295,7 @@ class ClientBuffers:
             self.lose(exc.address)
 
     def peek(self, buffer: ForeignMemory) -> bytes:
-        """Return the client's bytes and leave the copy as it is; empty if they are gone."""
+        """Return the client's bytes without changing the copy; empty if they cannot be read."""
         import numpy
 
         there = numpy.empty(buffer.size, numpy.uint8)
@@ -311,7 +313,7 @@ class ClientBuffers:
             )
 
     def translate(self, address: int | None) -> int | None:
-        """Translate an address of a copy to the client's; return others unchanged."""
+        """Translate an address in a copy to the client's address; return others unchanged."""
         if address is None:
             return None
         with self._lock:
@@ -332,20 +334,20 @@ class ClientBuffers:
         )
 
     def nearest(self, address: int) -> ForeignMemory | None:
-        """Return the buffer that holds an address, or else the last one that ends before it."""
+        """Return the buffer that contains an address, else the last buffer that ends before it."""
         with self._lock:
             before = [b for b in self._known.values() if b.address <= address]
         holding = [b for b in before if address < b.end]
         return holding[-1] if holding else max(before, key=lambda b: b.end, default=None)
 
     def _drop_oldest(self) -> None:
-        """Forget freed buffers, or the oldest one if none was freed."""
+        """Drop freed buffers, or the oldest buffer if none was freed."""
         gone = [key for key, one in self._known.items() if one.freed] or [next(iter(self._known))]
         for key in gone[: _MOST_BUFFERS // 4]:
             self._forget(key)
 
     def _drop_freed(self, most: int) -> None:
-        """Forget freed buffers, oldest first, until there is room."""
+        """Drop freed buffers, oldest first, until at most `most` bytes remain."""
         for key in [key for key, one in self._known.items() if one.freed]:
             if self._bytes <= most:
                 return
@@ -358,7 +360,7 @@ class ClientBuffers:
 
 
 def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:
-    """Return zeros at a multiple of 256, the alignment that kernels prefer."""
+    """Return an array of zeros aligned to 256 bytes, the alignment that kernels prefer."""
     import numpy
 
     if array.__array_interface__["data"][0] % 256 == 0:
@@ -369,7 +371,7 @@ def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 def _merged(ranges: list[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    """Yield sorted ranges, adjacent ones joined."""
+    """Yield the ranges with adjacent ranges joined; the input must be sorted."""
     if not ranges:
         return
     low, high = ranges[0]

@@ -1,4 +1,4 @@
-"""Calls about backends, logs, signals, profiles, devices and error texts."""
+"""Handlers of calls about backends, logs, signals, profiles, devices and error texts."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from qnnmem.qnn.enums import BackendOption, LogLevel
 from qnnmem.version import __version__
 
 NOT_SUPPORTED = 1000
-_CORE, _LPAI = (2, 40, 0), (2, 33, 0)  # what the shim's table says, too
+_CORE, _LPAI = (2, 40, 0), (2, 33, 0)  # equal to the shim's table
 _NO_DEVICE = 14000
 _UNKNOWN_KEY = 2000
 _HANDLE_BYTES = 8
 
 
 class ClientLog:
-    """`QnnLog`: a callback of the client."""
+    """`QnnLog` handle: sends log lines to a callback of the client."""
 
     def __init__(self, function: int, level: int, made: Resource) -> None:
         self.function, self.level, self.made = function, level, made
 
     def say(self, level: LogLevel, text: str) -> None:
-        """Send one line, while a call of the client waits."""
+        """Send a log line to the client while one of its calls waits."""
         call = current_call()
         if call is not None and self.function and level <= self.level:
             call.demand(Action.LOG, self.function, level, time.monotonic_ns() // 1000, text)
@@ -48,19 +48,19 @@ class ClientLog:
 
 @dataclass(frozen=True, slots=True)
 class ClientProfile:
-    """`QnnProfile`: a handle without events."""
+    """`QnnProfile` handle without events."""
 
     made: Resource
 
 
 class WatchedBackend(Backend):
-    """A backend whose findings go to the call that broke the rule."""
+    """Backend that reports its findings at the call that broke the rule."""
 
-    session: ClientSession  # of the call that made it
+    session: ClientSession  # session of the call that created the backend
     client_log: ClientLog | None
 
     def note(self, found: Finding) -> None:
-        """Keep a finding with the current call; an execution in the queue reports it itself."""
+        """Record a finding for the current call; queued executions report it themselves."""
         if not can_be_freed(found):
             return
         call = current_call()
@@ -71,7 +71,7 @@ class WatchedBackend(Backend):
         super().note(found)
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """Keep a finding and fail the call."""
+        """Record a finding and fail the call."""
         call = current_call()
         if call is not None:
             call.note(found)
@@ -80,7 +80,7 @@ class WatchedBackend(Backend):
         super().fail(code, found)
 
     def _later(self, found: Finding, code: int) -> None:
-        """Report a finding of an execution in the queue: the client's call has returned."""
+        """Report a finding of a queued execution: the client's call has already returned."""
         session = self.session
         stack = session.symbols.stack(found.trace)
         gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
@@ -97,14 +97,14 @@ class WatchedBackend(Backend):
 
 
 def create(call: ClientCall) -> int:
-    """`QnnBackend_create`."""
+    """Answer `QnnBackend_create`."""
     check_out(call, 2)
     log = call.handle(0, "log", 11004) if call.word(0) else None
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(1))]
     with call.here():
         say = None if log is None else log.say
         backend = WatchedBackend.create(configs, profile=call.session.profile, log=say)
-        assert isinstance(backend, WatchedBackend)  # noqa: S101  # `create` makes what it is of
+        assert isinstance(backend, WatchedBackend)  # noqa: S101  # for the type checker
         backend.session, backend.client_log = call.session, log
         backend.track()
     return give(call, "backend", backend, 2)
@@ -120,7 +120,7 @@ def _config(call: ClientCall, address: int) -> Config:
 
 
 def get_property(call: ClientCall) -> int:
-    """`QnnBackend_getProperty`."""
+    """Answer `QnnBackend_getProperty`."""
     backend = call.handle(0, "backend", 4011)
     asked = questions(call, 1)
     backend.get_property([one for one, _ in asked])
@@ -151,27 +151,27 @@ def _bytes(answer: Any) -> bytes:
 
 
 def free(call: ClientCall) -> int:
-    """`QnnBackend_free`."""
+    """Answer `QnnBackend_free`."""
     call.handle(0, "backend", 4011).free()
     call.free_handle(0)
     return 0
 
 
 def api_version(call: ClientCall) -> int:
-    """`QnnBackend_getApiVersion`."""
+    """Answer `QnnBackend_getApiVersion`."""
     call.memory.write(struct.pack("<6I", *_CORE, *_LPAI), call.word(0))
     return 0
 
 
 def build_id(call: ClientCall) -> int:
-    """`QnnBackend_getBuildId`."""
+    """Answer `QnnBackend_getBuildId`."""
     address = call.text(f"qnnmem-{__version__}")
     call.memory.write(struct.pack("<Q", address), call.word(0))
     return 0
 
 
 def has_capability(call: ClientCall) -> int:
-    """`QnnProperty_hasCapability`: by group; LPAI has no operator packages and no devices."""
+    """Answer `QnnProperty_hasCapability`; LPAI has no operator packages and no devices."""
     group = call.number(0) // 100
     if group in (4, 15):
         return NOT_SUPPORTED
@@ -179,20 +179,20 @@ def has_capability(call: ClientCall) -> int:
 
 
 def log_create(call: ClientCall) -> int:
-    """`QnnLog_create`."""
+    """Answer `QnnLog_create`."""
     check_out(call, 2)
     log = ClientLog(call.word(0), call.number(1), _made(call, "log"))
     return give(call, "log", log, 2)
 
 
 def log_level(call: ClientCall) -> int:
-    """`QnnLog_setLogLevel`."""
+    """Answer `QnnLog_setLogLevel`."""
     call.handle(0, "log", 11004).level = call.number(1)
     return 0
 
 
 def log_free(call: ClientCall) -> int:
-    """`QnnLog_free`: no line is sent to it any more."""
+    """Answer `QnnLog_free`; the log receives no further lines."""
     log = call.handle(0, "log", 11004)
     with call.session.lock:
         handles = call.session.handles.values()
@@ -206,7 +206,7 @@ def log_free(call: ClientCall) -> int:
 
 
 def signal_create(call: ClientCall) -> int:
-    """`QnnSignal_create`."""
+    """Answer `QnnSignal_create`."""
     check_out(call, 2)
     backend = call.handle(0, "backend", 4011)
     with call.here():
@@ -214,34 +214,34 @@ def signal_create(call: ClientCall) -> int:
 
 
 def signal_free(call: ClientCall) -> int:
-    """`QnnSignal_free`."""
+    """Answer `QnnSignal_free`."""
     call.handle(0, "signal", 9003).free()
     call.free_handle(0)
     return 0
 
 
 def profile_create(call: ClientCall) -> int:
-    """`QnnProfile_create`."""
+    """Answer `QnnProfile_create`."""
     check_out(call, 2)
     call.handle(0, "backend", 4011)
     return give(call, "profile", ClientProfile(_made(call, "profile")), 2)
 
 
 def _made(call: ClientCall, kind: str) -> Resource:
-    """Return a resource of the process: the contract knows nothing of logs and profiles."""
+    """Return a leak-tracked resource of the process: the contract lacks logs and profiles."""
     with call.here():
         return of_process().part(kind, "C8", f"the {kind} made at {{at}}")
 
 
 def profile_events(call: ClientCall) -> int:
-    """`QnnProfile_getEvents`: none."""
+    """Answer `QnnProfile_getEvents`: there are none."""
     call.handle(0, "profile", 12000)
     call.memory.write(bytes(4), call.word(2))
     return 0
 
 
 def profile_free(call: ClientCall) -> int:
-    """`QnnProfile_free`."""
+    """Answer `QnnProfile_free`."""
     call.handle(0, "profile", 12000).made.freed()
     call.free_handle(0)
     return 0
@@ -262,7 +262,7 @@ def give(call: ClientCall, kind: str, value: Any, out: int) -> int:
 
 
 def error_message(call: ClientCall) -> int:
-    """`QnnError_getMessage`, and the verbose one."""
+    """Answer `QnnError_getMessage` and `QnnError_getVerboseMessage`."""
     code = describe(code_of(call.word(0)))
     address = call.text(f"{code.name}: {code.meaning}"[:1000])
     call.memory.write(struct.pack("<Q", address), call.word(1))
@@ -270,7 +270,7 @@ def error_message(call: ClientCall) -> int:
 
 
 def no_device(call: ClientCall) -> int:
-    """`QnnDevice_create` and the like: LPAI has no devices, and asking breaks no rule."""
+    """Answer `QnnDevice_create` and similar calls: LPAI has no devices. No rule is broken."""
     return _NO_DEVICE if call.name == "QnnDevice_free" else NOT_SUPPORTED
 
 
@@ -280,5 +280,5 @@ def not_supported(call: ClientCall) -> int:
 
 
 def nothing(call: ClientCall) -> int:
-    """Return success for a function without an effect here."""
+    """Return success for a function that has no effect here."""
     return 0

@@ -1,4 +1,4 @@
-"""Calls about contexts, shared memory, and the description of a binary."""
+"""Handlers of calls about contexts, shared memory, and the description of a binary."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_BINARY = 2 << 30
 _MOST_DESCRIPTORS = 1024
 _INVALID = 5000
 STILL_EXECUTES = "still executes at"
-_NUMBERS = {  # how the value of an option lies in its union
+_NUMBERS = {  # encoding of an option's value in its union
     ContextOption.PRIORITY: "<I",
     ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH: "<I",
     ContextOption.MEMORY_LIMIT_HINT: "<Q",
@@ -40,16 +40,16 @@ _NUMBERS = {  # how the value of an option lies in its union
 
 @dataclass(slots=True)
 class CheckedContext:
-    """A context, and the client's memory that it uses."""
+    """Context, and the client's memory that it uses."""
 
     context: Context
-    binary: ForeignMemory | None  # if the client promised to keep it
-    graphs: dict[str, int] = field(default_factory=dict)  # handles by name
+    binary: ForeignMemory | None  # set if the client promised to preserve it
+    graphs: dict[str, int] = field(default_factory=dict)  # graph handles by name
     handles: dict[int, tuple[Any, int]] = field(default_factory=dict)  # memory and our descriptor
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the client that the context holds itself."""
+        """Bytes of client memory that the context itself uses."""
         registered: int = sum(memory.size for memory, _ in tuple(self.handles.values()))
         return registered + (0 if self.binary is None else self.binary.size)
 
@@ -59,7 +59,7 @@ class CheckedContext:
         self.close_files()
 
     def close_files(self) -> list[int]:
-        """Deregister all memory without a finding; return the handles."""
+        """Deregister all memory without reporting a finding; return its handles."""
         numbers = list(self.handles)
         for number in numbers:
             memory, descriptor = self.handles.pop(number)
@@ -69,7 +69,7 @@ class CheckedContext:
 
 
 def create(call: ClientCall) -> int:
-    """`QnnContext_create`: refused, since LPAI graphs are prepared offline."""
+    """Answer `QnnContext_create` with an error, because LPAI graphs are prepared offline."""
     call.handle(0, "backend", 4011)
     sentence = "LPAI composes no graph at run time: prepare a context binary offline"
     cure = "run `qnnmem prepare` on the model, then call QnnContext_createFromBinary"
@@ -77,7 +77,7 @@ def create(call: ClientCall) -> int:
 
 
 def create_from_binary(call: ClientCall) -> int:
-    """`QnnContext_createFromBinary`."""
+    """Answer `QnnContext_createFromBinary`."""
     check_out(call, 5)
     backend = call.handle(0, "backend", 4011)
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(2))]
@@ -91,7 +91,7 @@ def create_from_binary(call: ClientCall) -> int:
 
 
 def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMemory:
-    """Return the bytes of a binary, or fail the call if some are missing."""
+    """Return the buffer of a binary; fail the call if bytes are missing."""
     address, size = call.word(at), call.word(size_at)
     if not address or not size:
         call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))
@@ -116,7 +116,7 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
-    """Report C5: memory that must stay lies on the stack."""
+    """Report C5: memory that must remain valid is on the stack."""
     sentence = (
         f"{what} is on the stack, at {buffer.address:#x}, but must stay until the context is freed"
     )
@@ -141,7 +141,7 @@ def _config(call: ClientCall, address: int) -> Config:
 
 
 def free(call: ClientCall) -> int:
-    """`QnnContext_free`."""
+    """Answer `QnnContext_free`."""
     one: CheckedContext = call.handle(0, "context", 5002)
     flight = call.session.flights.using(one, call.connection)
     if flight is not None:
@@ -161,7 +161,7 @@ def free(call: ClientCall) -> int:
 
 
 def validate_binary(call: ClientCall) -> int:
-    """`QnnContext_validateBinary`."""
+    """Answer `QnnContext_validateBinary`."""
     from qnnmem.lpai.binary import check_device, unpack
 
     backend = call.handle(0, "backend", 4011)
@@ -171,13 +171,13 @@ def validate_binary(call: ClientCall) -> int:
 
 
 def get_binary(call: ClientCall) -> int:
-    """`QnnContext_getBinary` and its size: not from a context that came from one."""
+    """Answer `QnnContext_getBinary` and `getBinarySize`; fails for a context from a binary."""
     call.handle(0, "context", 5002).context.get_binary()
     return 0
 
 
 def graph_create(call: ClientCall) -> int:
-    """`QnnGraph_create`: not in a context from a binary."""
+    """Answer `QnnGraph_create`; not allowed in a context from a binary."""
     one: CheckedContext = call.handle(0, "context", 5002)
     one.context.graph_create(call.memory.text(call.word(1)) if call.word(1) else "")
     return 0
@@ -195,7 +195,7 @@ def no_additions(call: ClientCall) -> int:
 
 
 def mem_register(call: ClientCall) -> int:
-    """`QnnMem_register`: the client's descriptors are opened here, so that nothing is copied."""
+    """Answer `QnnMem_register`; opens the client's descriptors here, so nothing is copied."""
     one: CheckedContext = call.handle(0, "context", 5002)
     count = call.number(2)
     if not 0 < count <= _MOST_DESCRIPTORS:
@@ -234,10 +234,10 @@ def _descriptor(call: ClientCall, address: int, opened: list[int]) -> MemDescrip
 
 
 def _open(pid: int, fd: int) -> int:
-    """Open a file of the client; return -1 if it is not a regular file."""
+    """Open a file of the client by its descriptor; return -1 if it is not a regular file."""
     path = f"/proc/{pid}/fd/{fd}"
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - a link of the system
+        if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - follows a link in /proc
             return -1
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -245,7 +245,7 @@ def _open(pid: int, fd: int) -> int:
 
 
 def mem_deregister(call: ClientCall) -> int:
-    """`QnnMem_deRegister`."""
+    """Answer `QnnMem_deRegister`."""
     count = call.number(1)
     if not 0 < count <= _MOST_DESCRIPTORS:
         call.fail(8000, finding("M2", f"{count:,} handles are given", call=call.name))
@@ -266,26 +266,26 @@ def mem_deregister(call: ClientCall) -> int:
     return 0
 
 
-# What a binary holds
+# Description of a binary
 
 
 @dataclass(slots=True)
 class ClientSystem:
-    """A system context, and its answers in the client's memory."""
+    """System context, and its answers in the client's memory."""
 
     system: SystemContext
     blocks: list[tuple[int, int]] = field(default_factory=list)  # address and size
 
 
 def system_create(call: ClientCall) -> int:
-    """`QnnSystemContext_create`."""
+    """Answer `QnnSystemContext_create`."""
     check_out(call, 0)
     with call.here():
         return give(call, "system context", ClientSystem(SystemContext.create()), 0)
 
 
 def binary_info(call: ClientCall) -> int:
-    """`QnnSystemContext_getBinaryInfo` and `getMetadata`."""
+    """Answer `QnnSystemContext_getBinaryInfo` and `getMetadata`."""
     one: ClientSystem = call.handle(0, "system context", 30000)
     binary = take_binary(call, 1, 2, 30001)
     try:
@@ -304,7 +304,7 @@ def binary_info(call: ClientCall) -> int:
 
 
 def system_free(call: ClientCall) -> int:
-    """`QnnSystemContext_free`: its answers go with it."""
+    """Answer `QnnSystemContext_free`; its answers become invalid."""
     one: ClientSystem = call.handle(0, "system context", 30000)
     one.system.free()
     for address, size in one.blocks:
@@ -315,7 +315,7 @@ def system_free(call: ClientCall) -> int:
 
 
 def footprint(call: ClientCall) -> int:
-    """`QnnSystemTensor_getMemoryFootprint`."""
+    """Answer `QnnSystemTensor_getMemoryFootprint`."""
     address = call.word(0) + 8
     data_type, rank, sizes = call.memory.unpack("<24xI44xIxxxxQ", address)
     size = tensor_bytes(layout.dimensions(call.memory, sizes, rank), data_type)

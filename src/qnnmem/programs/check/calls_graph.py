@@ -1,4 +1,4 @@
-"""Calls about graphs: memory handed over, finalized, executed."""
+"""Handlers of calls about graphs: set their memory, finalize them, execute them."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class SeenTensors:
     """Inputs or outputs of an execution, cached for the next execution with the same bytes."""
 
     data: bytes
-    changes: int  # of the client's buffers, so far
+    changes: int  # change count of the client's buffers
     tensors: list[QnnTensor]
 
 
 @dataclass(slots=True)
 class CheckedGraph:
-    """A graph, and the client's memory that it uses."""
+    """Graph, and the client's memory that it uses."""
 
     graph: Graph
     owner: CheckedContext
@@ -63,25 +63,25 @@ class CheckedGraph:
     pools: dict[str, ForeignMemory] = field(default_factory=dict)
     failed: dict[tuple[str, frozenset[str]], Failure] = field(default_factory=dict)  # by call
     io: tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]] | None = None
-    has_marks: bool = False  # in the places of inputs in scratch
+    has_marks: bool = False  # True: inputs inside scratch are filled with a marker
     last_inputs: Sequence[QnnTensor] | None = None
-    seen: dict[int, SeenTensors] = field(default_factory=dict)  # inputs and outputs by argument
+    seen: dict[int, SeenTensors] = field(default_factory=dict)  # cached inputs and outputs
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the client that are its pools."""
+        """Bytes of the client's pools for this graph."""
         return sum(buffer.size for buffer in tuple(self.pools.values()))
 
     @property
     def tensors(self) -> tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]]:
-        """Inputs and outputs as the binary describes them."""
+        """Inputs and outputs as described in the binary."""
         if self.io is None:
             self.io = io_tensors(self.graph.compiled)
         return self.io
 
 
 def retrieve(call: ClientCall) -> int:
-    """`QnnGraph_retrieve`."""
+    """Answer `QnnGraph_retrieve`."""
     one: CheckedContext = call.handle(0, "context", 5002)
     name = call.memory.text(call.word(1)) if call.word(1) else None
     with call.here():
@@ -100,7 +100,7 @@ def _graph(call: ClientCall) -> CheckedGraph:
 
 
 def get_property(call: ClientCall) -> int:
-    """`QnnGraph_getProperty`."""
+    """Answer `QnnGraph_getProperty`."""
     one = _graph(call)
     asked = questions(call, 1)
     one.graph.get_property([question for question, _ in asked])
@@ -110,7 +110,7 @@ def get_property(call: ClientCall) -> int:
 
 
 def set_config(call: ClientCall) -> int:
-    """`QnnGraph_setConfig`."""
+    """Answer `QnnGraph_setConfig`."""
     one = _graph(call)
     configs, pools = [], {}
     for item in layout.pointers(call.memory, call.word(1)):
@@ -135,7 +135,7 @@ def set_config(call: ClientCall) -> int:
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     with _kept(call, one, *pools):
         if one.owner.binary is not None and one.owner.binary.freed:
-            one.owner.context.check_binary(call.name)  # its bytes may be the new pool's by now
+            one.owner.context.check_binary(call.name)  # the new pool may overwrite the binary
         one.graph.set_config(configs)
     one.pools |= pools
     for what, buffer in pools.items():
@@ -158,7 +158,7 @@ def _custom(call: ClientCall, option: int, pointer: int) -> Config:
 
 
 def finalize(call: ClientCall) -> int:
-    """`QnnGraph_finalize`."""
+    """Answer `QnnGraph_finalize`."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_setConfig")
     _check_pools(call, one)
@@ -172,7 +172,7 @@ def finalize(call: ClientCall) -> int:
 
 
 def execute(call: ClientCall) -> int:
-    """`QnnGraph_execute`."""
+    """Answer `QnnGraph_execute`."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
@@ -212,7 +212,7 @@ def execute(call: ClientCall) -> int:
     finally:
         if flight is not None:
             call.session.flights.end(flight)
-        if call.process.traced:  # the line is known: not once more without it
+        if call.process.traced:  # the writing line is known: do not report it again without a line
             call.found = [f for f in call.found if (f.rule, f.buffer) != ("X6", "persistent")]
             call.process.traced.clear()
         _trace_state(call, one)
@@ -232,7 +232,7 @@ def _begin(
     *,
     is_async: bool = False,
 ) -> Flight | None:
-    """Note an execution in flight and its overlaps with others; None if it is alone."""
+    """Record an execution in flight and report overlaps with others; None if it runs alone."""
     flights = call.session.flights
     if not is_async and flights.is_alone(one, call.connection):
         return None
@@ -258,7 +258,7 @@ def _parts(kind: str, tensors: Sequence[QnnTensor] | None) -> list[Part]:
 
 
 def _trace_state(call: ClientCall, one: CheckedGraph) -> None:
-    """Have the client report the next write to persistent memory, with `--trace-state`."""
+    """Make the client report the next write to persistent memory (`--trace-state`)."""
     state = one.pools.get("persistent") if call.session.trace_state else None
     if state is not None and not state.freed:
         call.process.buffers.trace(state)
@@ -274,7 +274,7 @@ def _check_null(
     inputs: Sequence[QnnTensor] | None,
     outputs: Sequence[QnnTensor] | None,
 ) -> None:
-    """Report R9 for a tensor without a buffer where others have one: it was forgotten."""
+    """Report R9 for a tensor without a buffer if other tensors have one: it was forgotten."""
     if not one.graph.has_io_in_scratch:
         return  # refused anyway
     known = [
@@ -283,7 +283,7 @@ def _check_null(
     missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
     if len(missing) == len(known) or not missing:
         return
-    one.has_marks = False  # consequences are not reported again
+    one.has_marks = False  # do not report the consequences again
     for kind, name in missing:
         sentence = f"{kind} {name!r} has no buffer (NULL, size 0), while others have one"
         end = "it is read from scratch" if kind == "input" else "its result stays there"
@@ -296,14 +296,14 @@ def _is_missing(tensor: QnnTensor) -> bool:
 
 
 def _mark_places(one: CheckedGraph) -> None:
-    """Fill the places of inputs in scratch, to see at the first execution whether they are used."""
+    """Fill inputs inside scratch with a pattern, to see whether the client writes them."""
     for place in one.graph.input_places():
         place[:] = _pattern(place.size)
         one.has_marks = True
 
 
 def _check_places(call: ClientCall, one: CheckedGraph) -> None:
-    """Report R9 if the graph reads inputs from scratch that the client has not written there."""
+    """Report R9 if the graph reads inputs from scratch that the client never wrote."""
     if not one.has_marks:
         return
     if not all(map(_is_missing, one.last_inputs or ())):
@@ -327,7 +327,7 @@ def _pattern(size: int) -> NDArray[Any]:
 
 
 def execute_async(call: ClientCall) -> int:
-    """`QnnGraph_executeAsync`: the notification comes on a thread of the client for that."""
+    """Answer `QnnGraph_executeAsync`; a client thread receives the notification."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
@@ -350,12 +350,12 @@ def execute_async(call: ClientCall) -> int:
                 code = code or _ARGUMENT
             if function:
                 process.notify(function, argument, code)
-        except Hangup:  # its process may have ended
+        except Hangup:  # the process may have ended
             _note_undelivered(call, one)
-        if one.graph.is_busy:  # the next one begins
+        if one.graph.is_busy:  # the next execution begins
             clock.start(one.owner.context)
 
-    def refresh() -> None:  # not before: an earlier one may have state that is not written yet
+    def refresh() -> None:  # not earlier: an earlier execution may not have written its state yet
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
 
     _check_null(call, one, inputs, outputs)
@@ -401,21 +401,21 @@ def _uncover(flight: Flight) -> None:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Hold an asynchronous execution back and report changes of its buffers meanwhile."""
+    """Return the code of an execution after a delay; report buffer changes meanwhile."""
     if flight is None:
         return code
     if flight.is_held:
         call.session.flights.hold(flight)
         _uncover(flight)
     backend = one.graph.context.backend
-    if code == 0:  # or the reason was reported
+    if code == 0:  # an error has already reported the reason
         for found in flight.losses(call.name):
             backend.note(replace(found, trace=flight.trace))
             code = _INVALID_TENSOR
     for found in flight.changes(call.name):
         backend.note(replace(found, trace=flight.trace))
     call.session.flights.note_results(flight)
-    call.session.flights.end(flight)  # once it is notified, the program may use its buffers
+    call.session.flights.end(flight)  # after the notification, the program may use its buffers
     return code
 
 
@@ -433,7 +433,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
 
 
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
-    """Report memory that vanished during an execution without a free that we saw."""
+    """Report memory that vanished during an execution although no call freed it."""
     if call.process.is_there():
         sentence = f"memory of an asynchronous execution, {address:#x}, is gone at its end"
         found = finding("C4", sentence, call.name, address=address)
@@ -441,7 +441,7 @@ def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
 
 
 def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
-    """Fail the call if a pool has become read-only since it was handed over."""
+    """Fail the call if a pool has become read-only since the client set it."""
     for what, buffer in one.pools.items():
         if buffer.readonly and not buffer.freed:
             address, sentence = buffer.address, f"{what} is read-only memory"
@@ -483,7 +483,7 @@ def _given(
 
 
 def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
-    """Return whether a tensor may be cached; one that is found by name may change."""
+    """Return True if a tensor may be cached; a tensor that is found by name may change."""
     buffer = tensor.client_buf
     is_whole = buffer is None or not buffer.freed
     return item.id == tensor.id and item.mem_type == TensorMemType.RAW and is_whole
@@ -492,7 +492,7 @@ def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
 def _tensor(
     call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor], kind: str
 ) -> QnnTensor:
-    """Find a tensor by its id, as backends do, or by its name if the graph has no such id."""
+    """Return the tensor with the given id, else the tensor with the given name."""
     _check_description(call, item)
     match = next((one for one in known if one.id == item.id), None)
     if match is None:
@@ -503,7 +503,7 @@ def _tensor(
             call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name))
     _compare_description(call, item, match)
     made = QnnTensor(match.id, match.name, match.type, match.data_type, match.dimensions)
-    made.mem_type = item.mem_type  # type: ignore[assignment]  # whatever the client says
+    made.mem_type = item.mem_type  # type: ignore[assignment]  # the client may pass any value
     if item.mem_type == TensorMemType.MEMHANDLE:
         made.mem_handle = _registered(call, item.data, f"{kind} {match.name!r}")
     elif not item.data and item.size:
@@ -527,7 +527,7 @@ def _registered(call: ClientCall, number: int, tensor: str) -> Any:
 
 
 def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
-    """Report C4: a description was copied without the memory it points to."""
+    """Report C4: a tensor description was copied without the memory it points to."""
     for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
@@ -576,7 +576,7 @@ def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:
 
 
 def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
-    """Read the client's pools and the head of its binary."""
+    """Copy the client's pools and the start of its binary into this process."""
     buffers = one.process.buffers
     if one.owner.binary is not None:
         buffers.refresh(one.owner.binary, one.owner.context.compared_bytes)
@@ -608,12 +608,12 @@ def _store_pools(one: CheckedGraph) -> None:
             one.graph.note_gone("QnnGraph_execute")
 
 
-# Codes that the program ignored
+# Ignored error codes
 
 
 @contextlib.contextmanager
 def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
-    """Remember whether the call failed on this graph; `parts` are the pools that it sets."""
+    """Record whether the call failed on this graph; `parts` are the pools that the call sets."""
     key = (call.name, frozenset(parts))
     try:
         yield
@@ -627,6 +627,6 @@ def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
 def _note_ignored(call: ClientCall, one: CheckedGraph, *before: str) -> None:
     for key, failure in one.failed.items():
         if failure.call in before:
-            del one.failed[key]  # reported once
+            del one.failed[key]  # report it only once
             call.note_ignored(failure)
             return

@@ -35,29 +35,29 @@ from qnnmem.results.programs import (
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import counted, shorten
 
-_LOOK_S = 0.5  # between two checks of the time limit of executions
+_LOOK_S = 0.5  # interval between checks of the execution time limit
 _OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folder"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """The program to run, and the options of the run."""
+    """Program to run, and the options of the run."""
 
     command: tuple[str, ...]
     profile: Profile
-    lenient: bool = False  # a call that a device would not refuse reports success
+    lenient: bool = False  # True: a call that a device would accept returns success
     suppressions: tuple[Suppression, ...] = ()
     time_limit_s: float | None = None
-    limits: ExecutionLimits = DEFAULT_LIMITS  # of the program's executions
-    to_stderr: bool = False  # the program's output: standard output is for the result
-    binary_info: int = 0  # version of the answer of the system library; 0: by function
-    trace_state: bool = False  # find the lines that write to persistent memory
+    limits: ExecutionLimits = DEFAULT_LIMITS  # limits of the program's executions
+    to_stderr: bool = False  # True: the program writes to stderr, because stdout holds the result
+    binary_info: int = 0  # struct version of the system library's answer; 0: by function
+    trace_state: bool = False  # True: find the source lines that write to persistent memory
 
 
 def check_client(
     options: ClientOptions, say: Callable[[ClientFinding], None] | None = None
 ) -> ClientResult:
-    """Run a program and report it; `say` gets every finding at once."""
+    """Run a program and return its findings; `say` gets each new finding immediately."""
     program = launch.check_program(options.command[0])
     with temporary_folder() as name, separate() as made:
         folder = launch.build_objects(Path(name), launch.SHIM)
@@ -146,7 +146,7 @@ def _chosen(
 
 
 class _Over(Enum):
-    """The time limit that killed the program."""
+    """Kind of time limit that killed the program."""
 
     PROGRAM = "program"
     EXECUTION = "execution"
@@ -155,7 +155,7 @@ class _Over(Enum):
 def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
 ) -> tuple[int, int, _Over | None]:
-    """Return pid, exit code (negative for a signal), and the time limit that ended the program."""
+    """Return pid, exit code (negative for a signal), and the exceeded time limit if any."""
     over = _Over.PROGRAM
 
     def execution_time_left() -> float:
@@ -174,7 +174,7 @@ def _run(
                 environment={"LD_LIBRARY_PATH": ":".join(folders)},
                 to_stderr=options.to_stderr,
             ) as child,
-            limited_memory(options.limits.memory),  # not before: the program has its own limit
+            limited_memory(options.limits.memory),  # not earlier: the program has its own limit
         ):
             code, killed = launch.wait(child, options.time_limit_s, execution_time_left, _LOOK_S)
             return child.pid, code, over if killed else None
@@ -183,21 +183,21 @@ def _run(
 
 
 def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
-    """Return processes that need not clean up: after a refused call, or a signal."""
+    """Return processes that need not clean up: after a refused call, or after a signal."""
     has_refused = pid in session.refused or session.early.get(pid) is not None
     own = {pid} if code and has_refused else set()
     return (session.failed - {pid}) | own | set(_crashed(session))
 
 
 def _has_crashed(session: ClientSession, pid: int) -> bool:
-    """Return whether the crash of the program, or of a wrapper's child, was reported."""
+    """Return True if the crash of the program, or of a wrapper's child, was reported."""
     known = session.processes.now()
     is_wrapper = all(one.pid != pid for one in known)
     return any(one.crashed and (is_wrapper or one.pid == pid) for one in known)
 
 
 def _crashed(session: ClientSession) -> Iterator[int]:
-    """Yield processes that a signal ended; report those that a debugger ended."""
+    """Yield processes that a signal ended; report processes that a debugger ended."""
     for process in session.processes.now():
         if process.is_debugged and not process.has_ended and not process.crashed:
             sentence = f"process {process.pid} never ended under its debugger"
@@ -210,7 +210,7 @@ def _crashed(session: ClientSession) -> Iterator[int]:
 
 
 def _note_caught(session: ClientSession, pid: int, code: int) -> None:
-    """Report C7 where the program's own handler of a signal did not go on with it."""
+    """Report C7 if the program's own signal handler did not continue the program."""
     for process in session.processes.now():
         has_failed = code != 0 if process.pid == pid else not process.has_ended
         if process.caught is not None and has_failed:
@@ -237,10 +237,10 @@ def _note_at_end(session: ClientSession, found: Finding, label: str = MADE) -> N
 
 
 def _excuse(session: ClientSession, processes: set[int]) -> None:
-    """Forget the handles of processes that gave up after a failed call: they need not clean up.
+    """Drop the handles of processes that gave up after a failed call: they need not clean up.
 
-    Only the exit code of the program itself is known, not that of processes it starts (a worker, or
-    the program behind a script or a debugger). They are assumed to have given up.
+    Only the exit code of the program itself is known. Processes that it starts (a worker, or the
+    program behind a script or a debugger) are assumed to have given up.
     """
     for number, handle in session.handles:
         if handle.process.pid in processes:
@@ -254,7 +254,7 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
 
 
 def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
-    """Return processes with unchecked calls, which may have freed anything."""
+    """Return processes with unchecked calls, which may have freed any handle."""
     found = {one.process for one in missed if one.calls}
     return {one.pid for one in session.processes.now()} if 0 in found else found
 

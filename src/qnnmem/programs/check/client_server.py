@@ -1,4 +1,4 @@
-"""Answers the calls of a client: one thread per client thread, one handler per function."""
+"""Server that answers a client's calls: one thread per client thread, one handler per function."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.socket_server import Action, Kind, Message, ProgramConnection, SocketServer
 from qnnmem.qnn.codes import qnn_error
 
-_DEEPEST = 8  # calls inside of callbacks inside of calls
+_DEEPEST = 8  # nesting depth of calls inside callbacks
 _HELLO_WORDS = 10
 _MOST_WORDS = 64
 _VERSION = 2
-_CRASH = 2  # the role of a line that reports a signal
+_CRASH = 2  # hello role of a connection that reports a signal
 Handler = Callable[[ClientCall], int]
 
 _BY_NAME: dict[str, Handler] = {
@@ -101,11 +101,11 @@ _CHANGES = frozenset(
         *("QnnContext_free", "QnnGraph_setConfig", "QnnMem_register", "QnnMem_deRegister"),
     }
 )
-# Answers to a query for something that is not there; no program gives up for these.
+# Codes of queries for missing objects; no program gives up because of these.
 _HARMLESS = frozenset({1000, 2000, 14000})
-# Shortages of this machine, which are not the fault of the program.
+# Shortages of this machine, for which the program is not responsible.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})
-# Calls whose failure is remembered: if the missing handle is used anyway, the code was ignored.
+# Failures of these calls are remembered: using the missing handle proves an ignored code.
 _REMEMBERED = frozenset(
     {
         *("QnnBackend_create", "QnnContext_createFromBinary", "QnnGraph_retrieve"),
@@ -124,15 +124,15 @@ class ClientServer:
         session.flights.begun = self.sockets.ledger.begun
 
     def close(self) -> None:
-        """Close all connections and end everything that waits."""
+        """Close all connections and stop all waiting threads."""
         self.sockets.hang_up()
         have_ended = self.session.let_go()
-        # The descriptor of a running thread must not be reused for another file.
+        # A running thread's descriptor must not be reused for another file.
         if self.sockets.close() and have_ended:
             self.session.close()
 
     def _talk(self, connection: ProgramConnection) -> bool:
-        """Serve one thread; return whether the connection stays open for notifications."""
+        """Serve one thread; return True if the connection stays open for notifications."""
         hello = connection.receive()
         known = hello.kind == Kind.HELLO and len(hello.words) == _HELLO_WORDS
         if not known or hello.words[0] != _VERSION:
@@ -159,7 +159,7 @@ class ClientServer:
         if message.kind == Kind.WROTE:
             note_use(self.session, process, message.words)
             return
-        is_raised = not message.words[1]  # by a handler, after the fault
+        is_raised = not message.words[1]  # the process raised it itself, not a fault
         if process.caught is None or not is_raised:
             process.caught = crash_report(self.session, process, message.words)
         if message.kind == Kind.CRASHED:
@@ -179,7 +179,7 @@ class _ClientThread:
         self._depth = 0
 
     def serve(self, message: Message) -> None:
-        """Answer one message and those that its callbacks send."""
+        """Answer a message, and the messages that its callbacks send."""
         if self._depth >= _DEEPEST:
             raise Hangup("callbacks are nested too deep")
         self._depth += 1
@@ -230,7 +230,7 @@ class _ClientThread:
         with self._session.lock:
             mine = [h for h in self._session.handles.values() if h.process is self._process]
         alive = [kind for kind in kinds if any(one.kind == kind for one in mine)]
-        if kinds[0] not in alive:  # a context without its backend was reported when that was freed
+        if kinds[0] not in alive:  # freeing the backend already reported this context
             return
         symbols = self._session.symbols
         stack = symbols.stack(symbols.trace(self._process.memory, message.words[1:]))
@@ -270,7 +270,7 @@ def answer(call: ClientCall) -> int:
 
 
 def _translated(handler: Handler, call: ClientCall) -> int:
-    """Run a handler; turn every error that a client can cause into a code of QNN."""
+    """Run a handler; convert every error that a client can cause to a QNN error code."""
     try:
         return handler(call)
     except QnnError:

@@ -1,4 +1,4 @@
-"""One run of a client: its processes, handles, findings, and the call being served."""
+"""State of a run with one client: its processes, handles, findings, and current call."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _MOST_HANDLES = 65_536
 _END_S = 5.0
 _UNCOVER_S = 0.2
 _MOST_MOMENTS = 1000
-_TEXT = 2000  # bytes of a line for the client's log
+_TEXT = 2000  # bytes of a log line for the client
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
-TIME_LIMIT_S = 600.0  # of one execution, as in net-run
-# Rules that a device does not check: the call would have gone on, into other memory.
-_ALLOCATED = frozenset({"R1", "R3", "R4"})  # rules that the line of the allocation may break
+TIME_LIMIT_S = 600.0  # seconds for one execution, as in net-run
+# Rules that a device does not check: it would continue with wrong memory.
+_ALLOCATED = frozenset({"R1", "R3", "R4"})  # rules that the allocating line may break
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionLimits:
-    """Time and memory limit of executions."""
+    """Time limit and memory limit of executions."""
 
     time_s: float = TIME_LIMIT_S
     memory: int | None = None  # address space in bytes; None: three quarters of the machine
@@ -70,14 +70,14 @@ DEFAULT_LIMITS = ExecutionLimits()
 
 
 class ExecutionClock:
-    """Start times of the executions that are running."""
+    """Start times of the running executions."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
         self._lock = threading.Lock()
 
     def start(self, what: Hashable) -> None:
-        """Start the clock of an execution, if it is not running yet."""
+        """Start the clock of an execution, unless it is running."""
         with self._lock:
             self._since.setdefault(what, monotonic())
 
@@ -88,7 +88,7 @@ class ExecutionClock:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Count the time of the block."""
+        """Measure the time of the block as an execution."""
         what = object()
         self.start(what)
         try:
@@ -97,14 +97,14 @@ class ExecutionClock:
             self.stop(what)
 
     def longest(self) -> float:
-        """Return the seconds that the oldest execution has taken so far."""
+        """Return the seconds since the start of the oldest running execution."""
         with self._lock:
             return monotonic() - min(self._since.values()) if self._since else 0.0
 
 
 @contextlib.contextmanager
 def limited_memory(limit: int | None) -> Iterator[None]:
-    """Limit the address space of this process; earlier children keep theirs."""
+    """Limit the address space of this process inside the block; not of existing children."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -120,7 +120,7 @@ def limited_memory(limit: int | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The object of a handle, and the process that made it."""
+    """Object behind a handle, and the process that created it."""
 
     kind: str
     value: Any
@@ -129,7 +129,7 @@ class Handle:
 
 @dataclass(slots=True)
 class Failure:
-    """A call that failed, kept to see whether the client checks its code."""
+    """Failed call, stored to see whether the client checks the code."""
 
     call: str
     code: int
@@ -138,26 +138,26 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCaller:
-    """A call of the program; its line is looked up only when somebody wants to read it."""
+    """Call of the program; its source line is looked up only on demand."""
 
     trace: Trace
     symbols: Symbols
 
     @property
     def place(self) -> str:
-        """File and line, for a sentence."""
+        """File and line as text, or "an unknown place"."""
         frame = of_program(self.symbols.stack(self.trace), "")
         return "an unknown place" if frame is None else frame.place
 
     @property
     def line(self) -> str:
-        """File, line and source."""
+        """File, line and source line as text."""
         frame = of_program(self.symbols.stack(self.trace), "")
         return "" if frame is None else frame.text
 
 
 class ClientProcess:
-    """One process of the client; a forked child is another one."""
+    """Process of the client; a forked child is a separate process."""
 
     def __init__(self, pid: int, hello: Message) -> None:
         _, _, _, forked_from, _, _, low, size, shared, shared_bytes = hello.words
@@ -168,23 +168,23 @@ class ClientProcess:
         self.notifier: ProgramConnection | None = None
         self.notifying = threading.Lock()
         self.is_calling_back = False
-        self.threads = 0  # that called QNN, ended ones too
-        self.crashed = self.has_ended = False  # by a signal; by itself
+        self.threads = 0  # threads that called QNN, including ended threads
+        self.crashed = self.has_ended = False  # ended by a signal; ended by itself
         # Reports a signal that the program handles itself, if no more calls follow.
         self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
-        self.served = 0  # calls that have come here
-        self.traced: set[int] = set()  # addresses whose write was reported
-        self.texts: dict[str, int] = {}  # strings that were put into it, by their text
+        self.served = 0  # number of calls received
+        self.traced: set[int] = set()  # addresses whose writes were reported
+        self.texts: dict[str, int] = {}  # addresses of strings written into the process, by text
 
     def add_thread(self, hello: Message) -> None:
-        """Note where the stack of another thread is."""
+        """Record the stack range of a new thread."""
         self.threads += 1
         low, size = hello.words[6:8]
         self.buffers.stacks.add((low, low + size))
 
     def is_there(self) -> bool:
-        """Return False if it has ended or has become another program."""
+        """Return False if the process has ended or runs another program."""
         return self._presence.is_there()
 
     def uncover(self, extent: Extent) -> None:
@@ -217,7 +217,7 @@ class ClientProcess:
 
 
 def _is_debugged(pid: int) -> bool:
-    """Return whether a debugger runs the process: it takes signals before the process does."""
+    """Return True if a debugger runs the process: then the debugger receives signals first."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:
@@ -227,7 +227,7 @@ def _is_debugged(pid: int) -> bool:
 
 
 class ClientSession:
-    """The state of one run."""
+    """State of one run."""
 
     def __init__(
         self,
@@ -242,29 +242,29 @@ class ClientSession:
         self.profile, self.symbols, self.lenient = profile, symbols, lenient
         self.binary_info, self.trace_state = binary_info, trace_state
         self.findings = FindingList(say)
-        # By number; of those that are gone, kind and place are known.
+        # By number; freed handles keep kind and place.
         self.handles: HandleTable[int, Handle, tuple[str, Trace]] = HandleTable(_MOST_HANDLES)
         self.processes = KnownProcesses[ClientProcess]()
-        self.failures: dict[tuple[str, int], Failure] = {}  # by what failed, and on which handle
-        self.unheeded: dict[int, Failure] = {}  # of the last execution, by process
+        self.failures: dict[tuple[str, int], Failure] = {}  # by object and handle
+        self.unheeded: dict[int, Failure] = {}  # failed last execution, by process
         # The only execution so far, if it asked for more input, by process.
         self.early: dict[int, Failure | None] = {}
         self.counts: dict[str, int] = {}
-        self.codes: dict[str, int] = {}  # calls that failed, by name
-        self.last = ""  # call
-        self.failed: set[int] = set()  # processes with a call that a program may give up for
-        self.refused: set[int] = set()  # processes with any call that was answered with a code
+        self.codes: dict[str, int] = {}  # number of failed calls by name
+        self.last = ""  # name of the last call
+        self.failed: set[int] = set()  # processes with a failure that justifies giving up
+        self.refused: set[int] = set()  # processes with any failed call
         self.notes: dict[str, None] = {}  # notes about correct behaviour
         self.clock = ExecutionClock()
         self.flights = Flights()
-        self.undelivered = 0  # notifications
+        self.undelivered = 0  # number of notifications
         self.timeline: list[HeldMoment] = []
         self.calls = 0
         self.lock = threading.RLock()
         self._next = _FIRST_HANDLE
 
     def process(self, pid: int, hello: Message) -> ClientProcess:
-        """Return the process that sent a hello."""
+        """Return the process that sent a hello message; record its thread."""
         found = self.processes.find(pid, lambda: ClientProcess(pid, hello))
         found.add_thread(hello)
         return found
@@ -279,7 +279,7 @@ class ClientSession:
             return self._next
 
     def note_moment(self, number: int, what: str) -> None:
-        """Add the program's live handles and memory to the timeline, if they changed."""
+        """Add the program's live contexts and memory to the timeline, if they changed."""
         with self.lock:
             handles = self.handles.values()
             contexts = sum(1 for one in handles if one.kind == "context")
@@ -290,11 +290,11 @@ class ClientSession:
                 self.timeline.append(HeldMoment(number, what, contexts, held))
 
     def place(self, trace: Trace) -> str:
-        """Return file and line of a call stack, for a sentence."""
+        """Return file and line of a call stack as text."""
         return ProgramCaller(trace, self.symbols).place
 
     def let_go(self) -> bool:
-        """End executions and queues; return whether all have ended."""
+        """End executions and queues; return True if all have ended."""
         with self.lock:
             handles = self.handles.values()
         for process in self.processes.now():
@@ -310,15 +310,15 @@ class ClientSession:
         ]
         begun = []
         for one in ends:
-            with contextlib.suppress(RuntimeError):  # there is no thread for it
+            with contextlib.suppress(RuntimeError):  # no thread may be available
                 one.start()
                 begun.append(one)
         for one in begun:
-            one.join(_END_S)  # an execution that never ends is left alone
+            one.join(_END_S)  # an execution that never ends is left running
         return begun == ends and not any(one.is_alive() for one in ends)
 
     def missed(self) -> Iterator[NotChecked]:
-        """Yield the calls that were not checked or not delivered for lack of room."""
+        """Yield calls that were not checked, and notifications that were not delivered."""
         if self.undelivered:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
@@ -334,57 +334,57 @@ _current = threading.local()
 
 
 def current_call() -> ClientCall | None:
-    """Return the call that this thread serves."""
+    """Return the call that this thread is serving, or None."""
     return getattr(_current, "call", None)
 
 
 @dataclass(slots=True)
 class ClientCall:
-    """One call of the client while it waits for its answer."""
+    """Call of the client that waits for its answer."""
 
     session: ClientSession
     process: ClientProcess
     connection: ProgramConnection
     message: Message
-    nested: Callable[[Message], None]  # what else may come while a demand is served
+    nested: Callable[[Message], None]  # handles other messages that arrive while a demand is served
     found: list[Finding] = field(default_factory=list)
     is_answered: bool = False
     places: dict[str, tuple[str, Trace]] = field(default_factory=dict)  # by a finding's buffer
     _trace: Trace | None = None
-    _second: tuple[str, Trace] = ("", ())  # another place that the failure is about
+    _second: tuple[str, Trace] = ("", ())  # second place that the failure concerns
     _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
 
     @property
     def is_closed(self) -> bool:
-        """Whether the program has closed the library of the function."""
+        """True if the program has closed the library of the function."""
         return bool(self.message.words[:1] and self.message.words[0] & 1)
 
     @property
     def has_overrun(self) -> bool:
-        """Whether the last two words are the end of a block and the call before."""
+        """True if the message ends with two words about an overwritten guard."""
         return len(self.message.words) > 2 and bool(self.message.words[0] & 2)
 
     @property
     def name(self) -> str:
-        """The function's name."""
+        """Name of the called function."""
         return name_of(self.message.function)
 
     @property
     def memory(self) -> ProcessMemory:
-        """The memory of the calling process."""
+        """Memory of the calling process."""
         return self.process.memory
 
     def word(self, at: int) -> int:
         """Return an argument as a pointer or a handle; 0 if it was not sent."""
         words = self.message.words
-        return words[at + 1] if at + 1 < len(words) else 0  # the first says whether it is closed
+        return words[at + 1] if at + 1 < len(words) else 0  # the first word holds flags
 
     def number(self, at: int) -> int:
-        """Return an argument of 32 bits."""
+        """Return an argument as a 32-bit number."""
         return self.word(at) & 0xFFFFFFFF
 
     def note(self, found: Finding, trace: Trace = (), label: str = "") -> None:
-        """Keep a finding and go on; `trace` is a second place that it is about."""
+        """Record a finding and continue; `trace` is a second place that the finding concerns."""
         self.found.append(found)
         if trace:
             self._places[id(found)] = (label, trace)
@@ -392,7 +392,7 @@ class ClientCall:
     # Demands
 
     def demand(self, action: Action, a: int = 0, b: int = 0, c: int = 0, text: str = "") -> int:
-        """Have the client carry out an action and return its result."""
+        """Make the client execute an action; return its result."""
         data = text.encode("utf-8", "replace")[:_TEXT]
         self.connection.send(action, a, b, c, data)
         while True:
@@ -403,7 +403,7 @@ class ClientCall:
 
     @property
     def trace(self) -> Trace:
-        """The call stack of the client; requested once."""
+        """Call stack of the client, requested only once."""
         if self._trace is None:
             self.connection.send(Action.SEND_STACK)
             while (message := self.connection.receive()).kind != Kind.STACK:
@@ -412,11 +412,11 @@ class ClientCall:
         return self._trace
 
     def here(self) -> AbstractContextManager[None]:
-        """Attribute objects made inside to this call of the program."""
+        """Return a context manager that attributes new objects to this call of the program."""
         return called_from(ProgramCaller(self.trace, self.session.symbols))
 
     def text(self, value: str) -> int:
-        """Return the address of a string that stays in the client."""
+        """Return the address in the client of a permanent copy of this string."""
         with self.session.lock:
             known = self.process.texts.get(value)
         if known is None:
@@ -429,7 +429,7 @@ class ClientCall:
     # Handles
 
     def handle(self, at: int, kind: str, code: int) -> Any:
-        """Return the object of a handle, or fail the call."""
+        """Return the object behind a handle; fail the call for an invalid handle."""
         number = self.word(at)
         with self.session.lock:
             found = self.session.handles.get(number)
@@ -455,8 +455,8 @@ class ClientCall:
         self.fail(code, finding("C6", sentence, self.name))
 
     def note_ignored(self, failure: Failure) -> None:
-        """Report C3: the client goes on after a failed call."""
-        if not self.session.lenient:  # the failed call may have answered 0
+        """Report C3: the client continued after a failed call."""
+        if not self.session.lenient:  # the failed call may have returned 0
             self._add(self._ignored(failure), 0, "failed at", failure.trace)
 
     def _ignored(self, failure: Failure) -> Finding:
@@ -467,7 +467,7 @@ class ClientCall:
         return finding("C3", sentence, self.name)
 
     def free_handle(self, at: int) -> None:
-        """Free a handle."""
+        """Free the handle in this argument."""
         number = self.word(at)
         with self.session.lock:
             gone = self.session.handles.get(number)
@@ -477,13 +477,13 @@ class ClientCall:
     # Findings
 
     def fail(self, code: int, found: Finding, label: str = "", trace: Trace = ()) -> NoReturn:
-        """Fail the call; `trace` is a second place that it is about."""
+        """Fail the call; `trace` is a second place that it concerns."""
         if trace:
             self._second = (label, trace)
         raise qnn_error(code, found)
 
     def serve(self, work: Callable[[ClientCall], int]) -> int:
-        """Run the handler, keep its findings and return the code."""
+        """Run the handler, record its findings and return the code."""
         before = current_call()
         _current.call = self
         error: QnnError | None = None
@@ -511,7 +511,7 @@ class ClientCall:
 
     def _add(self, found: Finding, code: int, label: str, trace: Trace) -> None:
         stack, other = (self.session.symbols.stack(one) for one in (self.trace, trace))
-        if found.handle and not trace:  # a leak: made elsewhere
+        if found.handle and not trace:  # a leak: the object was created elsewhere
             label, other = MADE, self.session.symbols.stack(found.trace)
         address = self.process.buffers.translate(found.address)
         said = replace(found, address=address, call=found.call or self.name)
@@ -542,7 +542,7 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """Return False for a graph: C has no call that frees one, it is freed with its context."""
+    """Return False for a graph: no C call frees a graph, its context does."""
     return found.handle != "graph"
 
 
@@ -553,5 +553,5 @@ def _of_another(kind: str, maker: ClientProcess, user: ClientProcess) -> str:
 
 
 def library_of(function: int) -> str:
-    """Return the library that a function belongs to."""
+    """Return the library that contains a function."""
     return "libQnnSystem.so" if function >= FIRST_SYSTEM else "libQnnLpai.so"

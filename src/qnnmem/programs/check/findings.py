@@ -2,10 +2,10 @@
 
 A file of known findings, one per line, keeps them out of the report:
 
-# why it is known
+# comment with the reason
 R3                        every finding of a rule
 R3 QnnGraph_setConfig     of a rule, at one call
-R3 * src/client.c:120     of a rule, at one place; the file may be a pattern, the line left out
+R3 * src/client.c:120     of a rule, at one place; the file may be a pattern, the line is optional
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from qnnmem.programs.stacks import of_program
 from qnnmem.results.programs import ClientFinding, OtherPlace, Stack
 from qnnmem.text import quote
 
-MOST = 1000  # of different ones
+MOST = 1000  # distinct findings
 _ALSO = 16  # further places of one cause
 _MISSED = frozenset({"R7", "R8", "R9", "R10", "C4"})
 _GONE = frozenset({"freed at", "reallocated at", "unmapped at"})
-CALLED, MADE = "called at", "made at"  # the event that a stack belongs to
-_MOST_BYTES = 1 << 20  # of a file of known findings
+CALLED, MADE = "called at", "made at"  # labels for the event of a stack
+_MOST_BYTES = 1 << 20  # bytes of a suppression file
 _WORDS = 3
 _LONGEST = 500  # characters of a pattern
-_MOST_STARS = 20  # of a pattern: each may stand for every part of a name
+_MOST_STARS = 20  # stars in a pattern: each slows the match down
 _MOST_LINES = 10_000  # lines other than blank lines and comments
 
 FindingKey = tuple[str, str, str, str, str]
@@ -71,7 +71,7 @@ def client_finding(
 
 
 def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None:
-    """Return a second place, e.g. "freed at"; None if unknown."""
+    """Return a second place, e.g. "freed at"; None without a label."""
     return OtherPlace(what, _place(stack, program), stack) if what else None
 
 
@@ -82,24 +82,24 @@ def _place(stack: Stack, program: str) -> str:
 
 def _key(one: ClientFinding) -> FindingKey:
     """Return a key that is equal for findings with the same cause."""
-    if one.rule == "R1":  # one missing or late query
+    if one.rule == "R1":  # one missing or late query is one cause
         return one.rule, "", "", "", ""
-    if one.rule == "R3":  # one way to allocate
+    if one.rule == "R3":  # one allocation is one cause
         return one.rule, one.call, one.place, "", ""
-    if one.rule == "C2":  # one library that was closed too early
+    if one.rule == "C2":  # one library closed too early is one cause
         return one.rule, one.buffer, "", "", ""
     if one.other is not None and one.other.what in _GONE and one.other.stack:
-        if one.rule in _MISSED:  # all that one function frees too early, and one call misses
+        if one.rule in _MISSED:  # one cause: a function frees too early, a call misses it
             functions = ",".join(frame.function for frame in one.other.stack)
             return "", one.other.what, functions, one.call, one.place
         return one.rule, one.other.what, one.other.place, one.buffer, ""
-    # One call may leave several handles behind.
+    # One call may leak several handles.
     made = one.other.place if one.other is not None and one.other.what == MADE else ""
     return one.rule, one.call, one.place, one.buffer, made
 
 
 def _also(before: ClientFinding, one: ClientFinding) -> tuple[OtherPlace, ...]:
-    """Return the further places of a cause, with this one if it is new."""
+    """Return the further places of a cause, with this place if it is new."""
     known = {(before.buffer, before.place), *((a.what, a.place) for a in before.also)}
     if {(one.buffer, one.place), (one.sentence, one.place)} & known or len(before.also) >= _ALSO:
         return before.also
@@ -107,7 +107,7 @@ def _also(before: ClientFinding, one: ClientFinding) -> tuple[OtherPlace, ...]:
 
 
 class FindingList:
-    """Findings in the order in which they came first."""
+    """List of findings in order of first occurrence; repeated findings are counted."""
 
     def __init__(self, say: Callable[[ClientFinding], None]) -> None:
         self._say = say
@@ -116,7 +116,7 @@ class FindingList:
         self.left_out = 0
 
     def add(self, one: ClientFinding) -> None:
-        """Keep a finding; report it at once if it is new."""
+        """Add a finding; report it immediately if it is new."""
         with self._lock:
             key = _key(one)
             before = self._found.get(key)
@@ -137,16 +137,16 @@ class FindingList:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """One line of the file."""
+    """Line of a suppression file: patterns for rule, call and place."""
 
     rule: str
     call: str = "*"
     place: str = "*"
 
     def covers(self, one: ClientFinding) -> bool:
-        """Return whether a finding is suppressed."""
+        """Return True if this line suppresses a finding."""
         place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
-        # A leak is matched by the line that made it and by the call that found it.
+        # A leak matches by the creating line, and by the call that found it.
         made = one.other if one.other is not None and one.other.what == MADE else None
         places = (one.place,) if made is None else (one.place, made.place)
         return (
@@ -157,7 +157,7 @@ class Suppression:
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """Read a file; an unknown rule is an error."""
+    """Read a suppression file; raise LoadError for an unknown rule."""
     found: list[Suppression] = []
     known = {*rules(LPAI), *rules(PROGRAM)}
     text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")

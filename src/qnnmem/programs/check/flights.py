@@ -1,10 +1,10 @@
 """Executions in flight, and the rules for their memory meanwhile.
 
-An execution here takes less time than on a device, so a mistake of another thread would be seen
-only by luck. The first executions of each thread are therefore held back for a moment, so that a
-missing wait shows every time. Nothing is concluded from a hold itself: an overlap is a call that
-came, or bytes that changed, while the execution was in flight. On a busy machine a moment is
-longer: each thread that could run has had its share of the processor.
+A simulated execution is shorter than an execution on a device, so a mistake of another thread would
+be seen only by luck. Therefore the first executions of each thread are delayed for a moment, so
+that a missing wait shows every time. The delay itself proves nothing: an overlap is a call, or a
+change of bytes, while the execution is in flight. On a busy machine the delay is longer: every
+runnable thread gets its share of the processor.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from qnnmem.programs.stacks import Trace
 
 HOLD_S = 0.05
 _LONGEST_HOLD_S, _LOOK_S = 3.0, 0.01
-_HOLDS = 3  # executions of each thread and graph that are held back
-_LOOKS = 64  # executions of each before which the threads of the process are counted
+_HOLDS = 3  # delayed executions for each thread and graph
+_LOOKS = 64  # executions before which the threads of the process are counted
 _LARGEST = 16 << 20  # bytes of a buffer that are compared
-Part = tuple[str, ForeignMemory]  # a name for a sentence, and the memory
+Part = tuple[str, ForeignMemory]  # name for a sentence, and the memory
 
 
 class FlyingGraph(Protocol):
-    """The part of a checked graph that is compared."""
+    """Attributes of a checked graph that this module uses."""
 
     graph: Any
     owner: Any
@@ -43,7 +43,7 @@ class FlyingGraph(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """One execution between its call and its end."""
+    """Execution between its call and its end."""
 
     graph: FlyingGraph
     thread: Hashable
@@ -51,31 +51,31 @@ class Flight:
     reads: Sequence[Part]
     writes: Sequence[Part]
     trace: Trace
-    before: dict[int, bytes] = field(default_factory=dict)  # what its buffers held, by identity
-    is_held: bool = False  # it may be held back before it ends
-    is_answered: Callable[[], bool] = lambda: True  # whether the program goes on beside it
-    is_met: bool = False  # by another execution
-    covered: list[tuple[Part, Extent]] = field(default_factory=list)  # pages that are closed
+    before: dict[int, bytes] = field(default_factory=dict)  # content of its buffers, by object id
+    is_held: bool = False  # True: delay it before it ends
+    is_answered: Callable[[], bool] = lambda: True  # returns whether the program continues
+    is_met: bool = False  # True: another execution has met this one
+    covered: list[tuple[Part, Extent]] = field(default_factory=list)  # closed pages
 
     def keep(self) -> None:
-        """Keep what its buffers hold, to compare it at the end."""
+        """Store the content of its buffers, to compare at the end."""
         buffers = self.graph.process.buffers
         for _, buffer in self.writes:
             if buffer.size <= _LARGEST and not buffer.freed:
                 self.before[id(buffer)] = buffers.peek(buffer)
-        for _, buffer in self.reads:  # read already
+        for _, buffer in self.reads:  # already read
             if buffer.size <= _LARGEST:
                 self.before[id(buffer)] = buffer.array.tobytes()
 
     def changes(self, call: str) -> Iterator[Finding]:
-        """Yield findings for buffers that the program wrote to; `losses` reports freed ones."""
+        """Yield findings for buffers that the program wrote to; `losses` reports freed buffers."""
         seen: set[int] = set()
         for name, buffer in (*self.reads, *self.writes):
             before = self.before.get(id(buffer))
             if before is None or buffer.freed or id(buffer) in seen:
                 continue
             seen.add(id(buffer))
-            if self.graph.process.buffers.peek(buffer) not in (before, b""):  # gone is another
+            if self.graph.process.buffers.peek(buffer) not in (before, b""):  # b"": freed
                 sentence = f"{name} was written by the program while the graph executed"
                 cure = "touch inputs and outputs only after the execution"
                 place = buffer.address
@@ -91,17 +91,17 @@ class Flight:
 
 
 class Flights:
-    """The executions of a run that are in flight."""
+    """Executions of a run that are in flight."""
 
     def __init__(self) -> None:
         self._now: list[Flight] = []
         self._held: Counter[Hashable] = Counter()
         self._looked: Counter[Hashable] = Counter()
         self._changed = Condition()
-        self.begun: Callable[[int], int] = lambda _: 0  # calls of a process, on their way too
+        self.begun: Callable[[int], int] = lambda _: 0  # number of begun calls of a process
 
     def is_alone(self, graph: FlyingGraph, thread: Hashable) -> bool:
-        """Return whether nothing else of the process can happen during an execution."""
+        """Return True if no other thread of the process can act during an execution."""
         if self._now:
             return False
         self._looked[id(graph), thread] += 1
@@ -110,11 +110,11 @@ class Flights:
         return not has_threads(graph)
 
     def may_hold(self, graph: FlyingGraph, thread: Hashable) -> bool:
-        """Return whether one more execution of the thread is held back."""
+        """Return True if another execution of the thread may be delayed."""
         return self._held[id(graph), thread] < _HOLDS
 
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
-        """Add an execution; return the mistake if one in flight shares something with it."""
+        """Add an execution; return a finding if it shares memory with an execution in flight."""
         with self._changed:
             others = [one for one in self._now if _is_beside(one, flight)]
             self._now.append(flight)
@@ -127,13 +127,13 @@ class Flights:
         return None
 
     def end(self, flight: Flight) -> None:
-        """Take an execution out."""
+        """Remove an execution."""
         with self._changed:
             if flight in self._now:
                 self._now.remove(flight)
 
     def using(self, owner: object, thread: Hashable) -> Flight | None:
-        """Return an execution in flight of a graph or of a context, by another thread or queued."""
+        """Return an execution in flight of a graph or a context, by another thread or queued."""
         with self._changed:
             for one in self._now:
                 is_callback = one.thread == thread and not one.is_async
@@ -155,7 +155,7 @@ class Flights:
         return None
 
     def note_results(self, flight: Flight) -> None:
-        """Forget what others compare of the outputs of an execution: it writes them now."""
+        """Remove the outputs of an execution from the comparisons of other executions."""
         with self._changed:
             others = [one for one in self._now if one is not flight]
         for other in others:
@@ -164,7 +164,7 @@ class Flights:
                     other.before.pop(id(buffer), None)
 
     def hold(self, flight: Flight) -> None:
-        """Wait a moment, or until another execution has met this one."""
+        """Wait a moment, or until another execution meets this one."""
         last = monotonic() + _LONGEST_HOLD_S
         while not flight.is_answered() and monotonic() < last:
             sleep(_LOOK_S)
@@ -176,13 +176,13 @@ class Flights:
             while not flight.is_met and (now := monotonic()) < last:
                 is_quiet = not _has_waiting(pid, before) and self.begun(pid) <= process.served
                 quiet = quiet + 1 if now >= end and is_quiet else 0
-                if quiet == 2:  # a call that has just come is looked at by then
+                if quiet == 2:  # a call that just arrived has been seen by then
                     return
                 self._changed.wait(max(end - now, _LOOK_S))
 
 
 def _has_waiting(pid: int, before: dict[str, float]) -> bool:
-    """Return whether a thread of a process can run and has not run for a moment yet."""
+    """Return True if a thread of a process can run and has not run for a moment yet."""
     return any(
         is_runnable and used - before.get(task, 0.0) < HOLD_S
         for task, used, is_runnable in _tasks(pid)
@@ -190,36 +190,36 @@ def _has_waiting(pid: int, before: dict[str, float]) -> bool:
 
 
 def _tasks(pid: int) -> Iterator[tuple[str, float, bool]]:
-    """Yield threads of a process: number, seconds of processor time, whether it can run."""
+    """Yield threads of a process: number, CPU seconds, whether it can run."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended
             used = int((task / "schedstat").read_text("ascii").split()[0]) / 1e9
             state = (task / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
             yield task.name, used, state in "RD"
 
 
 def has_threads(graph: FlyingGraph) -> bool:
-    """Return whether the process has threads beside the one that calls and ours."""
+    """Return True if the process has threads other than the calling thread and the notifier."""
     try:
-        tasks = len(os.listdir(f"/proc/{graph.process.pid}/task"))  # noqa: PTH208  # quicker
+        tasks = len(os.listdir(f"/proc/{graph.process.pid}/task"))  # noqa: PTH208  # faster
     except OSError:
         return False
     return tasks > 1 + (graph.process.notifier is not None)
 
 
 def _is_beside(one: Flight, new: Flight) -> bool:
-    """Return whether two executions can touch at all: a callback is inside of its own."""
+    """Return True if two executions can overlap: a callback runs inside its own execution."""
     is_one_thread = one.thread == new.thread and not one.is_async
     return bool(one.graph.process is new.graph.process and not is_one_thread)
 
 
 def _conflict(new: Flight, old: Flight) -> Finding | None:
-    """Return what two executions share that only one of them may have."""
+    """Return a finding if two executions share memory or a graph that only one may use."""
     call = "QnnGraph_executeAsync" if new.is_async else "QnnGraph_execute"
-    # Executions of one queue run one after the other, but may end in any order.
+    # Executions of one queue run in sequence, but may end in any order.
     if (new.is_async or old.is_async) and new.graph.owner is old.graph.owner:
         if [buffer.address for _, buffer in new.reads] == [b.address for _, b in old.reads]:
-            return None  # the same results once more, as a measurement of time has it
+            return None  # the same results again, e.g. to measure time
         return _shared_buffer(call, ((new.writes, old.writes, "writes"),))
     if new.graph is old.graph:
         name = new.graph.graph.name[:80]
@@ -243,7 +243,7 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
 def _shared_buffer(
     call: str, pairs: Iterable[tuple[Sequence[Part], Sequence[Part], str]]
 ) -> Finding | None:
-    """Return R9 for the first two buffers that share bytes."""
+    """Return R9 for the first two buffers that share bytes, or None."""
     for mine, theirs, done in pairs:
         for name, buffer in mine:
             for other_name, taken in theirs:

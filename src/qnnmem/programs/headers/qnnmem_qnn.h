@@ -170,12 +170,18 @@ typedef struct {
     Qnn_Tensor_t *outputTensors;
 } Qnn_OpConfigV1_t;
 
+typedef enum {
+    QNN_OPCONFIG_VERSION_1 = 1,
+    QNN_OPCONFIG_VERSION_UNDEFINED = 0x7FFFFFFF
+} Qnn_OpConfigVersion_t;
+
 typedef struct {
-    uint32_t version; /* 1 */
+    Qnn_OpConfigVersion_t version;
     union {
         Qnn_OpConfigV1_t v1;
     };
 } Qnn_OpConfig_t;
+#define QNN_OPCONFIG_INIT {QNN_OPCONFIG_VERSION_1, {{0}}}
 
 /* --- Configs and properties ------------------------------------------------------------------------ */
 

@@ -22,22 +22,22 @@ _RULE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Which calls of a function fail, and with which code."""
+    """Rule that makes certain calls of a function fail with a code."""
 
     function: int
     code: int
-    nth: int | None = None  # only this one, counted from 1 over all processes of the run
-    above: int | None = None  # only those about more bytes
+    nth: int | None = None  # only this call, counted from 1 over all processes of the run
+    above: int | None = None  # only calls about more bytes than this
 
     def __str__(self) -> str:
-        """Return it as a user writes it."""
+        """Return the rule in the syntax that users type."""
         nth = "" if self.nth is None else f"#{self.nth}"
         above = "" if self.above is None else f">{self.above}"
         return f"{in_table(NAMES[self.function])}{nth}{above}={self.code}"
 
 
 def read_injection(text: str) -> Injection:
-    """Parse an injection."""
+    """Parse an injection rule; raise UsageError for invalid syntax."""
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
@@ -58,7 +58,7 @@ def read_injection(text: str) -> Injection:
 
 
 def read_code(text: str) -> int:
-    """Return a code of QNN by its number or its name."""
+    """Return a QNN error code from its number or its name."""
     try:
         code: int | None = int(text, 0)
     except ValueError:
@@ -81,7 +81,7 @@ class InjectionCounter:
         self._lock = threading.Lock()
 
     def code_for(self, function: int, size: int) -> int:
-        """Return the code that a call fails with; 0 for none."""
+        """Return the code for this call to fail with; 0 for no failure."""
         with self._lock:
             self._calls[function] += 1
             number = self._calls[function]
@@ -90,7 +90,7 @@ class InjectionCounter:
         return found[0].code if found else 0
 
     def unmatched(self) -> tuple[Injection, ...]:
-        """Return injections that no call has matched."""
+        """Return the rules that no call has matched."""
         with self._lock:
             return tuple(one for one in self._injections if one not in self._matched)
 

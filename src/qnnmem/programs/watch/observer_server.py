@@ -1,7 +1,7 @@
 """Receives reports of the observers in a program: one thread per program thread.
 
-Messages are bounded and untrusted: at worst a connection ends, and the program goes on by itself.
-The memory of the program is only read.
+Messages are bounded and untrusted: a bad message ends its connection, and the program continues.
+The program's memory is only read.
 """
 
 from __future__ import annotations
@@ -54,32 +54,32 @@ _INJECTED, _WAITS = 1, 2
 _VERSION = 2
 _HELLO_WORDS = 6
 _MOST_WORDS = 256
-_MOST_SLOTS = 64  # of libraries in one process
+_MOST_SLOTS = 64  # libraries in one process
 _NAME = 200
-_FIRST_FUNCTION = (40, 32)  # where the tables of backends and of the system library have it
+_FIRST_FUNCTION = (40, 32)  # index of the first function, by kind of table
 
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """Arguments of a call, read before it went on."""
+    """Arguments of a call, read before the call."""
 
     function: int
     name: str = ""
     size: int = 0
     handles: tuple[int, ...] = ()
     uses: tuple[TensorUse, ...] = ()
-    is_unread: bool = False  # whether its arguments could not be read
+    is_unread: bool = False  # True: its arguments could not be read
 
 
 class Turns:
-    """Counts calls that waited for another one."""
+    """Counts calls that waited for another call."""
 
     def __init__(self) -> None:
         self.waited = self.waited_ns = self.gave_up = 0
         self._lock = threading.Lock()
 
     def add(self, ns: int, *, had_turn: bool) -> None:
-        """Count a call that waited; without its turn it ran beside the other call."""
+        """Count a call that waited; `had_turn` is False if it gave up and ran concurrently."""
         with self._lock:
             self.waited += 1
             self.waited_ns = min(self.waited_ns + ns, MAX_COUNT)
@@ -87,7 +87,7 @@ class Turns:
 
 
 class WatchServer:
-    """Listens while a program runs."""
+    """Server that listens while a program runs."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class WatchServer:
 
 
 class _WatchedThread:
-    """One thread of the program."""
+    """Observer connection of one program thread."""
 
     def __init__(
         self, server: WatchServer, line: ProgramConnection, memory: ProcessMemory, tid: int
@@ -187,7 +187,7 @@ class _WatchedThread:
         except (Unreadable, TooLong):
             before = _Before(function, is_unread=True)
         self._waiting.append(before)
-        del self._waiting[:-16]  # calls inside of callbacks inside of calls
+        del self._waiting[:-16]  # nesting depth of calls inside callbacks
         code = self._server.injections.code_for(function, before.size)
         self._line.send(_ANSWER if code else _GO, code)
 
@@ -208,7 +208,7 @@ class _WatchedThread:
         return _Before(function, size=_size(function, words))
 
     def _registered(self, address: int, count: int) -> int:
-        """Return the bytes of the registered tensors, by their descriptors."""
+        """Return the total bytes of the registered tensors, from their descriptors."""
         total = 0
         for at in range(min(count, MOST_HANDLES)):
             rank, sizes, data_type = self._memory.unpack("<IxxxxQ8xI", address + 48 * at)
@@ -271,7 +271,7 @@ class _WatchedThread:
         handles: tuple[int, ...],
         name: str,
     ) -> None:
-        """Note for which memory the tensors of a graph were prepared."""
+        """Record the memory types that the tensors of a graph were prepared for."""
         known, on = self._server.prepared, (self._pid, slot, arguments[0])
         with contextlib.suppress(Unreadable, TooLong):
             if function == GRAPH_TENSOR and len(arguments) == 2:

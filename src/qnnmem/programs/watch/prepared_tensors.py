@@ -1,6 +1,7 @@
-"""The memory type that graph inputs and outputs were prepared for, and the type at execution.
+"""Memory types that graph inputs and outputs were prepared for, and their types at execution.
 
-Composed graphs state it call by call, context binaries in the file. Unreadable ones are left out.
+Composed graphs set the type in each call; context binaries store it in the file. Unreadable
+binaries are skipped.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from qnnmem.qnn.shared_memory import tensor_bytes as bytes_of
 from qnnmem.qnn.tensor import TensorInfo
 from qnnmem.text import shorten
 
-BinaryReader = Callable[[bytes], Mapping[str, Iterable[TensorInfo]]]  # inputs and outputs by graph
-_LARGEST = 256 << 20  # bytes of a binary that is read
+BinaryReader = Callable[[bytes], Mapping[str, Iterable[TensorInfo]]]  # returns tensors by graph
+_LARGEST = 256 << 20  # bytes of a binary
 _CHUNK = 1 << 20
-_MOST = 50_000  # tensors that are kept
+_MOST = 50_000  # stored tensors
 _NAME = 200
 _Key = tuple[int, int, int]  # process, slot and handle
 
@@ -35,7 +36,7 @@ class _Prepared:
 
 
 class PreparedTensors:
-    """Tensors of all graphs of one run; several threads may ask."""
+    """Prepared tensors of all graphs of one run; safe for several threads."""
 
     def __init__(self, read_binary: BinaryReader | None) -> None:
         self._read_binary = read_binary
@@ -45,7 +46,7 @@ class PreparedTensors:
         self._lock = threading.Lock()
 
     def compose(self, memory: ProcessMemory, graph: _Key, tensor: int) -> None:
-        """Record a tensor that was added to a graph; its descriptor has an id by now."""
+        """Record a tensor that was added to a graph; its descriptor already has an id."""
         given = tensors(tensor_bytes(memory, tensor, 1))[0]
         (data_type,) = memory.unpack("<I", tensor + 32)
         (rank,) = memory.unpack("<I", tensor + 80)
@@ -58,7 +59,7 @@ class PreparedTensors:
                 self._graphs.setdefault(graph, {})[given.id] = one
 
     def restore(self, memory: ProcessMemory, context: _Key, address: int, size: int) -> None:
-        """Record the tensors of a context that was made from a binary."""
+        """Record the tensors of a context that was created from a binary."""
         if self._read_binary is None or size > _LARGEST:
             return
         pieces = (
@@ -84,12 +85,12 @@ class PreparedTensors:
             if known is not None:
                 self._graphs[graph] = known
             else:
-                self._graphs.pop(graph, None)  # of a handle that was used before
+                self._graphs.pop(graph, None)  # an earlier graph may have had this handle
 
     def uses(
         self, memory: ProcessMemory, graph: _Key, lists: tuple[int, ...]
     ) -> tuple[TensorUse, ...]:
-        """Return what an execution is given: address and number of inputs, then of outputs."""
+        """Return the tensors of an execution; `lists` holds address and count of both lists."""
         with self._lock:
             known = dict(self._graphs.get(graph, {}))
         found = []

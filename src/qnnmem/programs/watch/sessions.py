@@ -1,9 +1,9 @@
-"""Sessions that went on without QNN: a call failed, and none of their graphs ran afterwards.
+"""Sessions that continued without QNN: a call failed, and none of their graphs ran afterwards.
 
-A session is a context with its graphs, or a failed call that should have made one. It is lost if a
-call for it failed, none of its graphs was executed later, no replacement was made and executed, and
-the program ended as if nothing had happened. A session of ONNX Runtime is also lost if it never got
-a graph: no node was given to QNN.
+A session is a context with its graphs, or a failed call that should have created a context. It is
+lost if a call for it failed, none of its graphs was executed later, no replacement was created and
+executed, and the program ended normally. An ONNX Runtime session is also lost if it never created a
+graph: QNN got none of its nodes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from qnnmem.programs.watch.trace import CallSeen, ProgramEnd
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.programs import LostSession, Stack
 
-_MOST = 20_000  # sessions that are followed
+_MOST = 20_000  # sessions that are tracked
 _Key = tuple[int, int, int]  # process, slot and handle
 
 
@@ -26,24 +26,24 @@ class _Session:
     made: CallSeen
     graphs: dict[str, None] = field(default_factory=dict)
     executions: int = 0
-    last: int = 0  # end of the last execution that was right
+    last: int = 0  # end of the last successful execution
     spent_ns: int = 0
     failed: CallSeen | None = None
     has_graph: bool = False
 
     @property
     def name(self) -> str:
-        """The model that it is made of, or else its graphs."""
+        """Name of the session's model, else the names of its graphs."""
         return self.made.name or ", ".join(self.graphs)
 
     @property
     def is_lost(self) -> bool:
-        """Return whether a call failed and no graph of the session was executed afterwards."""
+        """True if a call failed and no graph of the session was executed afterwards."""
         return self.failed is not None and self.last <= self.failed.begin
 
 
 class Sessions:
-    """Follows the sessions of one trace, call by call."""
+    """Tracks the sessions of one trace, call by call."""
 
     def __init__(self) -> None:
         self._all: list[_Session] = []
@@ -81,23 +81,23 @@ class Sessions:
             return
         session.has_graph = True
         if session.failed is not None and MAKES.get(session.failed.function) == "graph":
-            session.failed = None  # the graph was retrieved in vain before it was made
+            session.failed = None  # a retrieve failed before the graph was created
         for one in call.handles:
             self._graphs[call.process, call.slot, one] = session
 
     def name_of(self, call: CallSeen) -> str:
-        """Return the name of the session that a call works for; empty where it is not known."""
+        """Return the name of the session that a call belongs to; empty if unknown."""
         on = call.process, call.slot, call.on
         is_graph = call.function not in BEGINS and MAKES.get(call.function) != "graph"
         session = (self._graphs if is_graph else self._contexts).get(on)
         return call.name or (session.name if session is not None else "")
 
     def lost(self, end: ProgramEnd, stacks: dict[int, Stack]) -> Iterator[LostSession]:
-        """Yield the lost sessions in the order they were made."""
+        """Yield the lost sessions in order of creation."""
         if not end.timed_out and (end.exit_code or end.ended_by):
-            return  # the program reported the failure
+            return  # the program itself reported a failure
         again = {
-            _identity(one): one.made.begin  # of the last one
+            _identity(one): one.made.begin  # creation time of the last executed replacement
             for one in sorted(self._all, key=lambda one: one.made.begin)
             if one.executions
         }

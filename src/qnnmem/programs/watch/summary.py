@@ -47,12 +47,12 @@ from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
-_MOST_FAILURES = 200  # of different ones
-_RULES = 3  # that no call matched, in the verdict
-_MOST_MADE = 1000  # different entries in the list of made handles
-_MOST_NAMES = 4  # of graphs that a context is called by
+_MOST_FAILURES = 200  # distinct failures
+_RULES = 3  # unmatched rules named in the verdict
+_MOST_MADE = 1000  # distinct entries in the list of created handles
+_MOST_NAMES = 4  # graph names in the name of a context
 _LONGEST_NAME = 200
-_LOG_LINES = 200  # that are kept for one call
+_LOG_LINES = 200  # log lines stored for one call
 _KINDS = ("context", "graph", "memory", "device", "backend")
 _OWNERS = {"graph": "context", "context": "backend"}
 _MODES = {int(TensorMemType.RAW): "raw", int(TensorMemType.MEMHANDLE): "memhandle"}
@@ -62,7 +62,7 @@ _Key = tuple[str, int, int, int]  # kind, process, slot and handle
 
 
 def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchResult:
-    """Summarize a trace; errors name the path."""
+    """Return the summary of a trace; raise LoadError, with the path, if its end is missing."""
     reading = _Reading()
     head: TraceHead | None = None
     for line in lines:
@@ -80,7 +80,7 @@ def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> Watc
 
 def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) -> WatchResult:
     failures, timeline = tuple(reading.failures()), tuple(life.timeline)
-    # A program that was killed cannot give anything back.
+    # A killed program cannot free anything.
     unreleased = () if end.ended_by else tuple(life.left())
     missed = tuple(_not_checked(end))
     lost = tuple(reading.sessions.lost(end, reading.stacks))
@@ -117,7 +117,7 @@ def _result(head: TraceHead, reading: _Reading, life: _Life, end: ProgramEnd) ->
     if end.serialised is not None:
         turns = replace(end.serialised, failure=failure_of(result))
         result = replace(result, serialised=turns)
-    return replace(result, verdict=printable(_verdict(result)))  # a trace may hold anything
+    return replace(result, verdict=printable(_verdict(result)))  # it may hold any characters
 
 
 def _library(seen: LibrarySeen) -> WatchedLibrary:
@@ -132,7 +132,7 @@ def _library(seen: LibrarySeen) -> WatchedLibrary:
 
 
 def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
-    """Return the largest count of each kind of handle; the time is that of most contexts."""
+    """Return the maximum count of each kind of handle, with the time of most contexts."""
     rows = timeline or (AliveAt(),)
     return AliveAt(
         max(rows, key=lambda row: row.contexts).time_ns,
@@ -151,7 +151,7 @@ def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
 
 
 def failure_of(result: WatchResult) -> str:
-    """Return the failures of a run, without injected ones; empty if nothing failed."""
+    """Return the failures of a run as text, without injected failures; empty if nothing failed."""
     failed = Counter[str]()
     for call in result.failed_calls:
         if call.finding:
@@ -163,7 +163,7 @@ def failure_of(result: WatchResult) -> str:
 
 
 def _with_turns(turns: SerialisedRun) -> str:
-    """Return a sentence that compares the run with one in which calls took turns."""
+    """Return a sentence that compares the run with a run in which calls took turns."""
     before, after = turns.failure_before, turns.failure
     waited = f"{counted(turns.waited, 'call')} waited for another one"
     if turns.gave_up:
@@ -245,12 +245,12 @@ def _session(name: str, place: str) -> str:
 
 
 def _is_news(one: LostSession) -> bool:
-    """Return whether the lost session is not counted as a failed call already."""
+    """Return True if no failed call is counted for this lost session yet."""
     return one.injected or is_question(one.function) or not one.function
 
 
 def rank(kind: str) -> int:
-    """Return the sort position of a kind: the kind that holds most memory first."""
+    """Return the sort position of a kind of handle; kinds with more memory come first."""
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
@@ -260,7 +260,7 @@ def amount(kind: str, number: int) -> str:
 
 
 def _settled(call: CallSeen) -> int:
-    """Return when a call takes effect: a free when it begins, a creation when it ends."""
+    """Return when a call takes effect: a free at its begin, a creation at its end."""
     return call.begin if call.function in FREES else call.end
 
 
@@ -316,7 +316,7 @@ class _Reading:
             self._failed[key] = call, 1, log
 
     def failures(self) -> Iterator[FailedCall]:
-        """Yield failed calls in the order of the first of each kind."""
+        """Yield failed calls, grouped by kind, in the order of first occurrence."""
         for (*_, of), (call, count, log) in self._failed.items():
             stack = self.stacks.get(call.place, ())
             yield FailedCall(
@@ -339,25 +339,25 @@ def _alike(one: LiveHandle) -> _Alike:
 
 
 class _Life:
-    """Follows handles from creation to free."""
+    """Tracks handles from creation to free."""
 
     def __init__(self, stacks: dict[int, Stack]) -> None:
         self._stacks = stacks
         self._places: dict[int, str] = {}
         self._handles: HandleTable[_Key, LiveHandle, None] = HandleTable()
-        self._tried: set[_Key] = set()  # whose release failed on purpose
+        self._tried: set[_Key] = set()  # handles whose release failed on purpose
         self._counts: Counter[str] = Counter()
         self._bytes = 0
         self.timeline: list[AliveAt] = []
         self.early: list[LiveHandle] = []
         self.mixed: list[MixedIo] = []
-        self._used: dict[tuple[int, int, int], str] = {}  # for which tensor memory was handed over
-        self._told: list[LiveHandle] = []  # the same as they were made
+        self._used: dict[tuple[int, int, int], str] = {}  # by registered memory: the tensor's name
+        self._told: list[LiveHandle] = []  # handles reported as leaked
         self._made: dict[_Alike, tuple[LiveHandle, int]] = {}
         self._graphs: dict[_Alike, dict[str, None]] = {}
 
     def take(self, call: CallSeen) -> None:
-        """Process a call that makes or frees handles, or a first execution."""
+        """Process a call that creates or frees handles, or a first execution."""
         if call.uses:
             self.mixed.extend(self._mixed(call))
             return
@@ -369,7 +369,7 @@ class _Life:
         else:
             kind = FREES[call.function]
             keys = {(kind, call.process, call.slot, one) for one in call.handles or (call.on,)}
-            if call.code:  # on purpose: the program has done what it could
+            if call.code:  # on purpose: the program tried to free it
                 self._tried |= keys
                 return
             for key in keys:
@@ -395,7 +395,7 @@ class _Life:
         )
         key = kind, call.process, call.slot, handle
         owner = (_OWNERS[kind], call.process, call.slot, call.on) if kind in _OWNERS else None
-        self._free(key)  # a graph may be retrieved many times
+        self._free(key)  # a graph may be retrieved several times
         self._tried.discard(key)
         self._handles.add(key, made, owner)
         if kind in _SHOWN:
@@ -404,7 +404,7 @@ class _Life:
         self._bytes += size if kind == "memory" else 0
 
     def _mixed(self, call: CallSeen) -> Iterator[MixedIo]:
-        """Yield tensors that a first execution passes in another memory type than prepared."""
+        """Yield tensors whose memory type at the first execution differs from the prepared type."""
         graph = self._handles.get(("graph", call.process, call.slot, call.on))
         for one in call.uses:
             if one.handle:
@@ -439,7 +439,7 @@ class _Life:
                 names[made.name] = None
 
     def made(self) -> Iterator[MadeHandle]:
-        """Yield every context, graph and registered memory; identical ones are counted together."""
+        """Yield every context, graph and registered memory; identical handles are counted."""
         for key, (one, count) in self._made.items():
             yield MadeHandle(
                 kind=one.kind,
@@ -464,7 +464,7 @@ class _Life:
 
     def _note_early(self, call: CallSeen) -> None:
         backend = "backend", call.process, call.slot, call.on
-        # Reported once, however often the backend is freed.
+        # Reported only once, even if the backend is freed several times.
         for context in self._handles.disown(backend):
             alive = self._handles.get(context)
             if alive is not None and context not in self._tried:
@@ -479,7 +479,7 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """Return the handle with a name: contexts by their graphs, memory by its tensor."""
+        """Return the handle with a name: graph names for a context, a tensor name for memory."""
         if handle.kind == "memory":
             return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":
@@ -500,7 +500,7 @@ class _Life:
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
-    """Return the result with the diagnosis of its failures, in order."""
+    """Return the result with diagnoses of its failed calls, given in the same order."""
     pairs = zip(result.failed_calls, diagnoses, strict=True)
     calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
     return replace(result, failed_calls=calls)

@@ -1,8 +1,8 @@
-"""Traces: the observed calls of a program, as lines of JSON.
+"""Traces: the observed calls of a program as lines of JSON.
 
-The first line names the format, the last one says how the program ended. In between come places
-(call stacks, by number), libraries, calls and lines of QNN's log. Times are nanoseconds since the
-start. A trace is untrusted: lines are bounded and every value is checked against its type.
+The first line names the format, the last line describes the program's end. Between them are call
+stacks (by number), libraries, calls, and lines of QNN's log. Times are nanoseconds since the start.
+A trace is untrusted: lines are bounded and every value is checked against its type.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from qnnmem.units import format_size
 
 SCHEMA = "qnnmem.trace/1"
 MOST_BYTES = 256 << 20
-MOST_PARTS = 1_000_000  # lines, with the handles and the frames in them: what takes memory
+MOST_PARTS = 1_000_000  # lines plus their handles and frames: they need the memory
 LONGEST_LINE = 1 << 20
-MOST_HANDLES = 4096  # of one call
-MOST_TENSORS = 2048  # of one execution
-MOST_FRAMES = 512  # of one call stack
-MOST_RULES = 1000  # of calls that fail on purpose
-MOST_MISSED = 1000  # threads and processes that were not seen
-_STACK_BYTES = 32 << 20  # of the bytes of a trace
-_OTHER_BYTES = 4 << 20  # for its first and its last line
+MOST_HANDLES = 4096  # handles of one call
+MOST_TENSORS = 2048  # tensors of one execution
+MOST_FRAMES = 512  # frames of one call stack
+MOST_RULES = 1000  # rules for calls that fail on purpose
+MOST_MISSED = 1000  # unobserved threads and processes
+_STACK_BYTES = 32 << 20  # bytes reserved for call stacks
+_OTHER_BYTES = 4 << 20  # bytes reserved for the first and the last line
 _STACK_PARTS = 200_000
 _MOST_STACKS = 20_000
 
 Amount = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-Word = Annotated[int, Meta(ge=0)]  # of 64 bits, which is checked by hand
+Word = Annotated[int, Meta(ge=0)]  # 64 bits, checked in `_check`
 Small = Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)]
 Name = Annotated[str, Meta(max_length=1000)]
 FileName = Annotated[str, Meta(max_length=4096)]
@@ -47,23 +47,23 @@ Rules = Annotated[tuple[Name, ...], Meta(max_length=MOST_RULES)]
 
 
 class TraceHead(msgspec.Struct, frozen=True):
-    """The first line."""
+    """First line of a trace: schema, tool, command."""
 
     schema: Name
     tool: Name
     command: Annotated[tuple[str, ...], Meta(min_length=1)]
-    injected: Rules = ()  # which calls were to fail
+    injected: Rules = ()  # rules for calls that fail
 
 
 class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
-    """A call stack that calls refer to by its number."""
+    """Call stack, which calls refer to by its number."""
 
     id: Amount
     stack: Annotated[Stack, Meta(max_length=MOST_FRAMES)]
 
 
 class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library"):
-    """A library whose functions the program was given."""
+    """Library whose functions the program received."""
 
     process: Small
     time: Amount
@@ -76,17 +76,17 @@ class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library")
 
 
 class TensorUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tensor of a graph's first execution."""
+    """Tensor of a graph's first execution."""
 
     name: Name
-    executed: Small  # memory types of QNN
-    prepared: Small | None = None  # None: not known
+    executed: Small  # QNN memory type
+    prepared: Small | None = None  # None if unknown
     bytes: Amount = 0
-    handle: Word = 0  # of registered memory
+    handle: Word = 0  # handle of registered memory
 
 
 class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event", tag="call"):
-    """One call."""
+    """Call with its times, its code and its handles."""
 
     process: Small
     thread: Small
@@ -95,8 +95,8 @@ class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event
     begin: Amount
     end: Amount
     code: Small
-    on: Word = 0  # the handle that it works on: its first argument
-    # That it made, or gave back.
+    on: Word = 0  # the handle in its first argument
+    # handles that it created or freed
     handles: Annotated[tuple[Word, ...], Meta(max_length=MOST_HANDLES)] = ()
     bytes: Amount = 0
     name: Name = ""
@@ -106,7 +106,7 @@ class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event
 
 
 class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
-    """One line of QNN's log."""
+    """Line of QNN's log."""
 
     process: Small
     thread: Small
@@ -116,7 +116,7 @@ class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
 
 
 class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
-    """The last line."""
+    """Last line of a trace: how the program ended, and totals."""
 
     time: Amount
     exit_code: Annotated[int, Meta(ge=0, le=255)]
@@ -125,7 +125,7 @@ class ProgramEnd(msgspec.Struct, frozen=True, tag_field="event", tag="end"):
     totals: dict[Name, FunctionTotal]
     left_out: Amount
     has_lines: bool
-    unmatched: Rules = ()  # injections that no call matched
+    unmatched: Rules = ()  # rules that no call matched
     not_checked: Annotated[tuple[NotChecked, ...], Meta(max_length=MOST_MISSED)] = ()
     serialised: SerialisedRun | None = None
 
@@ -162,14 +162,14 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """Return how many parts a line counts for in `MOST_PARTS`."""
+    """Return the number of parts of a line, which `MOST_PARTS` limits."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles) + len(line.uses)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
 def _check(found: TraceHead | Event) -> None:
-    """Check the limits that types cannot express."""
+    """Raise ValidationError for values beyond limits that the types cannot express."""
     if isinstance(found, TraceHead) and found.schema != SCHEMA:
         raise msgspec.ValidationError(f"the format is {found.schema}")
     if isinstance(found, CallSeen):
@@ -184,7 +184,7 @@ class TraceRecorder:
 
     def __init__(self, file: Path, symbols: Symbols) -> None:
         self.symbols = symbols
-        # Read back by the same descriptor: the program can replace the file.
+        # Read through the same descriptor: the program can replace the file.
         self._file = file.open("w+b")
         self._encode = msgspec.json.Encoder().encode
         self._lock = threading.Lock()
@@ -195,15 +195,15 @@ class TraceRecorder:
         self.left_out = 0
 
     def since_start(self, clock: int) -> int:
-        """Convert a time of the machine's clock to one of the trace."""
+        """Convert a time of the monotonic clock to trace time."""
         return max(0, min(clock, time.monotonic_ns()) - self._start)
 
     def now(self) -> int:
-        """Return the current time of the trace."""
+        """Return the current trace time."""
         return time.monotonic_ns() - self._start
 
     def add(self, event: Event) -> None:
-        """Keep one event while there is room."""
+        """Record one event if there is room."""
         line = self._encode(event) + b"\n"
         with self._lock:
             bytes_now, parts_now = self._bytes + len(line), self._parts + parts_of(event)
@@ -215,9 +215,9 @@ class TraceRecorder:
             self._file.write(line)
 
     def place(self, memory: ProcessMemory, addresses: tuple[int, ...], python: Stack = ()) -> int:
-        """Return the number of a call stack; 0 for none, or if there are too many.
+        """Return the number of a call stack; 0 for an empty stack, or if there are too many.
 
-        `python` are its lines of Python, which follow those of compiled code.
+        `python` frames follow the compiled frames.
         """
         if not addresses:
             return 0
@@ -237,7 +237,7 @@ class TraceRecorder:
     def lines(self) -> Iterator[bytes]:
         """Yield call stacks with functions and lines, then every event; call it once at the end."""
         everything = tuple({frame: None for trace, _ in self._numbers for frame in trace})
-        self.symbols.stack(everything)  # each file is looked into once
+        self.symbols.stack(everything)  # looks into each file only once
         size = parts = 0
         for (trace, python), number in self._numbers.items():
             frames = (*self.symbols.stack(trace), *map(with_source, python))

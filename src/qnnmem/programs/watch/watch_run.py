@@ -1,9 +1,9 @@
-"""Run a program with the observer in it and record a trace; once, or once for each failing call.
+"""Run a program with the observer and record a trace, once or once per failing call.
 
-    run it as it is, and count the calls of the function
-    for each of them: run it with that call failing, and look how it ends
+run the unchanged program and count the calls of the function
+for each call: run the program with that call failing, and look how it ends
 
-A run is bad if it crashed, hung or leaked more than the run without a failure.
+A run is bad if it crashed, hung, or leaked more than the run without a failure.
 """
 
 from __future__ import annotations
@@ -53,29 +53,29 @@ from qnnmem.text import counted, quote, shorten
 from qnnmem.version import __version__
 
 _MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
-NOT_WATCHED = "not watched"  # the outcome of a run of which calls were missed
-_TAIL = 4096  # bytes kept from the end of a run's output
-_AT_LEAST_S = 10.0  # that a run is given, however fast the first one was
-_TIMES = 5.0  # as long as the first one
+NOT_WATCHED = "not watched"  # outcome of a run with unobserved calls
+_TAIL = 4096  # bytes from the end of a run's output
+_AT_LEAST_S = 10.0  # minimum time limit, however fast the first run was
+_TIMES = 5.0  # time limit as a multiple of the first run
 _WORD = 4000  # characters of a word of the command in the trace
-_COMMAND = 64_000  # and of all of them
+_COMMAND = 64_000  # characters of the whole command
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """The program to run, and the options of the run."""
+    """Program to run, and the options of the run."""
 
     command: tuple[str, ...]
     injections: tuple[Injection, ...] = ()
     time_limit_s: float | None = None
-    to_stderr: bool = False  # the program's output: standard output is for the result
-    output: IO[bytes] | None = None  # all that it prints goes here
-    one_at_a_time: bool = False  # calls of QNN, after a run as the program is
-    read_binary: BinaryReader | None = None  # of contexts that are made from one
+    to_stderr: bool = False  # True: the program writes to stderr, because stdout holds the result
+    output: IO[bytes] | None = None  # receives everything that the program prints
+    one_at_a_time: bool = False  # run QNN calls one at a time, after a run without changes
+    read_binary: BinaryReader | None = None  # reads the tensors of context binaries
 
 
 def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
-    """Run a program and return the lines of its trace, which are kept in a folder."""
+    """Run a program and yield the lines of its trace, which are stored in a folder."""
     program = launch.check_program(options.command[0])
     _check_loader(Path(program))
     before = ""
@@ -135,7 +135,7 @@ def _lines(options: WatchOptions, recorder: TraceRecorder, end: ProgramEnd) -> I
 
 
 def _words(options: WatchOptions) -> tuple[str, ...]:
-    """Return the command, cut to fit into a line of a trace."""
+    """Return the command, shortened to fit into a line of a trace."""
     kept: list[str] = []
     room = _COMMAND
     for word in options.command:
@@ -152,7 +152,7 @@ def _words(options: WatchOptions) -> tuple[str, ...]:
 
 
 def _check_loader(program: Path) -> None:
-    """Refuse a program that the dynamic loader preloads nothing into."""
+    """Raise UsageError for a program that ignores LD_PRELOAD."""
     state = program.stat()
     other_user = state.st_mode & stat.S_ISUID and state.st_uid != os.getuid()
     other_group = state.st_mode & stat.S_ISGID and state.st_gid != os.getgid()
@@ -165,7 +165,7 @@ def _check_loader(program: Path) -> None:
 
 
 def _run(program: str, options: WatchOptions, folder: Path) -> tuple[int, bool]:
-    """Return the exit code, negative for a signal, and whether the time was over."""
+    """Return the exit code (negative for a signal), and True if the time limit was exceeded."""
     with launch.started(
         program,
         options.command,
@@ -194,7 +194,7 @@ def fail_each(
     most_runs: int,
     say: Callable[[FailedRun], None] | None = None,
 ) -> FailEachResult:
-    """Run a program once as it is, and then once for each call of a function."""
+    """Run a program once unchanged, then once per call of a function with that call failing."""
     begun = time.monotonic()
     usual, _ = _once(replace(options, injections=()))
     took = time.monotonic() - begun
@@ -225,7 +225,7 @@ def fail_each(
 
 
 def _verdict(program: str, function: str, runs: Sequence[FailedRun]) -> str:
-    """Return one line that counts how the runs ended."""
+    """Return one line that counts the outcomes of the runs."""
     ends = Counter(run.outcome for run in runs)
     words = ", ".join(f"{number:,} {outcome}" for outcome, number in ends.most_common())
     what = f"{shorten(program, 200)}, {function} failing in turn"
@@ -245,7 +245,7 @@ def _check_usual(usual: WatchResult, options: WatchOptions, name: str, calls: in
 def _once(options: WatchOptions) -> tuple[WatchResult, str]:
     with temporary_folder() as folder, tempfile.TemporaryFile() as printed:
         lines = record(replace(options, output=printed), Path(folder))
-        with temporary_folder() as own:  # unknown to the program
+        with temporary_folder() as own:  # a folder that the program does not know
             trace = Path(own, "trace.jsonl")
             with trace.open("wb") as file:
                 file.writelines(lines)
@@ -286,7 +286,7 @@ def _outcome(result: WatchResult, leaked: Sequence[LeakedHandle], *, is_reached:
         return "hung"
     if result.ended_by:
         return "crashed"
-    if result.not_checked:  # handles that look leaked may have been freed
+    if result.not_checked:  # handles that look leaked may have been freed by an unobserved call
         return NOT_WATCHED
     if leaked:
         return "leaked"

@@ -1,9 +1,9 @@
-"""Results as one HTML file: styles, drawing code and data inside, nothing fetched.
+"""Results as one HTML file with inline styles, drawing code and data; it fetches nothing.
 
-document   the file: head, sections in order, what may run in it
+document   the file: head, sections in order, security policy
 markup     escaped text, tables, numbers
 charts     bars and lines as SVG, readable without JavaScript
 sections   a section for each kind of result, by its schema
-plan ...   one kind each, from JSON values
-memory_map the figure of a map, which map.js draws: address by time, every tensor a box
+plan ...   one kind of result each, from JSON values
+memory_map the figure of a map, drawn by map.js: address by time, every tensor a box
 """

@@ -1,4 +1,4 @@
-"""Budgets of a project, and the comparison of two results, as parts of a page."""
+"""Render a project's budgets, and the comparison of two results, as parts of a page."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from qnnmem.results.plan import PlanMap
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
-_OPEN = 12  # tensors that are shown without being asked for
+_OPEN = 12  # tensors shown without a click
 _MOST = 200
-_FIRST = 3  # models whose reasons stand first
-_TIGHT = 0.9  # part of a limit
+_FIRST = 3  # models whose reasons come first
+_TIGHT = 0.9  # share of a limit that counts as tight
 _NO_MAPS: Mapping[str, PlanMap] = {}
 _COLOURS = ("scratch", "persistent", "io", "constants")
 
 
 def check_page(found: CheckResult, maps: Mapping[str, PlanMap]) -> str:
-    """Return a whole page for the models of a project; `maps` are of planned models."""
+    """Return a whole page about the models of a project; `maps` holds the planned models' maps."""
     from qnnmem.report.page.document import render_page
 
     return render_page([check_section(found, maps)], "Models against their budgets")
@@ -46,25 +46,25 @@ def check_section(found: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) ->
 
 
 def _anchor(found: CheckResult, number: int) -> str:
-    """Return an id that no other section of the page has."""
+    """Return an id that is unique on the page."""
     return f"model-{crc32(found.config.encode('utf-8', 'replace')):08x}-{number}"
 
 
 def _tightest(one: ModelCheck) -> tuple[float, str]:
-    """Return the used share of the tightest limit, and its pool."""
+    """Return the used share of the tightest limit, and the name of its pool."""
     shares = [
         (check.need_bytes / max(check.have_bytes, 1), check.pool)
         for check in one.checks
         if check.need_bytes is not None
         and check.have_bytes is not None
-        # A graph uses all the VTCM it is given: a limit that is just reached means nothing.
+        # A graph uses all VTCM it is given: reaching that limit exactly means nothing.
         and not (check.pool == "vtcm" and not check.budget and check.need_bytes == check.have_bytes)
     ]
     return max(shares, default=(0.0, ""))
 
 
 def _margin(one: ModelCheck) -> tuple[float, str, str]:
-    """Return the used share of the tightest limit, the kind of cell, and its words."""
+    """Return a sort key (used share of the tightest limit), and a cell's CSS class and text."""
     share, pool = _tightest(one)
     words = f"{pool} {share_words(share)}" if pool else one.answer or "no budget"
     if one.fits is False or one.exit_code in (1, 2):
@@ -75,7 +75,7 @@ def _margin(one: ModelCheck) -> tuple[float, str, str]:
 
 
 def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Html:
-    """Return a table of files by targets; a file with several graphs has several links per cell."""
+    """Return a table of files by targets; a cell links to each graph of a file."""
     cells: dict[tuple[str, str], list[Html]] = {}
     for at, one in listed:
         _, kind, words = _margin(one)
@@ -163,7 +163,7 @@ def _have(one: ModelCheck, pool: str) -> int | None:
 
 
 def _trend(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
-    """Accepted numbers by commit, and the one of today, for pools that changed."""
+    """Yield charts of accepted sizes by commit, ending with today's, for pools that changed."""
     states = [state for state in found.history if one.name in state.models]
     judged = {check.pool for check in one.checks}
     for pool, now in one.pools.items():
@@ -187,12 +187,12 @@ def _pools(sizes: Mapping[str, int], one: ModelCheck) -> Iterator[int | None]:
 
 
 def diff_section(found: DiffResult) -> PageSection:
-    """Pools before and after, verdicts that turned, tensors that changed."""
+    """Return a section about two results: pools, changed verdicts, changed tensors."""
     return PageSection("Before and after", lines(diff_parts(found)))
 
 
 def diff_parts(found: DiffResult) -> Iterator[Html]:
-    """The answer, then every file before and after."""
+    """Yield the answer, then each file before and after."""
     differs = "" if found.changed else "nothing differs; "
     words = found.verdict.removeprefix("worse: ")
     yield answer(not found.worse, differs, words, words=("not worse", "worse", ""))

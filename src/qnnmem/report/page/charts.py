@@ -1,7 +1,7 @@
-"""Bars and curves as SVG: drawn when the page is written, so they need no JavaScript.
+"""Draw bars and curves as SVG when the page is written; they need no JavaScript.
 
-Shapes stretch with the page, words do not. Bars of one group share one scale, and every axis has
-numbers with units. Names of limits stand below a chart, where nothing can cover them.
+Shapes stretch with the page, labels do not. Bars of one group share a scale, and every axis has
+numbers with units. Names of limits are below a chart, where no shape covers them.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from math import log2
 from qnnmem.report.page.markup import Html, lines, tag, text
 from qnnmem.units import format_size
 
-_WIDE, _TALL, _TOP = 1000, 150, 6  # of a plot, stretched to the page
-_REACH = 99.4  # percent of the width: a tick at the end must not be cut in half
-_FAR = 4  # a limit that is more than so many times the longest bar would only shorten all bars
-_VISIBLE = 0.05  # part of a limit from which a bar shows it
-_COLOURS = 4  # of curves in one chart
-_NARROW = 250  # pixels of the narrowest plot, to keep labels apart
-_MARKED = 12  # points that each have a number below
-_DOUBLED = 8  # times from the least to the most that need a scale of doublings
+_WIDE, _TALL, _TOP = 1000, 150, 6  # size of a plot, which stretches to the page
+_REACH = 99.4  # percent of the width: keeps the last tick fully visible
+_FAR = 4  # a limit beyond this multiple of the longest bar is off the scale
+_VISIBLE = 0.05  # used share of a limit that a bar can show
+_COLOURS = 4  # curves in one chart
+_NARROW = 250  # pixels of the narrowest plot; labels must not overlap there
+_MARKED = 12  # points with a number below each
+_DOUBLED = 8  # ratio of maximum to minimum that calls for a logarithmic scale
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A need against a limit; `pieces` are its parts from left to right, empty if unknown."""
+    """Bar of a need against a limit; `pieces` are its parts from left to right."""
 
     label: str
-    pieces: Sequence[tuple[str, int]]  # class of colour, bytes
+    pieces: Sequence[tuple[str, int]]  # colour class and bytes
     limit: int | None = None
-    start: int = 0  # where it begins, in a waterfall
-    origin: str = ""  # of the number: measured, computed, documented, reported
+    start: int = 0  # first byte, in a waterfall chart
+    origin: str = ""  # origin of the number: measured, computed, documented, reported
     limit_origin: str = ""
 
     @property
@@ -47,7 +47,7 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], title: str) -> Html:
-    """Return bars on one scale, with a tick for each limit that is not far beyond them."""
+    """Return bars on one scale; a tick marks each limit that is on the scale."""
     longest = max((row.start + row.total for row in rows), default=0)
     limits = [row.limit for row in rows if row.limit is not None]
     near = [limit for limit in limits if limit <= _FAR * longest or len(rows) == 1]
@@ -57,9 +57,9 @@ def bars(rows: Sequence[Bar], title: str) -> Html:
 
 
 def limit_bars(rows: Sequence[Bar], title: str, aside: Sequence[Bar] = ()) -> Html:
-    """Return the tightest limit as a bar if its use is visible, the other limits as lines of text.
+    """Return the tightest limit as a bar if its use is visible; the other limits are text lines.
 
-    What is `aside` is a line, however tight: a limit that tells nothing.
+    `aside` limits are always text lines: reaching them is normal.
     """
     known = sorted((row for row in rows if row.limit is not None), key=lambda row: -row.share)
     drawn = known[: bool(known) and known[0].share >= _VISIBLE]
@@ -110,7 +110,7 @@ def _axis(whole: int) -> Html:
 
 
 def round_ticks(top: int, most: int, *, is_size: bool) -> list[int]:
-    """Return at most so many round numbers above 0, and 0; powers of two for sizes."""
+    """Return 0 and up to `most` round numbers up to `top`; powers of two for sizes."""
     step = 1
     factors = [2] if is_size else [2, 2.5, 2]
     at = 0
@@ -139,7 +139,7 @@ def _amount(row: Bar) -> Html:
 
 
 def _against(need: int, limit: int, origin: str) -> list[Html]:
-    """Return a limit and the distance to it, which rounding may hide."""
+    """Return the limit and the distance to it, even if both round to the same text."""
     there = tag("span", f" of {format_size(limit)}", title=f"{limit:,} bytes")
     if need > limit:
         return [there, mark(origin), tag("span", f", {format_size(need - limit)} over the limit")]
@@ -156,7 +156,7 @@ def share_words(share: float) -> str:
 
 
 def mark(origin: str) -> Html:
-    """Return the origin of a number as a word to put after it."""
+    """Return the origin of a number as a word to place after the number."""
     word = origin.partition(":")[0]
     return tag("span", f" {word}", class_="origin") if word else Html("")
 
@@ -180,9 +180,9 @@ def line(
     shown: Callable[[int], str] = format_size,
     names: Sequence[str] = (),
 ) -> Html:
-    """Return a curve of bytes, or of values written by `shown`, with limits as horizontal lines.
+    """Return a chart of one curve of bytes, or of values formatted by `shown`, with limits.
 
-    `names` stand below in place of numbers from 0.
+    `names` replace the numbers from 0 below the chart.
     """
     alone = [("", points)]
     return curves(alone, title, limits, unit=unit, stepped=stepped, shown=shown, names=names)
@@ -198,14 +198,14 @@ def curves(
     shown: Callable[[int], str] = format_size,
     names: Sequence[str] = (),
 ) -> Html:
-    """Several such lines with their names; one alone is filled."""
+    """Return a chart of several named curves on common axes; a single curve is filled."""
     if stepped:
         series = [(name, _lasting(points)) for name, points in series]
     every = [point for _, points in series for point in points]
     if not every:
         return Html("")
     low, high = min(x for x, _ in every), max(x for x, _ in every)
-    # Values that double, such as batches, are spaced evenly.
+    # Space values that double, such as batches, evenly.
     scale = log2 if not stepped and low > 0 and high >= _DOUBLED * low else float
     first, last = scale(low), scale(high)
     top = max([size for _, size in every] + [limit for _, limit in limits]) or 1
@@ -279,7 +279,7 @@ def _keys(
         )
         for at, (name, limit) in enumerate(limits)
     ]
-    if not limits:  # which mostly stand at the highest point
+    if not limits:  # limits are mostly at the highest point
         named.append(tag("span", f"highest {shown(highest)}", class_="key"))
     return tag("div", *named, class_="tools")
 
@@ -293,7 +293,7 @@ def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> 
 
 
 def _lasting(points: Points) -> Points:
-    """Return the points of a step curve, with its last value extended a little."""
+    """Return the points of a step curve; the last value is extended a little."""
     if not points or not points[-1][1]:
         return points
     (first, _), (last, value) = points[0], points[-1]
@@ -307,7 +307,7 @@ def _round_places(low: float, high: float) -> list[float]:
 
 
 def _across(marks: Sequence[tuple[float, str]]) -> Iterator[str]:
-    """Yield labels below a plot at percents of its width; labels that overlap are left out."""
+    """Yield SVG labels at percentages of the plot's width; overlapping labels are dropped."""
     free = -1.0
     for at, words in marks:
         half = 50 * (7.5 * len(words) + 8) / _NARROW

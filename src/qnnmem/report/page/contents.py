@@ -1,4 +1,4 @@
-"""The content of DLC files and context binaries, and findings in config files, on a page."""
+"""Render DLC files, context binaries and findings in config files as parts of a page."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
-_MOST = 50  # graphs that are shown
+_MOST = 50  # graphs shown
 _SIDES = {"QNN_TENSOR_TYPE_APP_WRITE": "input", "QNN_TENSOR_TYPE_APP_READ": "output"}
 _TENSORS = ("", "tensor", "type", "shape")
 _POOLS = {"scratch": "scratch", "persistent": "persistent", "io": "io", "constants": "constants"}
 
 
 def dlc_section(found: DlcResult) -> PageSection:
-    """Graphs of a DLC: operators, inputs and outputs, bytes that are stored."""
+    """Return a section about a DLC file: operators, inputs, outputs, stored bytes."""
     body = [
         *(part for graph in found.graphs[:_MOST] for part in _dlc_graph(graph)),
         *_beyond(len(found.graphs)),
@@ -48,7 +48,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[Html]:
 
 
 def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
-    """Graphs of a context binary of HTP: memory, inputs and outputs."""
+    """Return a section about a context binary for HTP: memory, inputs and outputs of its graphs."""
     ours, info = found.qnnmem, found.info
     rows: list[Sequence[Cell]] = [
         (one.name, one.vtcm_stored_bytes, one.io_exact_bytes, ", ".join(one.mem_types[:8]))
@@ -87,7 +87,7 @@ def _beyond(number: int) -> Iterator[Html]:
 
 
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
-    """TCM of all graphs together and of each alone, then the graphs."""
+    """Return a section about an LPAI binary: TCM of all graphs and of each, then the graphs."""
     name = PurePath(file).name or "a binary"
     made = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(
@@ -146,9 +146,9 @@ _ANSWER = ("nothing is wrong", "must be changed", "cannot tell")
 
 
 def lint_section(lint: LintResult) -> PageSection:
-    """Every finding with its place and what to write instead."""
+    """Return a section with each finding, its place and its correction."""
     short = {one.path: PurePath(one.path).name for one in lint.files}
-    if len(set(short.values())) < len(short):  # files of one name in two folders
+    if len(set(short.values())) < len(short):  # two files with the same name in two folders
         short = {}
     rows = [
         (

@@ -1,4 +1,4 @@
-"""A diagnosis as part of a page: the incident's lines in order, cause, shortage, remedies."""
+"""Render a diagnosis as part of a page: lines of the incident, cause, shortage, remedies."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from qnnmem.results.result import MAX_COUNT
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
-_MOST = 50  # incidents that are shown in full
-_WIDE, _ROW = 1000, 26  # of the timeline
+_MOST = 50  # incidents shown in full
+_WIDE, _ROW = 1000, 26  # size of the timeline
 _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
-# Commands at the end of a sentence are shown below it, where they can be copied.
+# Show a command at the end of a sentence below it, with a copy button.
 _AT_END = re.compile(r"(?:[:;,]?(?: or| and| with)? *`qnnmem [^`]+`)+\.?$")
 
 
 def doctor_section(found: DoctorResult) -> PageSection:
-    """All incidents of a log."""
+    """Return a section with all incidents of a log."""
     files = ", ".join(PurePath(file).name for file in found.files[:3]) or "a log"
     title = f"Diagnosis of {files}"
     notes = [tag("p", note) for note in found.notes]
@@ -87,7 +87,7 @@ def _capital(sentence: str) -> str:
 
 
 def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
-    """Yield all evidence lines in order, if there are more than those shown above."""
+    """Yield all evidence lines in order, unless the section already shows them all."""
     if len(one.evidence) > len(shown):
         yield tag("h4", "What the log says, in order")
         yield from _timeline(one.evidence)
@@ -97,7 +97,7 @@ def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
-    """Yield the positions of the lines in the log, with the deciding line marked."""
+    """Yield a drawing of the line positions in the log; the deciding line is marked."""
     if len(evidence) < 2 or len({one.file for one in evidence}) > 1:
         return
     numbers = [one.line for one in evidence]
@@ -123,7 +123,7 @@ def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _line(shown: Evidence, *, is_alone: bool) -> Html:
-    """Return a line of a log with its place; `is_alone` leaves out the file name."""
+    """Return a log line with its place; `is_alone` omits the file name."""
     place = f"line {shown.line:,}" if is_alone else f"{shown.file}:{shown.line}"
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(
@@ -152,7 +152,7 @@ _NEED = ("needed_bytes", "limit_bytes")
 
 
 def _size(number: int | str | None) -> int | None:
-    """Return a number if it can be drawn, else None: a log may print any number."""
+    """Return a number that can be drawn, else None: a log may print any number."""
     return number if isinstance(number, int) and 0 <= number <= MAX_COUNT else None
 
 

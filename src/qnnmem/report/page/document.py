@@ -1,4 +1,4 @@
-"""The HTML file: styles, drawing code and data inside, and no permission to fetch anything."""
+"""The HTML file: styles, drawing code and data inside; its policy forbids fetching."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from qnnmem.results.result import TOOL
 
 @dataclass(frozen=True, slots=True)
 class PageSection:
-    """A result as part of a page."""
+    """Part of a page for one result."""
 
     title: str
     body: Html
     has_map: bool = False
-    is_folded: bool = False  # provenance, which nobody reads first
+    is_folded: bool = False  # collapsed, e.g. the provenance
 
 
 def render_page(sections: Sequence[PageSection], title: str, *, heading: str = "") -> str:
-    """The whole file; a heading stands above all, else the title, or that of the only section."""
+    """Return the whole HTML file; its heading is `heading`, else the title."""
     style, script = page_style(), page_script()
     rules = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -60,12 +60,12 @@ def _part(name: str, one: PageSection, *, is_headed: bool) -> Html:
 
 
 def page_style() -> str:
-    """Return the styles of all sections, for pages of another kind."""
+    """Return the styles of all sections, for use on another page."""
     return _file("page.css")
 
 
 def page_script() -> str:
-    """Return the script that draws maps and copies commands; `qnnmemDraw()` draws added maps."""
+    """Return the script that draws maps and copies commands; `qnnmemDraw()` draws later maps."""
     return _file("map.js")
 
 
@@ -96,7 +96,7 @@ def origin_section(
     options: Sequence[str],
     versions: Sequence[tuple[str, str]],
 ) -> PageSection:
-    """Return name, size and hash of the source files, and the versions of the tools."""
+    """Return a section with source files (name, size, hash), options and tool versions."""
     tools = [("qnnmem", TOOL.removeprefix("qnnmem ")), *versions]
     return PageSection(
         "Where this page comes from",

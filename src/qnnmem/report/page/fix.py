@@ -1,4 +1,4 @@
-"""The attempts of `fix` as part of a page, with the maps before and after beside each other."""
+"""Render the attempts of `fix` as part of a page, with the maps before and after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qnnmem.units import format_size
 
 
 def fix_section(fix: FixedModel) -> PageSection:
-    """Verdict, bars and maps before and after, the table of what was tried."""
+    """Return a section with the verdict, bars, maps before and after, and all attempts."""
     name = PurePath(fix.input).name or fix.input
     rows = [_row(number, one, fix.best) for number, one in enumerate(fix.tried)]
     head = ("remedy", "change", "of", "bytes", "fits", "results", "extra work", "seconds")
@@ -84,7 +84,7 @@ def _bars(fix: FixedModel) -> Iterator[Html]:
 
 
 def _maps(fix: FixedModel) -> Iterator[Html]:
-    """Yield two maps on one scale; a single map if nothing was changed."""
+    """Yield two maps on one scale, or a single map if nothing changed."""
     if fix.maps is None:
         return
     before, after = fix.maps.before, fix.maps.after
@@ -105,7 +105,7 @@ def _after(fix: FixedModel) -> str:
 
 
 def _next(fix: FixedModel) -> Iterator[Html]:
-    """Yield the next command, with its reason as a separate paragraph."""
+    """Yield the next command; its reason is a separate paragraph."""
     why, found, words = fix.next.partition("qnnmem ")
     if found:
         yield tag("h3", "Next")

@@ -1,4 +1,4 @@
-"""HTP as parts of a page: bills and fits, sweeps, resident contexts, raw and memhandle IO."""
+"""Render HTP results as parts of a page: bills, fits, sweeps, resident contexts, IO modes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from qnnmem.units import format_size
 
 _KINDS = {"IO": "io", "weights": "constants", "shared weights": "constants"}
 _POOLS = {"compile": "compile limit", "pd": "process domain", "vtcm": "VTCM"}
-_MOST_GRAPHS, _MOST_TENSORS = 24, 16  # that are drawn
-_MOST = 50  # rows of one kind
+_MOST_GRAPHS, _MOST_TENSORS = 24, 16  # graphs and tensors drawn
+_MOST = 50  # rows of each kind
 _HOLDS = ("holds", "wrong", "not checked")
 _CONTEXTS = ("context", "bytes in the file", "bill", "process domain at most", "used by")
 
@@ -35,7 +35,7 @@ def file_name(file: str) -> str:
 
 
 def bill_section(bill: Bill) -> PageSection:
-    """A bill against each limit, as a waterfall, by graph and by tensor."""
+    """Return a section about a bill: each limit, a waterfall chart, graphs and tensors."""
     body = [
         *_missing(bill),
         *_answer(bill),
@@ -67,7 +67,7 @@ def _answer(bill: Bill) -> Iterator[Html]:
 
 
 def _taken(bill: Bill) -> str:
-    """Return the memory in DDR and VTCM, never as one sum; graphs use VTCM in turn."""
+    """Return the memory in DDR and the memory in VTCM; never added, because graphs share VTCM."""
     parts = _in_ddr(bill)
     known = {name: part.value for name, part in parts.items() if part is not None}
     ddr = f"{format_size(sum(known.values()))} of DDR"
@@ -88,7 +88,7 @@ def _in_ddr(bill: Bill) -> dict[str, Sourced | None]:
 
 
 def _lanes(bill: Bill) -> list[Bar]:
-    """Return the VTCM of each graph while it runs, as bars."""
+    """Return bars for the VTCM that each graph uses while it runs."""
     lanes = [
         Bar(graph.name, [("persistent", graph.vtcm.value)], origin=graph.vtcm.origin.value)
         for graph in bill.graphs
@@ -101,7 +101,7 @@ def _lanes(bill: Bill) -> list[Bar]:
 
 
 def _next(bill: Bill) -> Iterator[Html]:
-    """The command that judges every limit and tries nearby settings."""
+    """Yield the `fit` command, which judges every limit and tries nearby settings."""
     words = ["qnnmem", "fit", file_word(bill.file), f"--soc={bill.soc}"]
     pasted = command_line(words) if bill.soc else ""
     if pasted:
@@ -117,7 +117,7 @@ def _vtcm(bill: Bill) -> Iterator[Html]:
 
 
 def _graphs(bill: Bill) -> Iterator[Html]:
-    """The graphs of a context beside each other."""
+    """Yield a bar for each graph of a context, if there are several."""
     if len(bill.graphs) < 2:
         return
     shown = bill.graphs[:_MOST_GRAPHS]
@@ -159,7 +159,7 @@ def shade_keys(*kinds: tuple[str, str]) -> Html:
 
 
 def _traffic(bill: Bill) -> Iterator[Html]:
-    """Bytes between VTCM and DDR in one inference."""
+    """Yield bars and numbers of the bytes moved between VTCM and DDR in one inference."""
     moved = (
         ("spilled to DDR", bill.spilled_per_inference),
         ("filled from DDR", bill.filled_per_inference),
@@ -179,7 +179,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
-    """Yield the outputs that the context lacks: the bill covers a part of the model only."""
+    """Yield the outputs that the context lacks; without them the bill covers part of the model."""
     if bill.missing_outputs:
         rows = [(one.name, one.reason) for one in bill.missing_outputs]
         words = "The context binary lacks these outputs of the model."
@@ -188,7 +188,7 @@ def _missing(bill: Bill) -> Iterator[Html]:
 
 
 def _waterfall(bill: Bill) -> Iterator[Bar]:
-    """Yield the bars of a waterfall: each part begins where the previous part ends."""
+    """Yield the bars of a waterfall: each part begins at the end of the previous part."""
     start = 0
     parts = _in_ddr(bill)
     for name, part in parts.items():
@@ -215,7 +215,7 @@ def _limits(bill: Bill) -> Iterator[Bar]:
 
 
 def _largest(bill: Bill) -> Iterator[Html]:
-    """The largest tensors as bars on one scale, and in a table."""
+    """Yield the largest tensors as bars on one scale, and as a table."""
     items = sorted((*bill.largest_weights, *bill.largest_io), key=lambda one: -one.bytes)
     if items:
         kinds = {"weights": "constants"}
@@ -253,7 +253,7 @@ def _sources(bill: Bill) -> Html:
 
 
 def fit_section(fit: FitResult) -> PageSection:
-    """Every SoC with its checks, those that do not fit first."""
+    """Return a section with the checks of each SoC; SoCs that do not fit come first."""
     order = {False: 0, None: 1, True: 2}
     socs = sorted(fit.socs, key=lambda one: order[one.fits])
     body = [part for one in socs for part in _soc(one, fit.file)]
@@ -273,7 +273,7 @@ def fit_section(fit: FitResult) -> PageSection:
 
 
 def _tightest_words(soc: SocFit) -> str:
-    """Return the deciding need against its limit; the reason if there is no such need."""
+    """Return the deciding need against its limit, or the reason if no need decides."""
     check = None if soc.fits is None or soc.wrong_arch else soc.tightest
     if check is None or check.spare is None or check.limit is None or check.need_high is None:
         return soc.why
@@ -286,7 +286,7 @@ def _tightest_words(soc: SocFit) -> str:
 
 def _soc(soc: SocFit, file: str) -> Iterator[Html]:
     checks = [bar for one in soc.checks if (bar := _check(one)) is not None]
-    # A graph uses all the VTCM it is given: a limit that is just reached means nothing.
+    # A graph uses all VTCM it is given: reaching that limit exactly means nothing.
     aside = [
         bar
         for bar in checks
@@ -334,12 +334,12 @@ _DRAWN = (
     ("Compile estimate", "compile_need"),
     ("Spill/fill", "spill_fill"),
 )
-_MOST_LINES = 12  # of a chart, and reasons under it
+_MOST_LINES = 12  # lines in a chart, and reasons below it
 _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
 def sweep_section(sweep: SweepResult) -> PageSection:
-    """Return a table of all settings, and a chart of each number that changes with the setting."""
+    """Return a section with a table of all settings, and charts of numbers that vary."""
     names = list(dict.fromkeys(name for row in sweep.rows for name in row.setting))
     head = (*names, "state", "compile", "process domain", "VTCM", "weights", "IO", "spill/fill")
     rows = [
@@ -368,7 +368,7 @@ def _held(one: LargestValue) -> str:
 
 
 def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
-    """Yield charts over the setting with most values, with a curve for each other choice."""
+    """Yield charts over the numeric setting with most values; other choices become curves."""
     values = {name: {row.setting.get(name) for row in rows} for name in names}
     numbers = [
         n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])
@@ -391,7 +391,7 @@ def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator
 
 
 def place_section(place: PlaceResult) -> PageSection:
-    """Process domains as filled bars, in the order given and in the best."""
+    """Return a section that shows process domains as bars, in the given and the best order."""
     body = [
         answer(
             place.fits,
@@ -418,7 +418,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
         return ", ".join(file_name(known[at].file) for at in places if at in known)
 
     def filled(places: Sequence[int], used: int) -> list[tuple[str, int]]:
-        """A piece for each context, where their needs add up to what is used."""
+        """Return a piece for each context; a single piece if the needs do not add up to `used`."""
         sizes = [known[at].size for at in places if at in known]
         if len(sizes) != len(places) or sum(sizes) != used:
             return [("total", used)]
@@ -454,7 +454,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
 
 
 def qmem_section(qmem: QmemResult) -> PageSection:
-    """Return a table of the four ways to pass inputs and outputs."""
+    """Return a section with a table of the four ways to pass inputs and outputs."""
     head = (
         *("prepared", "executed", "reserved at load", "at first inference"),
         *("copied in", "copied out", "shared memory", "left in the process domain"),
@@ -495,14 +495,14 @@ def _number(one: Sourced | None) -> Html:
 
 
 def carrier_section(found: CarrierResult) -> PageSection:
-    """Return the content of a file as a section."""
+    """Return a section with the content of a deployment file."""
     title = tag("p", found.facts.title, class_="answer")
     name = PurePath(found.file).name or found.file
     return PageSection(f"What {name} carries", lines([title, *carrier_parts(found.facts)]))
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
-    """Distinct contexts, the host side, claims, and parts without a bill."""
+    """Yield the distinct contexts, the host side, claims, and parts without a bill."""
     contexts = [
         (
             one.name,

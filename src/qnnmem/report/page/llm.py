@@ -1,4 +1,4 @@
-"""A language model as a part of a page: shards as lanes, domains against their budget, contexts."""
+"""Render a language model as part of a page: shards, process domains, contexts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
 def llm_section(llm: LlmResult) -> PageSection:
-    """Return the verdict and its limit, the shards, the process domains, and other results."""
+    """Return a section with the verdict, its limit, the shards and the process domains."""
     shards, domains = len(llm.shards), len(llm.placement.domains)
     where = f"{counted(shards, 'shard')}, {counted(domains, 'process domain')}"
     body = [
@@ -43,7 +43,7 @@ def _lane(one: LlmShard) -> Bar:
 
 
 def _domains(llm: LlmResult) -> Iterator[Html]:
-    """Yield each process domain as a bar of its shards, and the order in which to load them."""
+    """Yield each process domain as a bar of its shards, and the load order."""
     sizes = {at: one.process_domain.high.value for at, one in enumerate(llm.shards)}
     rows = [
         Bar(
@@ -76,7 +76,7 @@ def _facts(llm: LlmResult) -> Iterator[Html]:
 
 
 def _rows(llm: LlmResult) -> Iterator[Html]:
-    """A slider and a curve over the contexts that were computed; all rows as tables."""
+    """Yield a slider and a curve over the computed context lengths, and tables of all rows."""
     contexts = {
         at: row
         for row in llm.rows
@@ -99,11 +99,11 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
 
 
 def _slider(llm: LlmResult, contexts: Sequence[tuple[int, LlmRow]]) -> Html:
-    """Return a slider over contexts: the verdict of each, and its largest shard."""
+    """Return a slider over context lengths; each position shows a verdict and the largest shard."""
     chosen = max((n for n, (at, _) in enumerate(contexts) if at <= llm.context), default=0)
     ends = {"min": "0", "max": str(len(contexts) - 1), "step": "1", "value": str(chosen)}
     drawn = tag("input", type="range", hidden="", aria_label="Context in tokens", **ends)
-    slider = Html(drawn.removesuffix("</input>"))  # an element that has no end
+    slider = Html(drawn.removesuffix("</input>"))  # HTML's input element has no end tag
     budget = (llm.budget.value, 0, "computed", llm.budget.origin.value)
     steps = []
     for at, row in contexts:

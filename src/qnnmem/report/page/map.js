@@ -285,7 +285,7 @@ class MemoryMap {
     if (wanted) {
       const first = this.byTime.find((box) => this.found.has(box));
       if (first) this.show(first);
-      this.told.textContent = `${number(this.found.size)} of ${number(this.boxes.length)} tensors; Enter goes from one to the next`;
+      this.told.textContent = `${number(this.found.size)} of ${number(this.boxes.length)} tensors; Enter goes to the next one`;
     } else this.tell(this.chosen);
     this.stale = true;
     this.draw();

@@ -1,4 +1,4 @@
-"""HTML building blocks: all text from files is escaped here and nowhere else."""
+"""HTML building blocks; only this module escapes text from files."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
 _LONGEST = 400  # characters of a name or a line
-_ROWS = 2000  # of a table
-_WORD = 24  # letters of a word that has room in a column of a phone
+_ROWS = 2000  # rows of a table
+_WORD = 24  # letters of a word that fit a phone's column
 FITS = ("fits", "does not fit", "cannot tell")
 Cell = str | int | None
 
 
 class Html(str):
-    """Text that is already markup."""
+    """Markup that needs no escaping."""
 
     __slots__ = ()
 
 
 def text(value: object, most: int = _LONGEST) -> Html:
-    """Return any text, shortened, with control characters made visible."""
+    """Return any value as escaped text, shortened; control characters are made visible."""
     return Html(escape(shorten(str(value), most)))
 
 
 def tag(name: str, *inner: str, **attributes: object) -> Html:
-    """Return an element; plain strings inside it are escaped, `class_` is its class."""
+    """Return an HTML element; plain strings in it are escaped, `class_` sets its class."""
     given = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)), quote=True)}"'
         for key, value in attributes.items()
@@ -41,19 +41,19 @@ def tag(name: str, *inner: str, **attributes: object) -> Html:
 
 
 def lines(parts: Iterable[str]) -> Html:
-    """Markup, one piece after the other."""
+    """Return parts as lines of markup; plain strings are escaped."""
     return Html("\n".join(part if isinstance(part, Html) else text(part) for part in parts))
 
 
 def size(value: int | None) -> Html:
-    """Return a size rounded for reading, with the exact bytes."""
+    """Return a size in exact bytes, followed by the rounded size."""
     if value is None:
         return Html('<span class="faint">not known</span>')
     return Html(f'{value:,} <span class="faint">{escape(format_size(value))}</span>')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
-    """Return a table, limited to the first rows; numbers are right-aligned."""
+    """Return a table of the first rows; numbers are right-aligned."""
     left = iter(rows)
     listed = [tuple(row) for row in islice(left, _ROWS)]
     more = sum(1 for _ in left)
@@ -83,7 +83,7 @@ def _cell(value: Cell) -> str:
 
 
 def details(title: str, body: Html, *, is_open: bool = False, name: str = "") -> Html:
-    """Return a collapsible part, which also opens by a link to its name."""
+    """Return a collapsible part; a link to its `name` also opens it."""
     state = f' id="{escape(name)}"' if name else ""
     state += " open" if is_open else ""
     return Html(f"<details{state}><summary>{text(title)}</summary>\n{body}\n</details>")
@@ -98,12 +98,12 @@ def badge(fits: bool | None, words: tuple[str, str, str] = FITS) -> Html:
 
 
 def answer(fits: bool | None, *sentence: str, words: tuple[str, str, str] = FITS) -> Html:
-    """Return the verdict, which comes first in every section."""
+    """Return the verdict paragraph, the start of every section."""
     return tag("p", badge(fits, words), Html(" "), *sentence, class_="answer")
 
 
 def data(values: Any) -> Html:
-    """Return data for the drawing code; no text in it can close the enclosing element."""
+    """Return JSON data for the drawing code; its text cannot close the script element."""
     written = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
     safe = written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return Html(f'<script type="application/json">{safe}</script>')

@@ -1,7 +1,7 @@
-"""The memory map of a page: its canvas, its tools and the data that the drawing code reads.
+"""The memory map of a page: its canvas, its controls, and the data for the drawing code.
 
-`map.js` finds every `figure.map` and reads the JSON element in it. Without JavaScript the tables
-beside it hold the same numbers.
+`map.js` finds every `figure.map` and reads its JSON element. Without JavaScript, the tables below
+hold the same numbers.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _HINT = (
     "map has the focus: arrows move, + and - zoom, 0 shows all, n and p go from box to box, "
     "[ and ] from step to step, / searches."
 )
-_PEAKS = 24  # buttons for what sets the peak
-_FIRST = 3  # of them that are not folded
+_PEAKS = 24  # buttons for tensors at the peak
+_FIRST = 3  # buttons that are not folded
 _NAME = 48  # letters of a name in a button
 _LISTED = 2000  # rows of the table; the map has all
-_FAR = 2  # a plan with so many times the steps of another has a scale of steps of its own
+_FAR = 2  # a plan with this many times the steps of the other gets its own time scale
 _MOVES = Html(
     '<div class="tools">'
     '<input type="search" placeholder="tensor name" aria-label="Search tensors">'
@@ -52,10 +52,10 @@ def memory_map(
     above: Html | None = None,
     below: Html | None = None,
 ) -> Html:
-    """Return the whole figure; `beside` names the plan it is compared with, on the same axes.
+    """Return the figure of a plan's map; `beside` is a plan for comparison on the same axes.
 
-    What is `above` stands between the peak and the map. What is `below` belongs to the map: a
-    selection is marked there, too.
+    `above` goes between the peak and the map. `below` belongs to the map: a selection is also
+    marked there.
     """
     boxes = drawn(plan)
     words = f"Memory map of {counted(len(boxes), 'tensor')} in {plan.scratch_bytes:,} bytes"
@@ -80,14 +80,14 @@ def memory_map(
 def map_pair(
     before: PlanMap, after: PlanMap, captions: tuple[str, str], budget: int | None = None
 ) -> Html:
-    """Return two maps on the same axes, their peaks above each other, the difference shaded."""
+    """Return two maps on the same axes, with their peaks aligned and the difference shaded."""
     first = memory_map(before, captions[0], beside=("after", after), budget=budget)
     second = memory_map(after, captions[1], beside=("before", before), budget=budget)
     return tag("div", first, second, class_="pair")
 
 
 def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
-    """Yield buttons for the tensors that set the peak, the largest first."""
+    """Yield buttons for the tensors at the peak, the largest first."""
     if plan.peak is None:
         return
     number = {buffer.name: at for at, buffer in enumerate(boxes)}
@@ -119,12 +119,12 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
 
 
 def _ending(name: str) -> str:
-    """Return the end of a long name, the part that differs between tensors of one model."""
+    """Return the end of a long name: the ends differ between tensors of one model."""
     return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
 
 
 def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
-    """All tensors, the largest first; the name of one that is drawn selects its box."""
+    """Return a table of all tensors, the largest first; names of drawn tensors select boxes."""
     number = {id(buffer): at for at, buffer in enumerate(boxes)}
     largest = sorted(plan.buffers, key=lambda one: (-one.size_bytes, one.name))[:_LISTED]
     rows = (
@@ -144,7 +144,7 @@ def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
 
 
 def drawn(plan: PlanMap) -> list[PlanBuffer]:
-    """Return buffers with an address in scratch or persistent memory."""
+    """Return the buffers that have an address in scratch or persistent memory."""
     outside = plan.io == "outside"
     return [
         one for one in plan.buffers if one.pool in _POOLS and not (outside and one.pool == "io")
@@ -157,7 +157,7 @@ def map_data(
     beside: tuple[str, PlanMap] | None = None,
     budget: int | None = None,
 ) -> dict[str, Any]:
-    """Return the data for the drawing code."""
+    """Return the data for the drawing code as a JSON object."""
     name, other = beside or ("", plan)
     first, last = _steps(boxes)
     types = plan.op_types
@@ -191,11 +191,11 @@ def _steps(boxes: Sequence[PlanBuffer]) -> tuple[int, int]:
 
 
 def _view(plan: PlanMap, other: PlanMap) -> tuple[float, float]:
-    """Return the steps in the window; two plans that are compared have their peaks in one place."""
+    """Return the first and the last visible step; the peaks of compared plans are aligned."""
     (first, last), (begin, end) = _steps(drawn(plan)), _steps(drawn(other))
     peak, second = (one.peak.step if one.peak else 0 for one in (plan, other))
     long, short = max(last - first, end - begin), min(last - first, end - begin)
-    if long <= _FAR * short:  # as many steps on both sides
+    if long <= _FAR * short:  # the same number of steps on both sides
         return peak - max(peak - first, second - begin), peak + max(last - peak, end - second)
     parts = (peak - first) / max(last - first, 1), (second - begin) / max(end - begin, 1)
     left = min(max(sum(parts) / 2, 0.05), 0.95)

@@ -1,4 +1,4 @@
-"""A plan as part of a page: verdict, deciding pool, suggestions, pools, the map."""
+"""Render a plan as part of a page: verdict, deciding pool, suggestions, pools, map."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LABELS = {
     "constants": "constants",
     "tcm": "TCM",
 }
-_NAMED = 3  # tensors that a sentence names
+_NAMED = 3  # tensors named in a sentence
 
 
 def plan_section(plan: PlanResult) -> PageSection:
-    """Everything a plan holds, the answer first."""
+    """Return a section with all numbers of a plan, the answer first."""
     return PageSection(
         f"Plan of {PurePath(plan.input).name or plan.input}",
         lines(
@@ -53,7 +53,7 @@ def plan_section(plan: PlanResult) -> PageSection:
 
 
 def together_section(found: TogetherResult) -> PageSection:
-    """Models that share their pools: assumptions, places, map."""
+    """Return a section about models that share pools: assumptions, offsets, map."""
     rows = [
         (model.name, model.scratch_bytes, model.scratch_offset, model.persistent_bytes)
         for model in found.models
@@ -87,7 +87,7 @@ def _answer(plan: PlanResult) -> Html:
 
 
 def _by_need(plan: PlanResult) -> list[PlanBudget]:
-    """Budgets, those that are broken first, then the tightest."""
+    """Return the budgets: broken budgets first, then the tightest."""
     order = {False: 0, None: 1, True: 2}
     return sorted(
         plan.budgets, key=lambda one: (order[one.fits], -one.need_bytes / max(one.have_bytes, 1))
@@ -114,7 +114,7 @@ def _budget_words(plan: PlanResult, one: PlanBudget) -> str:
 
 
 def _deciding(plan: PlanResult) -> Iterator[Html]:
-    """Yield the largest tensors of the deciding pool; for scratch the map shows them."""
+    """Yield the largest tensors of the deciding pool, except scratch, which the map shows."""
     first = next(iter(_by_need(plan)), None)
     if first is not None and first.pool != "scratch" and first.blockers:
         sizes = list(zip(first.blockers, first.blocker_bytes, strict=False))
@@ -124,7 +124,7 @@ def _deciding(plan: PlanResult) -> Iterator[Html]:
 
 
 def _changes(plan: PlanResult) -> Iterator[Html]:
-    """Yield the best option that was planned, or the command that searches for a change."""
+    """Yield the best planned option, or the command that searches for a change."""
     best = next((one for one in plan.remedies or () if one.fits), None)
     best = best or next(iter(plan.remedies or ()), None)
     if best is not None:
@@ -146,9 +146,9 @@ def _changes(plan: PlanResult) -> Iterator[Html]:
 
 
 def _again(plan: PlanResult, verb: str, options: Sequence[str]) -> str:
-    """A command for the same model and budgets; empty where the result does not hold its settings.
+    """Return a command with the same model and budgets; empty if the settings are not known.
 
-    A result holds neither values of inputs nor kept state.
+    A result stores neither input values nor kept state.
     """
     if plan.holds_for or plan.persistent_bytes:
         return ""
@@ -189,7 +189,7 @@ def _tcm_bars(plan: PlanResult) -> Iterator[Bar]:
 
 
 def _asks_tcm(plan: PlanResult) -> bool:
-    """Return whether TCM was asked about, the file is for LPAI, or TCM is why it cannot run."""
+    """Return True if TCM matters: a TCM budget, a file for LPAI, or too many allocations."""
     crowded = plan.tcm is not None and plan.tcm.is_crowded
     return crowded or "tcm" in plan.limits or plan.input.lower().endswith(".eaix")
 
@@ -211,7 +211,7 @@ def _live(plan: PlanResult) -> Iterator[Html]:
 
 
 def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
-    """Steps at which the sum changes, and the sum from there."""
+    """Yield each step at which the number of live bytes changes, and the new number."""
     changes: dict[int, int] = {}
     for one in buffers:
         changes[one.lower] = changes.get(one.lower, 0) + one.size_bytes
@@ -223,7 +223,7 @@ def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
 
 
 def _tcm(plan: PlanResult) -> Iterator[Html]:
-    """Yield numbers of TCM, collapsed unless TCM was requested: only LPAI has it."""
+    """Yield TCM numbers, collapsed unless TCM matters: only LPAI has TCM."""
     tcm = plan.tcm
     if tcm is None:
         return
@@ -242,7 +242,7 @@ def _tcm(plan: PlanResult) -> Iterator[Html]:
 
 
 def provenance(plan: PlanResult) -> Html:
-    """Return the origins of the numbers."""
+    """Return a collapsible table with the origins of the numbers."""
     rows = [("file", plan.input), ("tool", plan.tool), ("alignment", f"{plan.align_bytes} bytes")]
     rows.append(("inputs and outputs", f"{plan.io} scratch"))
     rows.append(("bits", "as in the model" if plan.bits is None else str(plan.bits)))

@@ -1,4 +1,4 @@
-"""Programs that call QNN as parts of a page: broken rules, live objects, failures."""
+"""Render programs that call QNN as parts of a page: broken rules, live objects, failures."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from qnnmem.results.programs import (
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
-_MOST = 200  # findings, failures or things that are shown
-_STACKS = 20  # call stacks under a table
-_LEFT = 5  # things that a run left
-_LOG = 40  # lines of the library under a call
-_DRAWN = 1000  # points of a line
+_MOST = 200  # findings, failures or objects shown
+_STACKS = 20  # call stacks below a table
+_LEFT = 5  # objects that a run leaked
+_LOG = 40  # log lines of the library below a call
+_DRAWN = 1000  # points of a curve
 _ANSWER = ("no problems found", "problems found", "cannot tell")
 
 
 def client_section(found: ClientResult) -> PageSection:
-    """Findings of check-client, and live objects from call to call."""
+    """Return a section with the findings of check-client, and charts of live objects by call."""
     where = ", ".join(filter(None, (found.mode, found.hw_version)))
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
     more = f"{counted(found.left_out, 'finding')} more, which were not kept"
@@ -56,7 +56,7 @@ def client_section(found: ClientResult) -> PageSection:
 
 
 def watch_section(found: WatchResult) -> PageSection:
-    """Live objects, failures and leaks of a watched program."""
+    """Return a section with live objects, failures and leaks of a watched program."""
     libraries = [
         f"{one.name} {one.version or ''}".strip() + (f" (API {one.api})" if one.api else "")
         for one in found.libraries
@@ -82,7 +82,7 @@ def watch_section(found: WatchResult) -> PageSection:
 
 
 def fail_each_section(found: FailEachResult) -> PageSection:
-    """Return how a program handled the failure of each of its calls."""
+    """Return a section about the program's reaction to the failure of each call."""
     rows = [
         (
             one.call,
@@ -110,7 +110,7 @@ def _program(command: Sequence[str]) -> str:
 
 
 def _is_open(found: ClientResult | WatchResult) -> bool:
-    """Return whether calls were missed, and nothing was found in the others."""
+    """Return True if some calls were not checked and the others have no findings."""
     return bool(found.not_checked) and not found.findings
 
 
@@ -119,7 +119,7 @@ def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> 
 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:
-    """Return the command that was run, collapsed."""
+    """Return a collapsed part with the command that was run."""
     said = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
     return details("What was run", said)
 
@@ -139,7 +139,7 @@ def _rule(one: ClientFinding) -> Html:
         rows.append(("what to do", one.cure))
     if one.count > 1:
         rows.append(("times", f"{one.count:,}"))
-    at = " at" if one.call != "exit" else ", about"  # the end of a program has no line
+    at = " at" if one.call != "exit" else ", about"  # the end of a program has no line number
     where = f"{at} {one.place}" if one.place else ""
     other = one.other
     return lines(
@@ -198,7 +198,7 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
     """Yield the program's own frames of a call stack, collapsed."""
     own = own_stack(tuple(stack))
     shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
-    if len(shown) > 1:  # of one alone the place is said
+    if len(shown) > 1:  # a single place is already in the sentence
         yield details(f"Lines of {of}", tag("ol", *shown, class_="frames"))
 
 
@@ -246,7 +246,7 @@ def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
 def _charts(
     contexts: Sequence[tuple[float, int]], registered: Sequence[tuple[float, int]], unit: str
 ) -> Iterator[Html]:
-    """Contexts alive and bytes registered, as steps."""
+    """Yield step charts of live contexts and registered bytes."""
     for title, points, shown in (
         ("Contexts alive", contexts, "{:,}".format),
         ("Bytes registered", registered, format_size),
@@ -257,8 +257,8 @@ def _charts(
 
 
 def _thinned(points: Points) -> Points:
-    """Return the highest and the last point of each stretch if there are too many points."""
-    ordered = sorted(points, key=lambda point: point[0])  # which keeps the order of one moment
+    """Return the highest and the last point of each interval if there are too many points."""
+    ordered = sorted(points, key=lambda point: point[0])  # stable for equal times
     stretch = -(-2 * len(ordered) // _DRAWN)
     if stretch < 2:
         return ordered

@@ -1,4 +1,4 @@
-"""The sections of a page for each result, chosen by its schema."""
+"""Choose the page section of a result by its schema."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ _SECTIONS: Mapping[str, Callable[..., PageSection]] = {
     "qnnmem.inspect-htp/1": contents.htp_binary_section,
     "qnnmem.inspect-dlc/1": contents.dlc_section,
 }
-# The description of a binary does not name its file.
+# The description of a binary lacks its file name.
 _UNNAMED = (contents.binary_section, contents.htp_binary_section)
-_WITH_VENDOR = (contents.htp_binary_section,)  # shows what the vendor's nesting holds, too
+_WITH_VENDOR = (contents.htp_binary_section,)  # these also show the vendor's nested JSON
 _SEVERAL = ("qnnmem.plans/1", "qnnmem.fits/1", "qnnmem.fixes/1")
 SHOWN = tuple(_SECTIONS)
 
 
 def sections_of(result: Any, where: str) -> list[PageSection]:
-    """Return the sections of a result read from JSON; raise UsageError if it cannot be shown."""
+    """Return the sections of a JSON result; raise UsageError for an unsupported schema."""
     found = read_result(result, where) if schema_in(result) in _SEVERAL else None
     if not isinstance(found, SeveralFiles):
         return [section_of(result, where)]
@@ -72,7 +72,7 @@ def sections_of(result: Any, where: str) -> list[PageSection]:
 
 
 def section_of(result: Any, where: str) -> PageSection:
-    """Return the section of a result read from JSON; raise UsageError if it cannot be shown."""
+    """Return the section of a result read from JSON; raise UsageError for an unsupported schema."""
     name = schema_in(result)
     if name is None or name not in _SECTIONS:
         known = ", ".join(SHOWN)
@@ -88,9 +88,9 @@ def section_of(result: Any, where: str) -> PageSection:
 
 
 def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:
-    """Return the section with a folded table at its end: every number, text, true and false.
+    """Return the section with a folded table of all values appended.
 
-    A new field of a result type is in it without a line of code.
+    The table is generated: a new field of a result type appears without more code.
     """
     listed = details("All values", table(("name", "value", "meaning"), _values(result)))
     return replace(section, body=lines([section.body, listed]))
@@ -110,11 +110,11 @@ def _shown(name: str, value: str | float | Enum | Sourced | None) -> Cell:
     if isinstance(value, Enum):
         return str(value.value)
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]  # as the meaning calls them
+        return {None: "null", True: "true", False: "false"}[value]  # JSON's own spelling
     if isinstance(value, int):
-        # Not every type bounds its numbers, and a number beyond all floats cannot be rounded.
+        # Some types do not bound their numbers, and a number beyond all floats cannot be rounded.
         is_size = name.endswith("_bytes") and abs(value) <= MAX_COUNT
-        # As text: a column with a number is aligned right, and most values here are words.
+        # As text: a number would right-align the column, and most values are words.
         return size(value) if is_size else f"{value:,}"
     return f"{value:.6g}" if isinstance(value, float) else value
 

@@ -215,7 +215,7 @@ function drawTools(entry) {
   const last = entry && before(entry);
   $("earlier").hidden = !last;
   if (!entry) return;
-  if (last) $("earlier").textContent = `compare with the result before, ${ago(last.made)}`;
+  if (last) $("earlier").textContent = `compare with the previous result, ${ago(last.made)}`;
   $("command").textContent = entry.command;
   $("command").parentElement.hidden = !entry.command;
   $("command").nextElementSibling.textContent = "copy";
@@ -324,7 +324,7 @@ async function hear(news) {
 
 // ---- files that are dropped ----
 function upload(file) {
-  if (state.largest && file.size > state.largest) { refuse(file.name, `${file.name}: a file may have ${bytes(state.largest)} at most`); return Promise.resolve(); }
+  if (state.largest && file.size > state.largest) { refuse(file.name, `${file.name}: the limit for a file is ${bytes(state.largest)}`); return Promise.resolve(); }
   asked += 1;
   now.job = null;
   problem("");
@@ -334,7 +334,7 @@ function upload(file) {
     sent.open("POST", `/api/files?name=${encodeURIComponent(file.name)}`);
     sent.setRequestHeader("content-type", "application/octet-stream");
     sent.upload.addEventListener("progress", (event) => running({ doing: `reading ${file.name}`, fraction: event.lengthComputable ? event.loaded / event.total : null, seconds: 0 }));
-    sent.addEventListener("error", () => { running(null); refuse(file.name, `${file.name}: the workbench did not take it`); done(); });
+    sent.addEventListener("error", () => { running(null); refuse(file.name, `${file.name}: the workbench refused this file`); done(); });
     sent.addEventListener("load", async () => {
       running(null);
       try { await came(sent); } catch (error) { if (sent.status === 201) problem(error.message); else refuse(file.name, error.message); }

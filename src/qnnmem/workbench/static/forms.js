@@ -50,7 +50,7 @@ function shownField(control, value, socs) {
   let input;
   if (control.kind === "choice" || control.kind === "soc") {
     const choices = control.kind === "choice" ? control.choices
-      : [["", control.is_needed ? "choose one" : "as it was made for"], ...socs.map((soc) => [soc.name, soc.known_as ? `${soc.name}, ${soc.known_as}` : soc.name])];
+      : [["", control.is_needed ? "choose one" : "the SoC it was made for"], ...socs.map((soc) => [soc.name, soc.known_as ? `${soc.name}, ${soc.known_as}` : soc.name])];
     input = make("select", { id, name: control.name, ...hint }, ...choices.map(([word, shown]) => make("option", { value: word }, shown)));
   } else if (control.kind === "number") {
     input = make("input", { type: "number", id, name: control.name, min: control.low, max: control.high, ...hint });

@@ -1,4 +1,4 @@
-"""A graph of QNN as equivalent ONNX nodes: one table, a row for each operator.
+"""A graph of QNN as equivalent ONNX nodes: one table, with a row for each operator.
 
 layers       convolutions, products, normalisation, pooling, recurrent cells
 arithmetic   element-wise operators and reductions along axes
@@ -32,7 +32,7 @@ OPERATORS: Mapping[str, Callable[[Step], None]] = (
 )
 _CELL = ("time_major",)  # a single time step has no order
 # Parameters that change no result here: hints, facts that output shapes already state, and
-# parameters of another mode of the operator. Any other unread parameter is refused.
+# parameters of another mode of the operator. Any other unused parameter is refused.
 SILENT: Mapping[str, tuple[str, ...]] = {
     "Conv2d": ("reuse_sparse_indices", "reuse_sparse_indicies"),
     "ElementWiseNeuron": ("alpha", "beta", "max_value", "min_value", "threshold"),
@@ -54,13 +54,16 @@ SILENT: Mapping[str, tuple[str, ...]] = {
 
 
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
-    """Return the model with its ops pointing at nodes; NotTranslated names what has no nodes."""
+    """Return the model with ops that refer to nodes, and the nodes as an ONNX model.
+
+    Raise NotTranslated, which names the cause, if an operator has no translation.
+    """
     draft = QnnDraft(tensors={one.id: one for one in graph.tensors}, names=names_of(graph))
     ops = []
     for place, op in enumerate(graph.ops):
         if op.package != PACKAGE or op.type not in OPERATORS:
             own = "" if op.package == PACKAGE else f" of package {quote(op.package)}"
-            raise NotTranslated(f"operator {quote(op.type)}{own} is not in the table")
+            raise NotTranslated(f"operator {quote(op.type)}{own} is not supported")
         step = Step(draft, place, op)
         OPERATORS[op.type](step)
         step.refuse_unknown(SILENT.get(op.type, ()))
@@ -72,7 +75,9 @@ def _proto(graph: ComposedGraph, model: Model, draft: QnnDraft) -> onnx.ModelPro
     border = {*model.inputs, *model.outputs}
     for one in graph.tensors:
         if one.data_type.is_quantized and draft.names.get(one.id) in border - {*model.encodings}:
-            raise NotTranslated(f"tensor {quote(one.name)} has no scale for all of its elements")
+            raise NotTranslated(
+                f"tensor {quote(one.name)} has no single scale for all its elements"
+            )
     stored = [
         _stored(draft.names[one.id], one)
         for one in graph.tensors
@@ -86,6 +91,8 @@ def _stored(name: str, tensor: ComposedTensor) -> onnx.TensorProto:
     from onnx import numpy_helper
 
     if tensor.data is None or len(tensor.data) != tensor.nbytes or tensor.data_type.bits < 8:
-        raise NotTranslated(f"constant {quote(tensor.name)} is not stored element by element")
+        raise NotTranslated(
+            f"constant {quote(tensor.name)} has packed elements, which are not supported"
+        )
     values = numpy.frombuffer(tensor.data, tensor.data_type.numpy_name)
     return numpy_helper.from_array(values.reshape(tensor.dimensions), name)

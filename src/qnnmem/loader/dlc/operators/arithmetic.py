@@ -34,7 +34,7 @@ _SAME = {
     **{"GreaterEqual": "GreaterOrEqual", "LessEqual": "LessOrEqual"},
     **{"Maximum": "Max", "Minimum": "Min", "SquareRoot": "Sqrt"},
 }
-_LINEAR = 16.0  # where exp(-x) is below the resolution of a 32-bit float
+_LINEAR = 16.0  # from here on, exp(-x) is below the resolution of a 32-bit float
 _FLOATS = {DataType.FLOAT_16, DataType.FLOAT_32}
 
 
@@ -42,7 +42,7 @@ def _numbered(names: tuple[str, ...], step: Step) -> None:
     """Write the operator that the parameter `operation` selects."""
     number = int(step.scalar("operation"))
     if number >= len(names):
-        raise NotTranslated(f"{quote(step.op.type)} with operation {number} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with operation {number} is not supported")
     _apply(names[number], step)
 
 
@@ -123,11 +123,11 @@ def _gelu(step: Step, value: str) -> str:
 
 
 def _softplus(step: Step, value: str) -> str:
-    """Return softplus; QNN may pass inputs above a threshold on, almost equal from 16."""
+    """Return softplus; QNN may pass through inputs above a threshold, almost equal from 16 on."""
     step.only(beta=(1.0,))
     threshold = float(step.scalar("threshold", _LINEAR))
     if threshold < _LINEAR:
-        raise NotTranslated(f"{quote(step.op.type)} with threshold {threshold} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with threshold {threshold} is not supported")
     return step.one("Softplus", value)
 
 

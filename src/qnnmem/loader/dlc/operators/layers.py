@@ -1,6 +1,6 @@
 """QNN layers as ONNX nodes: convolution, products, normalisation, pooling, LSTM and GRU.
 
-Images have their channels last. QNN has one tensor for each gate of a cell, ONNX one matrix.
+Images have their channels last. QNN has one tensor for each gate of a cell; ONNX has one matrix.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ _LINE, _IMAGE = 3, 4
 
 
 def _axes(step: Step) -> int:
-    """Return how many axes a window moves along, besides batch and channels."""
+    """Return the number of axes that a window moves along, without batch and channels."""
     wanted = _LINE if step.op.type.endswith("1d") else _IMAGE
     if len(step.shape()) != wanted:
-        raise NotTranslated(f"{quote(step.op.type)} of {len(step.shape())} dimensions")
+        raise NotTranslated(
+            f"{quote(step.op.type)} with {len(step.shape())} dimensions is not supported"
+        )
     return wanted - 2
 
 
@@ -31,13 +33,13 @@ def _channels_second(step: Step) -> str:
 
 
 def _back(step: Step, value: str) -> None:
-    """Write a value to the output with channels last again."""
+    """Write a value to the output, with channels moved back to the last axis."""
     inside = range(2, _axes(step) + 2)
     step.write(step.one("Transpose", value, perm=(0, *inside, 1)))
 
 
 def _window(step: Step) -> dict[str, Any]:
-    """Return strides and pads; QNN stores the pads before and after each axis together."""
+    """Return strides and pads in ONNX's order; QNN stores the pads of each axis as a pair."""
     axes = _axes(step)
     amounts = step.numbers("pad_amount", (0, 0) * axes)
     return {
@@ -47,10 +49,10 @@ def _window(step: Step) -> dict[str, Any]:
 
 
 def _filtered(step: Step) -> tuple[tuple[int, ...], list[str]]:
-    """Return the filter size and all inputs; filters also have their channels last."""
+    """Return the filter size and all inputs, with channels moved to ONNX's axes."""
     axes = _axes(step)
     if len(step.shape(1)) != axes + 2:
-        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank")
+        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank is not supported")
     inside = range(axes)
     first = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
     weights = step.one("Transpose", step.read(1), perm=(*first, *inside))
@@ -101,7 +103,7 @@ def _product(step: Step) -> None:
 
 
 def _scaled(step: Step) -> None:
-    """Write batch normalization: a factor and an offset for each channel, which is last."""
+    """Write a batch normalization: a factor and an offset for each channel, the last axis."""
     made = step.one("Mul", step.read(0), step.read(1))
     step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
 
@@ -114,7 +116,7 @@ def _affine(step: Step, value: str) -> None:
 
 
 def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
-    """Return values scaled to variance 1 over axes, and to mean 0 if `centred`."""
+    """Return values normalized to variance 1 over axes, and to mean 0 if `centred`."""
     listed = step.constant(axes, "i8")
     value = step.read(0)
     if centred:
@@ -133,10 +135,10 @@ def _rms_norm(step: Step) -> None:
 
 
 def _last(step: Step) -> list[int]:
-    """Return the axes of a normalization; refuse axes that are not the last ones."""
+    """Return the axes of a normalization; raise NotTranslated unless they are the last axes."""
     axes = sorted(int(axis) for axis in step.array("axes").reshape(-1))
     if axes != list(range(len(step.shape()) - len(axes), len(step.shape()))):
-        raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not supported")
     return axes
 
 
@@ -199,7 +201,7 @@ LAYERS: dict[str, Callable[[Step], None]] = {
 
 _SEQUENCE = 3  # dimensions of an input with time steps
 _DIRECTIONS = ("forward", "reverse")
-# Inputs in ONNX's order of gates: input, output, forget, cell; of the GRU update, reset, new.
+# Input positions in ONNX's order of gates: input, output, forget, cell; for GRU update, reset, new.
 _LSTM_WEIGHTS, _LSTM_RECURRENT, _LSTM_BIASES = (16, 3, 1, 2), (17, 6, 4, 5), (21, 9, 7, 8)
 _LSTM_HIDDEN, _LSTM_CELL = 10, 11
 _LSTM_LAYERS = (12, 13, 14, 15)  # normalizations of the gates
@@ -243,12 +245,12 @@ def _gru(step: Step) -> None:
 
 
 def _refuse(step: Step, places: Sequence[int], most: int, outputs: int) -> None:
-    """Refuse inputs and outputs that the ONNX operator does not have."""
+    """Raise NotTranslated for inputs and outputs that the ONNX operator does not have."""
     given = next((place for place in (*places, most) if step.has(place)), None)
     if given is not None:
-        raise NotTranslated(f"{quote(step.op.type)} with input {given} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with input {given} is not supported")
     if len(step.op.outputs) > outputs:
-        raise NotTranslated(f"{quote(step.op.type)} with output {outputs} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with output {outputs} is not supported")
 
 
 def _direction(step: Step) -> str:
@@ -261,7 +263,7 @@ def _batch_first(step: Step) -> bool:
 
 
 def _steps(step: Step) -> str:
-    """Return the input with axes steps, batch, features."""
+    """Return the input with the axes steps, batch, features."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
         return step.one("Unsqueeze", value, step.constant([0], "i8"))
@@ -269,7 +271,7 @@ def _steps(step: Step) -> str:
 
 
 def _joined(step: Step, places: Sequence[int], size: int, more: int = 0) -> str:
-    """Concatenate gates and add an axis for the direction; omitted gates are 0."""
+    """Return the concatenated gates with an axis for the direction; omitted gates are 0."""
     parts = [step.read(one) if step.has(one) else _nothing(step, size) for one in places]
     parts += [_nothing(step, size)] * more
     return step.one("Unsqueeze", step.one("Concat", *parts, axis=0), step.constant([0], "i8"))
@@ -286,7 +288,7 @@ def _state(step: Step, place: int, size: int) -> str:
 
 
 def _write(step: Step, made: Sequence[str], order: Sequence[int]) -> None:
-    """Write ONNX results to outputs, the last of which may be omitted."""
+    """Write ONNX results to the outputs; the last outputs may be omitted."""
     for place, value in zip(range(len(step.op.outputs)), order, strict=False):
         result = made[value]
         if value == 0 and _batch_first(step):

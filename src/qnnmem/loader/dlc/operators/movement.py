@@ -1,4 +1,4 @@
-"""Operators that move elements and do not change them, and resizing."""
+"""QNN operators that move elements without changing them, and resizing, as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _pack(step: Step) -> None:
 
 
 def _split(step: Step) -> None:
-    """Write a split with sizes from the outputs, which agree with the index parameter."""
+    """Write a split with the sizes of the outputs, which agree with the index parameter."""
     axis = int(step.scalar("axis"))
     count = len(step.op.outputs)
     sizes = [step.result(place).dimensions[axis] for place in range(count)]
@@ -92,7 +92,7 @@ def _slice(step: Step) -> None:
 def _pad(step: Step) -> None:
     scheme = int(step.scalar("scheme"))
     if scheme not in _PADS:
-        raise NotTranslated(f"{quote(step.op.type)} with scheme {scheme} is not in the table")
+        raise NotTranslated(f"{quote(step.op.type)} with scheme {scheme} is not supported")
     amounts = step.array("pad_amount").reshape(-1, 2)
     listed = step.constant([*amounts[:, 0], *amounts[:, 1]], "i8")
     value = step.read(0)
@@ -101,7 +101,7 @@ def _pad(step: Step) -> None:
 
 
 def _filling(step: Step) -> float | int:
-    """Return the padding value; an integer is a stored value of the tensor's encoding."""
+    """Return the padding value; an integer is a stored value in the tensor's encoding."""
     given = step.scalar("pad_constant_value", 0.0)
     quant = step.tensor(0).quantization
     if isinstance(given, int) and quant is not None and quant.scales:
@@ -124,7 +124,7 @@ def _gather_elements(step: Step) -> None:
 
 
 def _whole(step: Step, place: int) -> str:
-    """Return indices in ONNX's type."""
+    """Return the name of indices in ONNX's type, 64-bit integers."""
     name = step.raw(place)
     kind = step.tensor(place).data_type
     return name if kind is DataType.INT_64 else step.one("Cast", name, to=7)
@@ -136,7 +136,7 @@ def _gather_places(step: Step) -> None:
 
 
 def _scatter(kind: str, step: Step) -> None:
-    """Write a scatter that replaces, adds to or multiplies some elements."""
+    """Write a scatter that replaces, adds to or multiplies elements."""
     step.only(reduction=(0, 1, 2))
     way = ("none", "add", "mul")[int(step.scalar("reduction", 0))]
     more = {"axis": int(step.scalar("axis", 0))} if kind == "ScatterElements" else {}
@@ -145,10 +145,10 @@ def _scatter(kind: str, step: Step) -> None:
 
 
 def _blocks(kind: str, step: Step) -> None:
-    """Move pixel blocks to channels or back; QNN has channels last, ONNX second."""
+    """Write a move of pixel blocks to channels or back, with channels second as in ONNX."""
     high, wide = step.array("block_size").tolist()
     if high != wide:
-        raise NotTranslated(f"{quote(step.op.type)} with blocks of {high}x{wide}")
+        raise NotTranslated(f"{quote(step.op.type)} with blocks of {high}x{wide} is not supported")
     attributes: dict[str, Any] = {"blocksize": high}
     if kind == "DepthToSpace":
         attributes["mode"] = ("DCR", "CRD")[int(step.scalar("mode", 0))]
@@ -159,7 +159,7 @@ def _blocks(kind: str, step: Step) -> None:
 
 
 def _resize_image(step: Step, **attributes: Any) -> None:
-    """Resize the two axes before the last, such as rows and columns of an image."""
+    """Write a resize of the two axes before the last, such as rows and columns of an image."""
     value = step.one("Transpose", step.read(0), perm=NCHW)
     batch, height, width, channels = step.result().dimensions
     sizes = step.constant((batch, channels, height, width), "i8")

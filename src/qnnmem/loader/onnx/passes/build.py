@@ -1,4 +1,4 @@
-"""Last pass: turn a shaped ONNX model into the frozen `ir.Model`, with notes on its validity.
+"""Last pass: turns a shaped ONNX model into the frozen `ir.Model`, with notes on its validity.
 
 A QDQ graph is read as the quantized graph that it represents:
 
@@ -56,7 +56,7 @@ class Group:
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Positions of the nodes, in an order they can run in."""
+        """Indexes of the nodes, in an order they can run in."""
         return (*self.before, self.index, *self.after)
 
 
@@ -141,12 +141,12 @@ class _Folding:
             return False
         if maker in self.dequantize or is_op(self.nodes[maker], *CONTROL):
             return False
-        # A single read by a single node: scale and zero point are other tensors.
+        # Read once, by this node: scale and zero point are other tensors.
         return self.readers[name] == [index] and is_real(self.nodes[maker])
 
 
 def is_real(node: onnx.NodeProto) -> bool:
-    """True if a quantize node can be folded into this node, which is not a quantize node."""
+    """Return whether a quantize node can be folded into this node."""
     return not is_quant(node, "QuantizeLinear")
 
 
@@ -165,7 +165,7 @@ def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) ->
 
 
 def _parameters(graph: OnnxGraph, node: onnx.NodeProto) -> list[object]:
-    """Return scale and zero point; equal stored parameters have equal results."""
+    """Return the stored scale and zero point, or their names if they are not stored."""
     names = [*node.input[1:3], ""][:2]
     stored = {item.name: item.raw_data for item in graph.initializer if item.name in names}
     return [stored.get(name) or name for name in names]
@@ -198,7 +198,7 @@ def build(model: ShapedModel) -> Model:
 
 
 def _foreign(model: ShapedModel) -> list[str]:
-    """Return the custom operators of a graph."""
+    """Return the types of live custom operators in a model and its bodies."""
     return [
         scope.graph.node[at].op_type
         for scope in model.scope.with_bodies()
@@ -213,23 +213,23 @@ def _notes(model: ShapedModel) -> Iterator[str]:
     scopes = list(model.scope.with_bodies())
     measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)
     if measured:
-        yield f"tensor shapes measured by running the model: {measured}"
+        yield f"shapes measured in a trial run: {measured}"
     declared = [name for one in scopes for name in sorted(one.declared)]
     if declared:
         yield (
-            f"tensor shapes as the file declares them, not verified: {len(declared)} "
+            f"shapes taken from the file without verification: {len(declared)} "
             f"({', '.join(quote(name) for name in declared[:5])})"
         )
     for name, declared_sizes in model.resolved.outputs.items():
         sizes = model.scope.types[name].shape or ()
-        # If input sizes differ from the file's, outputs differ from the declared shapes, too.
+        # If input sizes differ from the file's, output sizes differ from the declared ones too.
         if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
             said = by_sizes(size or "?" for size in declared_sizes)
-            yield f"output {quote(name)} is declared as {said}, the model gives {by_sizes(sizes)}"
+            yield f"output {quote(name)} is declared as {said} but has shape {by_sizes(sizes)}"
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
-    """True if a declared shape, with 0 for free sizes, differs from the inferred one."""
+    """Return whether a declared shape, with 0 for free sizes, differs from the inferred one."""
     if len(declared) != len(sizes):
         return True
     pairs = zip(declared, sizes, strict=True)
@@ -239,8 +239,8 @@ def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bo
 def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
     """Return the model of a scope.
 
-    In the model of a body, captured tensors appear among the inputs of its ops but are neither
-    inputs nor constants nor typed there: the model around owns them.
+    In the model of a body, captured tensors appear among the inputs of its ops, but not among its
+    inputs, constants or tensors: they belong to the outer model.
     """
     graph = scope.graph
     alive = live(graph)
@@ -253,7 +253,7 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
         *(_op(scope, found, used) for found in group(graph, alive, scope.flow.const)),
     ]
     made = {*inputs, *(result for op in ops for result in op.outputs)}
-    # Constants are tensors that steps read but neither a step nor the caller makes.
+    # Constants are tensors that steps read, but that neither a step nor the caller makes.
     read = dict.fromkeys(source for op in ops for source in op.inputs if source not in made)
     constants = tuple(
         source for source in read if source in scope.flow.const and source not in scope.outer_const
@@ -271,13 +271,13 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
         notes=(
             *notes,
             *_computed_notes(graph, [tensors[item] for item in constants]),
-            *([f"ops left out because no output depends on them: {dead}"] if dead else []),
+            *([f"ops removed because no output depends on them: {dead}"] if dead else []),
         ),
     )
 
 
 def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[str]:
-    """Yield a note if computed constants take more bytes than the file stores."""
+    """Yield a note if computed constants take more bytes than the stored ones."""
     stored = {item.name: stored_bytes(item) for item in graph.initializer}
     for node in graph.node:
         if is_op(node, "Constant"):
@@ -288,8 +288,9 @@ def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[s
     if computed and total > held:
         largest = max(computed, key=lambda item: item.nbytes)
         yield (
-            f"constants take {total:,} bytes, the file stores {held:,}: {len(computed)} computed, "
-            f"largest {quote(largest.name)} ({largest.nbytes:,})"
+            f"constants take {total:,} bytes, but only {held:,} are stored in the file: "
+            f"{len(computed)} are computed, the largest is {quote(largest.name)} "
+            f"({largest.nbytes:,})"
         )
 
 
@@ -322,9 +323,9 @@ def _uniquely_named(ops: Iterable[Op]) -> tuple[Op, ...]:
 
 
 def _constant_outputs(scope: Scope, outputs: Iterable[str]) -> list[Op]:
-    """Make steps that copy constants to where the caller expects outputs.
+    """Return steps that copy constants to outputs of the graph.
 
-    Their sources are all nodes the constant is computed from.
+    The sources of a step are all nodes that compute its constant.
     """
     wanted = [
         name for name in outputs if name in scope.flow.const and name not in scope.outer_const
@@ -393,11 +394,11 @@ def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
 
 
 def _may_overwrite(scope: Scope, found: Group) -> bool:
-    """True if an input of the output's size is read element by element.
+    """Return whether every input of the output's size is read element by element.
 
-    A small input that is broadcast can have as many bytes as a wide result of narrow elements
-    (four floats compared into sixteen bools). Overwriting it would be wrong, and so would
-    overwriting a tensor that a body captures.
+    A small broadcast input can have as many bytes as a wide result of narrow elements (four floats
+    compared into sixteen bools). Overwriting it would be wrong, and so would overwriting a tensor
+    that a body captures.
     """
     result = _tensor(scope, found.outputs[0])
     rivals = [
@@ -412,15 +413,15 @@ def _may_overwrite(scope: Scope, found: Group) -> bool:
 
 
 _SHOWN = 3
-# Operators of ONNX Runtime whose output shapes depend on data; other output shapes follow from the
-# shapes of their inputs.
+# Operators of ONNX Runtime whose output shapes depend on data; the shapes of other outputs follow
+# from the shapes of the inputs.
 _BY_DATA = frozenset(
     (
         *("BeamSearch", "GreedySearch", "WhisperBeamSearch", "Sampling", "Tokenizer", "Range"),
         *("ConvTransposeWithDynamicPads", "DynamicTimeWarping", "ExpandDims", "Unique"),
     )
 )
-_DECIDING = {"If": (0,), "Loop": (0, 1)}  # inputs that choose a branch or the number of iterations
+_DECIDING = {"If": (0,), "Loop": (0, 1)}  # inputs that select a branch or the number of iterations
 
 
 def inputs_it_holds_for(
@@ -431,12 +432,13 @@ def inputs_it_holds_for(
 ) -> Iterator[str]:
     """Yield sentences about the inputs for which the plan is valid.
 
-    `graph` is the model before constants are folded, `scope` the same with every shape found.
+    `graph` is the model before constants are folded, `scope` the same model with all shapes
+    inferred.
     """
     for name, text in valued.items():
         node = _decided(graph.node, {name})
         if node is not None:  # a value used only in arithmetic changes no size
-            yield f"holds for {quote(name)} = {text} only: {_named(node)} depends on it"
+            yield f"valid only for {quote(name)} = {text}: {_named(node)} depends on it"
     makers: dict[str, onnx.NodeProto] = {}
     measured: list[str] = []
     for inner in scope.with_bodies():
@@ -444,12 +446,12 @@ def inputs_it_holds_for(
         measured += (name for name in inner.measured if _may_vary(makers.get(name)))
     for name in sorted(stated.keys() - {item.name for item in graph.input}):
         shape = by_sizes(stated[name], "a scalar")
-        yield f"holds while {_made(name, makers)} is no larger than the stated {shape}"
+        yield f"valid while {_made(name, makers)} is at most the given shape {shape}"
     measured = [name for name in measured if name not in stated]
     if measured:
         shown = ", ".join(_made(name, makers) for name in measured[:_SHOWN])
         more = f" and {len(measured) - _SHOWN} more" if len(measured) > _SHOWN else ""
-        yield f"holds for inputs that give the shapes measured in a trial run: {shown}{more}"
+        yield f"valid for inputs with the shapes measured in a trial run: {shown}{more}"
 
 
 def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto | None:
@@ -469,7 +471,7 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
 
 
 def _may_vary(node: onnx.NodeProto | None) -> bool:
-    """True if only a trial run shows a node's output shape."""
+    """Return whether only a trial run shows a node's output shape."""
     if node is None:
         return False
     return is_op(node, *CONTROL) or is_foreign(node) or node.op_type in _BY_DATA

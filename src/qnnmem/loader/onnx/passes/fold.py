@@ -1,4 +1,4 @@
-"""Fourth pass: replace every If whose condition is constant by the branch taken.
+"""Fourth pass: replaces every If whose condition is constant by the branch taken.
 
 repeat until no such If is left:
     infer the types that follow from known types
@@ -37,12 +37,12 @@ class FoldedModel:
 
 @stage("fold")
 def fold(model: ResolvedModel, child: TrialChild) -> FoldedModel:
-    """Replace every If whose condition is constant."""
+    """Return the model with every If replaced whose condition is constant."""
     return FoldedModel(model, fold_graph(trials_of(model, child), model.graph))
 
 
 def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
-    """Return the interface for questions to the child process about a model."""
+    """Return the interface to the child process for requests about a model."""
     import onnx
 
     head = onnx.ModelProto(ir_version=model.head.ir_version, opset_import=model.head.opset_import)
@@ -88,7 +88,7 @@ def _branch(trials: Trials, node: onnx.NodeProto, condition: bool) -> onnx.Graph
     branch = attribute(node, "then_branch" if condition else "else_branch")
     if branch is None:
         who = quote(node.name or next(iter(node.output), ""))
-        raise LoadError(trials.path, f"If {who} is not well formed")
+        raise LoadError(trials.path, f"If node {who} is malformed")
     return branch.g
 
 
@@ -105,7 +105,7 @@ def compute_constants(
 
 @stage("fold")
 def infer_scope(trials: Trials, scope: Scope) -> Scope:
-    """Return the scope with all types that inference can find now."""
+    """Return the scope with all types that inference can find at this point."""
     found = infer_types(trials, scope.graph, scope.proven)
     types = dict(found)
     settled = frozenset(name for name, kind in found.items() if kind.is_static)
@@ -130,7 +130,7 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
             found = by_sizes(kind.shape or ())
-            raise UsageError(f"tensor {quote(name)} has shape {found}, not {by_sizes(shape)}")
+            raise UsageError(f"tensor {quote(name)} has shape {found} instead of {by_sizes(shape)}")
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)
@@ -140,7 +140,10 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
 def inline_branches(
     graph: OnnxGraph, taken: Mapping[int, onnx.GraphProto], used: set[str]
 ) -> OnnxGraph:
-    """Return the graph with the Ifs at these positions replaced by the branch; extends `used`."""
+    """Return the graph with some Ifs replaced by a branch; adds new names to `used`.
+
+    `taken` maps the index of an If to its branch.
+    """
     nodes: list[onnx.NodeProto] = []
     stored = list(graph.initializer)
     for index, node in enumerate(graph.node):
@@ -155,7 +158,7 @@ def inline_branches(
 
 
 def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes of a branch, renamed in place to fit the graph around."""
+    """Return the nodes of a branch, renamed in place to fit into the outer graph."""
     made = {name for node in branch.node for name in node.output if name}
     renamed: dict[str, str] = {}
     forwards = []
@@ -164,7 +167,7 @@ def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list
             continue
         if result in made and result not in renamed:
             renamed[result] = target
-        else:  # an outer tensor, a stored tensor, or a result used as two outputs
+        else:  # an outer tensor, a stored tensor, or a result used for two outputs
             forwards.append((result, target))
     for name in defined(branch):
         if name not in renamed and name in used:

@@ -1,4 +1,4 @@
-"""Second pass: bytes become a ModelProto whose counts, names and stored data are checked."""
+"""Second pass: decodes bytes into a ModelProto and checks counts, names and stored data."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ class GuardedModel:
 
 @stage("guard")
 def guard(model: ReadModel) -> GuardedModel:
-    """Decode and check a model; it is only parsed, never executed."""
+    """Return a decoded and checked model; it is only parsed, never executed."""
     proto = decode(model)
     try:
         _check_model(model.path, proto)
     except UnicodeDecodeError as exc:
-        raise LoadError(model.path, "holds names that are not text; the file is damaged") from exc
+        raise LoadError(
+            model.path, ("contains names that are not text; the file is damaged")
+        ) from exc
     return GuardedModel(model.path, proto)
 
 
@@ -54,16 +56,16 @@ def decode(model: ReadModel) -> onnx.ModelProto:
     except (DecodeError, ValueError, RuntimeError) as exc:
         raise LoadError(model.path, "is truncated or not an ONNX model") from exc
     except MemoryError as exc:
-        raise LoadError(model.path, "does not fit into memory") from exc
+        raise LoadError(model.path, "needs more memory to read than this machine has") from exc
     return proto
 
 
 def _check_model(path: Path, proto: onnx.ModelProto) -> None:
-    """Check a message that the caller just decoded; sorts its nodes in place."""
+    """Raise LoadError for an invalid message; sort its nodes in place."""
     if not proto.graph.output:
-        raise LoadError(path, "is not an ONNX model, or one without outputs")
+        raise LoadError(path, "is not an ONNX model, or has no outputs")
     if len(proto.graph.output) > MAX_OUTPUTS:
-        raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, too many to plan")
+        raise LoadError(path, f"has more than {MAX_OUTPUTS:,} outputs, the limit for planning")
     _check_opset(path, proto)
     if proto.functions:
         check_expansion(path, proto)
@@ -78,13 +80,13 @@ def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
 
     versions = [entry.version for entry in proto.opset_import if entry.domain in ONNX_DOMAINS]
     if not versions and any(node.domain in ONNX_DOMAINS for node in proto.graph.node):
-        raise LoadError(path, "does not say which ONNX operator set it uses")
+        raise LoadError(path, "does not state its ONNX operator set")
     newest = onnx.defs.onnx_opset_version()
     for version in versions:
         if not MIN_OPSET <= version <= newest:
-            older = f"{MIN_OPSET} or newer is needed, convert it first"
-            why = older if version < MIN_OPSET else f"the newest one known here is {newest}"
+            older = f"{MIN_OPSET} or newer is required; convert the model first"
+            why = older if version < MIN_OPSET else f"the newest supported one is {newest}"
             raise LoadError(path, f"uses ONNX operator set {quote(version)}; {why}")
     if len(set(versions)) > 1:
         both = " and ".join(map(str, sorted(set(versions))))
-        raise LoadError(path, f"names several ONNX operator sets: {both}")
+        raise LoadError(path, f"states several ONNX operator sets: {both}")

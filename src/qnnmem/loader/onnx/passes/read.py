@@ -1,4 +1,4 @@
-"""First pass: the bytes of a file, known to unpack into bounded memory. Needs no library."""
+"""First pass: reads a file and checks that it unpacks into bounded memory, without a library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_FILE = (1 << 31) - 1  # protobuf's own limit
 
 @dataclass(frozen=True, slots=True)
 class ReadModel:
-    """Bytes that are safe to give to a protobuf library."""
+    """Bytes that a protobuf library can safely parse."""
 
     path: Path
     blob: bytes
@@ -23,18 +23,18 @@ class ReadModel:
 
 @stage("read")
 def read(path: Path) -> ReadModel:
-    """Read a file and check that it unpacks into bounded memory."""
+    """Return the bytes of a file after checking that they unpack into bounded memory."""
     return admit(path, read_bytes(path, MAX_FILE))
 
 
 @stage("read")
 def admit(path: Path, blob: bytes) -> ReadModel:
-    """Check bytes that are already in memory; errors name them `path`."""
+    """Return bytes in memory after the check of `read`; errors name them `path`."""
     check_wire(path, blob)
     return ReadModel(path, blob)
 
 
 def mentions(path: Path, words: Iterable[str]) -> bool:
-    """True if any of the words occurs in the raw bytes."""
+    """Return whether any of the words occurs in the raw bytes of a file."""
     blob = read_bytes(path, MAX_FILE)
     return any(word.encode() in blob for word in words)

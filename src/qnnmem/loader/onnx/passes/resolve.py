@@ -1,4 +1,4 @@
-"""Third pass: close everything that the model leaves open at its inputs.
+"""Third pass: fixes everything that the model leaves open at its inputs.
 
 calls of the model's own functions   ->  nodes of the functions
 initializers among the inputs        ->  initializers only; unread ones are dropped
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from qnnmem.loader.onnx.trial import TrialChild
 
-# From this version on, initializers need not be inputs; older files mean the same once cleaned.
+# From this version on, initializers need not be inputs; older files are equivalent once cleaned.
 MIN_IR_VERSION = 8
 _CONTENT = (
     *("node", "input", "output", "initializer"),
@@ -47,16 +47,16 @@ _CONTENT = (
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A model whose nodes are ops, not calls of functions; its inputs may leave sizes open."""
+    """A model whose nodes are ops, not calls of functions; its inputs may have free sizes."""
 
     path: Path
-    head: onnx.ModelProto  # IR version, operator sets, metadata; of the graph only its name
+    head: onnx.ModelProto  # IR version, operator sets, metadata; only the name of the graph
     graph: OnnxGraph
     declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
-    outputs: Mapping[str, tuple[int, ...]]  # sizes the file declares for outputs, 0 where open
+    outputs: Mapping[str, tuple[int, ...]]  # sizes declared for outputs, 0 for free sizes
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
-        """Return a new message with this graph or another graph."""
+        """Return a new message with this graph, or with another graph."""
         import onnx
 
         model = onnx.ModelProto()
@@ -69,14 +69,14 @@ class OpenModel:
 class ResolvedModel(OpenModel):
     """A model whose inputs have fixed shapes; inputs with a given value are constants."""
 
-    stated: Mapping[str, tuple[int, ...]]  # shapes the caller states, also of tensors inside
+    stated: Mapping[str, tuple[int, ...]]  # shapes stated by the caller, also of inner tensors
     # Inputs with a value, in the syntax of the command line.
     valued: Mapping[str, str] = field(default_factory=dict)
 
 
 @stage("resolve")
 def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
-    """Inline functions; drop unread initializers and declared shapes."""
+    """Return the model with functions inlined, without unread initializers and declared shapes."""
     head = copied_without(model.proto, "graph", "functions")
     head.graph.CopyFrom(copied_without(model.proto.graph, *_CONTENT))
     head.ir_version = max(head.ir_version, MIN_IR_VERSION)
@@ -101,7 +101,7 @@ def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
 
 @stage("resolve")
 def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
-    """Give every input a fixed shape or its given value."""
+    """Return the model with a fixed shape or a value for every input."""
     graph = model.graph
     inputs, constants = fix_inputs(model.path, graph, fixed)
     stored = (*graph.initializer, *constants)
@@ -172,7 +172,7 @@ def _plain(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def _forget_declared(graph: onnx.GraphProto) -> None:
-    """Drop declared types from a body in place; the caller owns the copy."""
+    """Drop declared types from a body in place; the caller owns the body."""
     del graph.value_info[:]
     del graph.quantization_annotation[:]
     for out in graph.output:
@@ -196,7 +196,7 @@ _DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType({"STFT": {"oneside
 
 
 def lacks_defaults(node: onnx.NodeProto) -> bool:
-    """True if a node or its bodies omit an attribute whose default inference gets wrong."""
+    """Return whether a node or its bodies omit an attribute whose default inference gets wrong."""
     return bool(_missing(node)) or any(lacks_defaults(n) for b in bodies(node) for n in b.node)
 
 

@@ -1,11 +1,11 @@
-"""Fifth pass: give every tensor of the graph and its bodies a type.
+"""Fifth pass: gives every tensor of the graph and its bodies a type.
 
-repeat until every type is known:
-    fold and shape a body like a graph of its own once its outer tensors are known
-    where this settles outputs, or a trial run finds types, infer and fold again
-    measure the remaining types in a trial run
+    repeat until every type is known:
+        fold and shape a body like a graph of its own once its outer tensors are known
+        where this settles outputs, or a trial run finds types, infer and fold again
+        measure the remaining types in a trial run
 
-If, Loop and Scan fix the types of their outputs by those of their bodies.
+The output types of If, Loop and Scan follow from those of their bodies.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ShapedModel:
 
 @stage("shape")
 def shape(model: FoldedModel, child: TrialChild) -> ShapedModel:
-    """Type every tensor."""
+    """Return the model with a type for every tensor."""
     return ShapedModel(model.resolved, shape_graph(trials_of(model.resolved, child), model.scope))
 
 
@@ -93,9 +93,9 @@ def shape_graph(trials: Trials, scope: Scope) -> Scope:
             check_scope(trials, scope)
             return _with_numbers(scope)
         scope, news = _measure(trials, scope, missing)
-        # Even without new types, the bodies examined above change what depends on data.
+        # Even without new types, the bodies examined above change which tensors depend on data.
         scope = fold_branches(trials, infer_scope(trials, scope) if news else scope)
-    raise LoadError(trials.path, "has more control flow than can be settled")
+    raise LoadError(trials.path, "has more control flow than can be resolved")
 
 
 def _with_numbers(scope: Scope) -> Scope:
@@ -110,7 +110,7 @@ def _with_numbers(scope: Scope) -> Scope:
 
 
 def _examine_bodies(trials: Trials, scope: Scope) -> tuple[Scope, bool]:
-    """Shape bodies that are ready; also return whether this settled an open output."""
+    """Return the scope with all ready bodies shaped, and whether this settled an output."""
     news = False
     for index, node in enumerate(scope.graph.node):
         if not is_op(node, *CONTROL) or not node.output or node.output[0] in scope.bodies:
@@ -149,11 +149,11 @@ def _examine_node(trials: Trials, scope: Scope, index: int) -> tuple[Scope, bool
 def _with_outcome(
     scope: Scope, node: onnx.NodeProto, results: Sequence[OnnxType | str]
 ) -> tuple[Scope, bool]:
-    """Return the scope with output types of control flow, and whether any was settled."""
+    """Return the scope with the output types of a control-flow node, and whether any is new."""
     given = {name: one for name, one in zip(node.output, results, strict=False) if name}
     kinds = {name: one for name, one in given.items() if isinstance(one, OnnxType)}
     words = {name: one for name, one in given.items() if isinstance(one, str)}
-    # From a tensor of stated shape only a bound follows, never a proof.
+    # From a tensor of stated shape follows only a bound, never a proof.
     certain = scope.flow.culprit.keys().isdisjoint(reads(node))
     scope = replace(
         scope,
@@ -192,12 +192,12 @@ def _shape_body(
 
 
 def _missing(scope: Scope) -> list[str]:
-    """Return the tensors that lack a type."""
+    """Return the needed tensors without a known type."""
     needed: dict[str, None] = {}
     for index in live(scope.graph):
         node = scope.graph.node[index]
         if scope.are_const(node.output):
-            # Consumers of dequantized weights really read the stored integers.
+            # Consumers of dequantized weights read the stored integers.
             names = list(node.input) if is_quant(node, "DequantizeLinear") else []
         else:
             # The mask of a Dropout that does nothing needs no type, unless a node reads it.
@@ -209,8 +209,8 @@ def _missing(scope: Scope) -> list[str]:
 
 
 def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, bool]:
-    """Measure types in a trial run; also return whether inference may now find more types."""
-    # A stated shape lacks only its element type; once known, inference goes on from there.
+    """Return the scope with types measured in a trial run, and whether to infer again."""
+    # A tensor of stated shape lacks only its element type; once measured, inference can continue.
     missing = [name for name in missing if name in trials.stated] or missing
     refuse_dependent(trials, scope, [name for name in missing if name not in trials.stated])
     try:
@@ -235,7 +235,7 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
 
 
 def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozenset[str]:
-    """Return the types that the file declares for outputs of custom ops."""
+    """Return the outputs of custom ops whose declared types can be used now."""
     made = {name for node in scope.graph.node for name in node.output}
     usable = frozenset(name for name in trials.declared if name in made) - scope.declared
     return usable if usable.intersection(missing) else frozenset()
@@ -257,7 +257,7 @@ def find_type(trials: Trials, graph: AnyGraph, name: str) -> OnnxType:
 def write_typed(model: ShapedModel) -> onnx.ModelProto:
     """Return a new ONNX model with value infos for all tensors.
 
-    External data stays where it is: locations were checked and are relative to the model's folder.
+    External data is not moved: locations were checked and are relative to the model's folder.
     """
     scope = model.scope
     outer = {item.name for item in scope.graph.input}
@@ -276,12 +276,12 @@ _INT64, _BOOL = 7, 9
 _MAX_UPDATES = 64
 _BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",)}
 
-Result = OnnxType | str  # a type, or why there is none
-STEADY = "is the same in every run"  # independent of data: a trial run may measure it
+Result = OnnxType | str  # a type, or the reason why there is none
+STEADY = "is the same in each run"  # independent of data: a trial run may measure the type
 
 
 def check_form(trials: Trials, node: onnx.NodeProto) -> None:
-    """Refuse control flow whose bodies do not have the inputs and outputs it needs."""
+    """Raise LoadError for control flow whose bodies lack required inputs or outputs."""
     inner = [body for name in _BODIES[node.op_type] for body in _body(node, name)]
     good = len(inner) == len(_BODIES[node.op_type]) == len(list(bodies(node)))
     good = good and all(node.output) and all(len(body.output) >= len(node.output) for body in inner)
@@ -297,7 +297,7 @@ def check_form(trials: Trials, node: onnx.NodeProto) -> None:
         good = good and len(inner[0].output) == len(node.output)
     if not good:
         who = quote(node.name or next(iter(node.output), ""))
-        raise LoadError(trials.path, f"{node.op_type} {who} is not well formed")
+        raise LoadError(trials.path, f"{node.op_type} {who} is malformed")
 
 
 def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
@@ -325,7 +325,7 @@ def outcome(
     typed: Mapping[str, OnnxType],
     found: Mapping[str, onnx.TensorProto],
 ) -> list[Result]:
-    """Return the types of a node's outputs once its bodies are resolved."""
+    """Return the types of a node's outputs, from the types in its bodies."""
     made = [[scope.types[item.name] for item in scope.graph.output] for scope in scopes]
     if is_op(node, "If"):
         return [_same(kinds) for kinds in zip(*made, strict=False)]
@@ -355,15 +355,15 @@ def _loop(
         if before != after:
             raise LoadError(
                 trials.path,
-                f"{quote(name)}, carried by Loop {quote(node.name or name)}, changes its shape "
-                "from round to round; such loops are not handled",
+                f"{quote(name)} in Loop {quote(node.name or name)} changes its shape "
+                "between iterations, which is not supported",
             )
     results: list[Result] = list(carried)
     trips = _trips(trials, node, scope, found)
     steady = trips is None and _is_steady(node, scope, found)
     for kind in made[1 + count :]:
         if trips is None:
-            results.append(STEADY if steady else "depends on how often the loop runs")
+            results.append(STEADY if steady else "depends on the number of iterations")
         else:
             results.append(OnnxType(kind.elem, (trips, *(kind.shape or ()))))
     return results
@@ -387,7 +387,7 @@ def _trips(
 
 
 def _goes_on(trials: Trials, scope: Scope) -> bool:
-    """True if a body returns its incoming condition, or a constant true."""
+    """Return whether a body returns its incoming condition, or a constant true."""
     graph = scope.graph
     name = graph.output[0].name
     for node in reversed(graph.node):
@@ -405,7 +405,7 @@ def _goes_on(trials: Trials, scope: Scope) -> bool:
 
 
 def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.TensorProto]) -> bool:
-    """True if constants alone, such as a counter and a limit, decide how often a Loop runs."""
+    """Return whether only constants, such as a counter and a limit, set a Loop's iterations."""
     graph = scope.graph
     given = [name for name in node.input[:2] if name]
     if any(name not in found for name in given):
@@ -437,13 +437,13 @@ def _scan_parts(
     kinds = [typed[name] for name in node.input if name]
     count = integer(node, "num_scan_inputs", 0)
     if len(kinds) < len(node.input) or not 0 < count <= len(kinds):
-        raise LoadError(path, f"Scan {quote(node.name or node.output[0])} is not well formed")
+        raise LoadError(path, f"Scan {quote(node.name or node.output[0])} is malformed")
     scans = kinds[len(kinds) - count :]
     axes = _axes(node, "scan_input_axes", count)
     for kind, axis in zip(scans, axes, strict=True):
         rank = len(kind.shape or ())
         if not -rank <= axis < rank:
-            raise LoadError(path, f"Scan {quote(node.name or node.output[0])} has a wrong axis")
+            raise LoadError(path, f"Scan {quote(node.name or node.output[0])} has an invalid axis")
     return kinds[: len(kinds) - count], list(zip(scans, axes, strict=True))
 
 
@@ -467,7 +467,7 @@ def _scan(
     length = (first.shape or ())[axis]
     for name, before, after in zip(node.output, states, made, strict=False):
         if before != after:
-            raise LoadError(path, f"state {quote(name)} of Scan changes its shape in the body")
+            raise LoadError(path, f"state {quote(name)} of Scan changes its shape in the loop body")
     results: list[Result] = list(states)
     stacked = made[len(states) :]
     for kind, at in zip(stacked, _axes(node, "scan_output_axes", len(stacked)), strict=True):

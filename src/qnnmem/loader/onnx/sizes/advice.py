@@ -1,4 +1,4 @@
-"""Tries a model with the sizes a caller gives, or finds the sizes it runs with.
+"""Tries a model with the caller's sizes, or finds sizes with which it runs.
 
 all is given, and onnxruntime runs the model    ->  the shaped model
 something is left open                          ->  FreeDimensions with sizes that were tried
@@ -39,13 +39,13 @@ from qnnmem.loader.onnx.sizes.size_search import (
 from qnnmem.loader.onnx.trial import TrialChild
 from qnnmem.text import quote
 
-_RECURRENT = ("LSTM", "GRU", "RNN")  # shape inference does not look at their states
-_COMBINATIONS = 6  # of switches
+_RECURRENT = ("LSTM", "GRU", "RNN")  # shape inference ignores their states
+_COMBINATIONS = 6  # of switch values
 _MOST_WATCHED = 10_000
 
 
 def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
-    """Return the shaped model; raise an error with sizes that onnxruntime accepts."""
+    """Return the shaped model; raise an error that suggests sizes which onnxruntime accepts."""
     try:
         shaped = shape_model(model, fixed, child)
     except LoadError as exc:
@@ -61,7 +61,7 @@ def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> Shaped
 
 
 def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
-    """Return the tensors whose shape comes from inference alone; a trial run confirms it."""
+    """Return the tensors whose shape comes from inference alone, to be confirmed by a trial run."""
     if not any(item.domain in ONNX_DOMAINS for item in model.head.opset_import):
         return ()
     made = (name for node in model.graph.node for name in node.output)
@@ -69,20 +69,20 @@ def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
 
 
 def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise LoadError if a run shows other shapes than inference."""
+    """Raise LoadError if a run shows other shapes than inference found."""
     for name, shape in seen.items():
         inferred = shaped.scope.types[name].shape
         if inferred != shape:
             node = next(n for n in shaped.resolved.graph.node if name in n.output)
             raise LoadError(
                 shaped.resolved.path,
-                f"the shape of {quote(name)}, made by {quote(node.op_type)}, is {list(shape)} when "
-                f"the model runs, but shape inference says {list(inferred or ())}",
+                f"the shape of {quote(name)}, output of {quote(node.op_type)}, is "
+                f"{list(shape)} in a run but {list(inferred or ())} in shape inference",
             )
 
 
 class _Advisor:
-    """Advice about one model and the sizes and values given for it."""
+    """Builds advice about one model and the sizes and values given for it."""
 
     def __init__(self, model: OpenModel, given: Fixed, child: TrialChild) -> None:
         self._model, self._given = model, given
@@ -91,13 +91,13 @@ class _Advisor:
         self._child = child
 
     def advise(self, error: LoadError) -> LoadError:
-        """Return the error of the same pass with a cure."""
+        """Return an error of the same pass with advice."""
         better = self._complete(error) if isinstance(error, FreeDimensions) else self._mend(error)
         better.stage = error.stage
         return better
 
     def _complete(self, error: FreeDimensions) -> FreeDimensions:
-        """Return the error with sizes for every free dimension."""
+        """Return the error with suggested sizes for every free dimension."""
         sizes = tuple((o, o.worth[0]) for o in self._open_sizes() if self._size(o) is None)
         numbers = tuple((switch, switch.worth[0]) for switch in self._switches)
         attempts = Attempts(self._model, self._child)
@@ -134,14 +134,14 @@ class _Advisor:
         for combination in self._combinations():
             if self._fits(attempts, OpenChoice(sizes, combination)):
                 return self._switched(error, combination)
-        if error.cure:  # depends on data, not on sizes
+        if error.cure:  # caused by data, not by sizes
             return error
         start = OpenChoice(sizes, tuple((s, s.worth[0]) for s in self._switches))
         found = search(attempts, self._open_inputs, self._given, start, grow=True)
         return error if found.untried else self._resized(error, attempts, start, found.candidate)
 
     def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
-        """Return why onnxruntime does not run the model with these sizes, else notes."""
+        """Return why onnxruntime cannot run the model with these sizes; if it can, return notes."""
         attempts = Attempts(self._model, self._child, _watched(self._model, shaped))
         if attempts.barrier:
             return ()
@@ -158,9 +158,9 @@ class _Advisor:
         if failures and len(failures) == len(combinations):
             text = failures[0][1].text
             if all(failure.is_steady for _, failure in failures):
-                return LoadError(self._model.path, f"onnxruntime refuses these sizes at {text}")
-            return (f"not tried to the end, random data stopped at {text}",)
-        return tuple(f"onnxruntime refuses these sizes when {w}: {f.text}" for w, f in failures)
+                return LoadError(self._model.path, f"onnxruntime rejects these sizes: {text}")
+            return (f"not fully tried: the run with random data stopped: {text}",)
+        return tuple(f"onnxruntime rejects these sizes when {w}: {f.text}" for w, f in failures)
 
     def _open_sizes(self) -> list[OpenSize]:
         """Return the free sizes, except those of inputs that became constants."""
@@ -171,13 +171,13 @@ class _Advisor:
         ]
 
     def _rate(self, name: str) -> int:
-        """Return the sample rate that the caller gives, else the first rate to try."""
+        """Return the sample rate that the caller gives, or the first rate to try."""
         given = self._given.values.get(name)
         likeliest = next(s.worth[0] for s in self._open_inputs.switches if s.input == name)
         return given if isinstance(given, int) and given > 0 else likeliest
 
     def _size(self, size: OpenSize) -> int | None:
-        """Return the size that the caller gives for an open size."""
+        """Return the caller's size for an open size; None if there is none."""
         if size.dim in self._given.dims:
             return self._given.dims[size.dim]
         for item in self._open_inputs.inputs:
@@ -210,13 +210,13 @@ class _Advisor:
         return True
 
     def _switched(self, error: LoadError, combination: tuple[tuple[Switch, int], ...]) -> LoadError:
-        """Return the error with input values that avoid the branch it comes from."""
+        """Return the error with input values that avoid the branch where it occurs."""
         fixed = fixed_with(self._open_inputs, self._given, OpenChoice((), combination))
         names = ", ".join(quote(switch.input) for switch, _ in combination)
         settings = settings_of(fixed)
         verb = "decides" if len(combination) == 1 else "decide"
         cure = chain_words(
-            (f"{names} {verb} which branch is taken; it runs with ", *spaced(settings)),
+            (f"{names} {verb} which branch is taken; the model runs with ", *spaced(settings)),
             ", or " if error.cure else "",
             error.cure,
         )
@@ -225,27 +225,27 @@ class _Advisor:
     def _resized(
         self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
     ) -> LoadError:
-        """Return the error with the size that does not fit and the size that does."""
+        """Return the error with the size that does not fit and a size that does."""
         old = dict(start.sizes)
         changed = [(size, number) for size, number in found.sizes if old[size] != number]
-        words = "these sizes do not fit together"
+        words = "these sizes are inconsistent"
         if len(changed) == 1:
             size, _ = changed[0]
             least = boundary(attempts, self._open_inputs, self._given, found, size, old[size])
-            words = f"{size.words} is {old[size]}, which does not fit"
+            words = f"{size.words} cannot be {old[size]}"
             if least is not None and self._fits(attempts, found.sized({size: least})):
                 found = found.sized({size: least})
                 most = "at least" if least > old[size] else "at most"
-                words = f"{size.words} is {old[size]} and must be {most} {least}"
+                words = f"{size.words} is {old[size]} but must be {most} {least}"
         fixed = fixed_with(self._open_inputs, self._given, found)
-        if not changed:  # a name that is used for two sizes
+        if not changed:  # a name used for two sizes
             given = self._given.shapes
             odd = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")
-            words = f"input {quote(odd)} cannot be {'x'.join(map(str, given.get(odd, ())))} here"
+            words = f"input {quote(odd)} cannot have shape {'x'.join(map(str, given.get(odd, ())))}"
         settings = settings_of(fixed)
         return LoadError(
             error.path,
             f"{words} ({join_words(error.what)})",
-            cure=("it runs with ", *spaced(settings)),
+            cure=("the model runs with ", *spaced(settings)),
             settings=settings,
         )

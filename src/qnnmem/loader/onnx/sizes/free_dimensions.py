@@ -1,4 +1,4 @@
-"""Free dimensions of a model, and the sizes and values worth trying for them."""
+"""The free dimensions of a model, and sizes and values to try for them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
 _SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
-# Windows of sound if an input states the sample rate: 32 ms first. All at _RATE.
+# Windows of audio, if an input states the sample rate: 32 ms first, all at _RATE.
 _WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
 _RATE = 16000
 _RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})
-# One second of sound is a better guess than a few samples, which front ends discard.
+# One second of audio is a better guess than a few samples, which front ends discard.
 _SOUND = ("audio", "wave", "waveform", "waveforms", "speech", "pcm", "wav")
 _NAMED = {
     **dict.fromkeys(("height", "width", "h", "w", "rows", "cols"), _SIDES),
@@ -41,11 +41,11 @@ _NAMED = {
 class OpenSize:
     """A free size: a named dimension, or one axis of an input."""
 
-    dim: str  # empty: the axis has no name
+    dim: str  # empty if the axis has no name
     input: str
     axis: int
-    worth: tuple[int, ...]  # sizes worth a try, the best first
-    rate: str = ""  # input that gives the sample rate: the size is a duration and scales with it
+    worth: tuple[int, ...]  # sizes to try, the best first
+    rate: str = ""  # input with the sample rate, if the size is a duration that scales with it
 
     def at_rate(self, rate: int) -> OpenSize:
         """Return a copy with the sizes for this sample rate."""
@@ -53,22 +53,22 @@ class OpenSize:
 
     @property
     def words(self) -> str:
-        """Return the name of the size in a sentence."""
+        """The name of the size in a sentence."""
         name = plain_or_quoted(self.dim, 40) if self.dim else f"dimension {self.axis}"
         return f"{name} of input {quote(self.input)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """An input of one element that decides which branch of an If is taken."""
+    """An input of one element that selects the branch of an If."""
 
     input: str
-    worth: tuple[int, ...]  # values worth a try, the best first
+    worth: tuple[int, ...]  # values to try, the best first
     is_bool: bool
 
     @property
     def is_rate(self) -> bool:
-        """True if it chooses between sample rates."""
+        """Whether it selects a sample rate."""
         return _RATES.issuperset(self.worth)
 
     def value(self, number: int) -> bool | int:
@@ -78,7 +78,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class OpenInputs:
-    """All open sizes and switches of a model, and its inputs as the file states them."""
+    """All open sizes and switches of a model, and its inputs as declared in the file."""
 
     inputs: tuple[onnx.ValueInfoProto, ...]
     sizes: tuple[OpenSize, ...]
@@ -121,8 +121,8 @@ def _worth(
     inner = rank == 3 and axis == 1 and all(d.dim_value > 0 for d in (dims[0], dims[2]))
     if "batch" in name:
         return (*first, *_ONES)
-    if named := _named(name):  # its name says more than its position
-        plain = named is _CHANNELS and rank == 3 and axis == 1  # of sound, not of an image
+    if named := _named(name):  # the name is more specific than the position
+        plain = named is _CHANNELS and rank == 3 and axis == 1  # channels of audio, not of an image
         small = named is _SIDES and rank > 4  # a video takes long to run
         return (*first, *((1,) if plain else (64,) if small else ()), *named)
     if (axis == 0 and rank > 1) or (inner and not name):
@@ -138,7 +138,7 @@ def _worth(
 
 
 def _named(name: str) -> tuple[int, ...]:
-    """Return usual sizes for a dimension name; the last known word decides."""
+    """Return usual sizes for a dimension name, by its last known word; empty if there is none."""
     words = re.findall(r"[a-z]+", name)
     return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
 
@@ -150,7 +150,7 @@ def _is_sound(item: onnx.ValueInfoProto) -> bool:
 
 
 def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield sizes of input axes implied by the first weights that they reach."""
+    """Yield sizes of input axes that follow from the first weights they reach."""
     stored = {item.name: tuple(item.dims) for item in graph.initializer}
     # Axes of tensors that are transposed or renamed inputs.
     axes = {
@@ -199,7 +199,7 @@ def _switches(graph: OnnxGraph) -> Iterator[Switch]:
 def _steers(
     graph: AnyGraph, reached: set[str], known: dict[str, int], numbers: dict[int, None]
 ) -> bool:
-    """True if a condition depends on the reached names; collects the values compared with."""
+    """Return whether a condition depends on the reached names; add compared values to `numbers`."""
     known = known | dict(_constants(graph))
     found = False
     for node in graph.node:

@@ -1,4 +1,4 @@
-"""The search for sizes with which a model runs and can be shaped, in few attempts."""
+"""Searches for sizes with which a model runs and can be shaped, in few attempts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     import onnx
 
-# A larger model or larger inputs take too long to send to the child and to run.
+# A larger model, or larger inputs, take too long to send to the child and to run.
 MAX_TRIED_BYTES = 512 << 20
 _INT64 = 7
 _MOST = 80  # attempts
 _SECONDS = 12.0
-_ROUNDS = 32  # rounds for tensors whose shapes depend on data, each after the previous ones
+_ROUNDS = 32  # rounds for data-dependent shapes, each after the previous ones
 _LONGEST = 200  # characters of a reason
 _NODE = re.compile(r"while running (\S+) node\. Name:'(.*?)' Status Message: ", re.S)
 _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?")
@@ -40,20 +40,20 @@ _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why a model does not run, and whether it fails alike for all data."""
+    """The reason why a model does not run, and whether it is the same for all data."""
 
     text: str
     is_steady: bool
 
     @property
     def numbers(self) -> list[int]:
-        """Return the numbers in the reason; they often include a size that fits."""
+        """The numbers in the reason, which often include a size that fits."""
         found = (int(word) for word in re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", self.text))
         return list(dict.fromkeys(number for number in found if number > 0))
 
 
 def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
-    """Run all passes from an open model to one with a type for every tensor."""
+    """Return the model after all passes from resolve to shape."""
     return shape(fold(resolve(model, fixed), child), child)
 
 
@@ -65,7 +65,7 @@ def with_all_dependent(
         return error
     found = error
     for _ in range(_ROUNDS):
-        # The largest shapes are not known yet; shapes of a trial run replace them.
+        # The largest shapes are not known yet; shapes of a trial run stand in for them.
         tried = replace(fixed, shapes={**fixed.shapes, **found.seen})
         try:
             shape_model(model, tried, child)
@@ -86,16 +86,16 @@ def with_all_dependent(
 
 @dataclass(slots=True)
 class Attempts:
-    """A model open in the child, with the count and time of attempts.
+    """A model opened in the child process, with the number and time of attempts.
 
     Only the counter and the seen shapes change. A model that cannot run can still be shaped.
     """
 
     model: OpenModel
     child: TrialChild
-    watched: tuple[str, ...] = ()  # tensors whose shapes are seen when the model runs
+    watched: tuple[str, ...] = ()  # tensors whose shapes are recorded when the model runs
     seen: dict[str, tuple[int, ...]] = field(init=False, default_factory=dict)
-    barrier: str = field(init=False, default="")  # why the model cannot be run at all
+    barrier: str = field(init=False, default="")  # why the model cannot run at all
     _count: int = field(init=False, default=0)
     _end: float = field(init=False, default=0.0)
 
@@ -118,17 +118,18 @@ class Attempts:
             self.barrier = _cleaned(str(exc))
         except LoadError as exc:
             self.barrier = exc.reason
-        self._end = time.monotonic() + _SECONDS  # importing onnxruntime is no attempt
+        self._end = time.monotonic() + _SECONDS  # importing onnxruntime does not count
 
     @property
     def is_over(self) -> bool:
-        """True if the attempts are used up."""
+        """Whether no further attempts are allowed."""
         return self._count >= _MOST or time.monotonic() > self._end
 
     def run(self, fixed: Fixed, *, thorough: bool = False) -> RunFailure | None:
-        """Run the model with these sizes; return None if it runs or if there is no verdict.
+        """Return why the model fails with these sizes; None if it runs or there is no verdict.
 
-        Only a `thorough` run, with several kinds of data, shows whether a failure is steady.
+        Only a `thorough` run, with several kinds of data, shows whether a failure is independent of
+        data.
         """
         if self.barrier:
             return None
@@ -151,7 +152,7 @@ class Attempts:
         return RunFailure(_cleaned(failures[0]), is_steady=thorough and len(set(failures)) == 1)
 
     def shape(self, fixed: Fixed) -> ShapedModel:
-        """Shape the model with these sizes."""
+        """Return the model shaped with these sizes."""
         self._count += 1
         return shape_model(self.model, fixed, self.child)
 
@@ -165,12 +166,12 @@ class Attempts:
             found.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
         size = sum(Tensor(x.name, DType(x.dtype), x.shape).nbytes for x in found)
         if size > MAX_TRIED_BYTES:
-            raise ChildFailed(f"inputs of {format_size(size)}, too large for random data")
+            raise ChildFailed(f"the inputs take {format_size(size)}, too much for random data")
         return found, constants
 
 
 def _cleaned(text: str) -> str:
-    """Return onnxruntime's message without positions in its source code."""
+    """Return onnxruntime's message without source positions."""
     nodes = list(_NODE.finditer(text))  # the innermost node is the last
     rest = text[nodes[-1].end() :] if nodes else text
     rest = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", rest)
@@ -183,9 +184,9 @@ def _cleaned(text: str) -> str:
 
 
 _HINTS = 6  # numbers of one failure that are tried
-_UNSHAPED = 3  # tried sizes that run but cannot be shaped, before the search reports that
+_UNSHAPED = 3  # tried sizes that run but cannot be shaped, until the search reports that
 _LARGEST = 1 << 20
-_EARLY = 5  # usual sizes are tried with the likeliest switches before other switches are
+_EARLY = 5  # usual sizes tried with the likeliest switches, before other switches are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +213,14 @@ class OpenChoice:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best candidate, and the reason if its trial is incomplete."""
+    """The best candidate, and the reason if it was not tried completely."""
 
     candidate: OpenChoice
     untried: Words = ""
 
 
 def fixed_with(open_inputs: OpenInputs, given: Fixed, candidate: OpenChoice) -> Fixed:
-    """Return the settings for a candidate in addition to the given ones."""
+    """Return the given settings plus those for a candidate."""
     by_dim = {size.dim: number for size, number in candidate.sizes if size.dim}
     by_axis = {(s.input, s.axis): number for s, number in candidate.sizes if not s.dim}
     dims, shapes = dict(given.dims), dict(given.shapes)
@@ -252,7 +253,10 @@ def search(
     *,
     grow: bool = False,
 ) -> Found:
-    """Return the first candidate that runs and can be shaped; `grow` looks near the start first."""
+    """Return the first candidate that runs and can be shaped.
+
+    `grow` tries sizes near the start first.
+    """
     near: deque[OpenChoice] = deque([start])
     far = iter(_grown(start)) if grow else iter(())
     far = itertools.chain(far, _others(start))
@@ -279,7 +283,7 @@ def search(
     return (
         unshaped[0]
         if unshaped
-        else Found(start, attempts.barrier or "every size that was tried fails")
+        else Found(start, attempts.barrier or "the model ran with none of the sizes tried")
     )
 
 
@@ -295,7 +299,7 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
 
 
 def _others(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield other usual sizes: all but batches at once, then switches, then one by one."""
+    """Yield other usual sizes: all except batches together, then switches, then one at a time."""
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.worth) for size in long), default=0)
     for at in range(1, most):
@@ -316,7 +320,7 @@ def _switched(start: OpenChoice, at: int) -> Iterator[OpenChoice]:
 
 
 def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield the same sizes with one size repeatedly doubled or halved."""
+    """Yield the start with one size repeatedly doubled or halved."""
     for power in range(1, 12):
         for size, number in start.sizes:
             if number << power <= _LARGEST and number:
@@ -326,7 +330,7 @@ def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
 
 
 def _hinted(candidate: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
-    """Yield sizes taken from the reason of a failure."""
+    """Yield candidates with sizes taken from the text of a failure."""
     known = {number for _, number in candidate.sizes}
     numbers = [number for number in failure.numbers if number <= _LARGEST]
     fresh = [number for number in numbers if number not in known]
@@ -344,7 +348,7 @@ def boundary(
     size: OpenSize,
     bad: int,
 ) -> int | None:
-    """Return the working size nearest to a failing size, or None."""
+    """Return the working size closest to a failing size; None if there is no sharp limit."""
     good = dict(found.sizes)[size]
 
     def runs(number: int) -> bool:

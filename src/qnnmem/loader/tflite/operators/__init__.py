@@ -1,8 +1,7 @@
-"""A TFLite graph as equivalent ONNX nodes: one table, a row for each operator.
+"""A TFLite graph as equivalent ONNX nodes: one table, with a row for each operator.
 
 layers       convolutions, products, pooling, resizing of images
 arithmetic   element-wise operators and reductions
-softmax      the quantized softmax, which has its own arithmetic
 movement     reshaping, slicing, padding, gathering
 """
 
@@ -38,18 +37,18 @@ _OF_16_BITS = frozenset(
     }
 )
 _VARIABLES = ("READ_VARIABLE", "ASSIGN_VARIABLE")
-# On a damaged file, a row may misread numbers and raise any of these.
+# In a damaged file, a row may misread numbers and raise any of these.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 def translate(
     file: TfliteFile, model: Model, *, reals: bool = False
 ) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
-    """Return a model whose ops point at nodes, these nodes, and its states as pairs.
+    """Return a model with ops that refer to nodes, these nodes, and its states as pairs.
 
-    A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated says
-    which operator has no nodes; Damaged which one contradicts the shapes in the file. With `reals`
-    quantized operators compute with real numbers, as ONNX has them.
+    A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated names
+    an operator without nodes, Damaged one that contradicts the shapes in the file. With `reals`
+    quantized operators compute with real numbers, as in ONNX.
     """
     names, graph = file.names[0], file.graphs[0]
     kept = {op.sources[0]: op for op in model.ops}
@@ -85,23 +84,23 @@ def _fold(draft: TfliteDraft, place: int, raw: RawOp) -> None:
 def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _Variables) -> Op:
     where = f"operator {place} ({quote(raw.type)})"
     if raw.custom:
-        raise NotTranslated(f"{where} is an operator of the model's author")
+        raise NotTranslated(f"{where} is a custom operator")
     try:
         step = TfliteStep(draft, place, raw)
         if raw.type in _VARIABLES:
             return variables.access(step, raw, op)
         if raw.type not in OPERATORS:
-            raise NotTranslated(f"{where} is not in the table")
+            raise NotTranslated(f"{where} is not supported")
         step.check_shapes()
         if raw.type not in _OF_16_BITS and step.has_type(DType.INT16):
-            raise NotTranslated(f"{where} is not in the table for 16 bits")
+            raise NotTranslated(f"{where} is not supported with 16 bits")
         OPERATORS[raw.type](step)
     except Damaged as exc:
         raise Damaged(f"{where} {exc}") from exc
     except NotTranslated as exc:
         raise NotTranslated(f"{where}: {exc}" if where not in str(exc) else str(exc)) from exc
     except _CONTRADICTIONS as exc:
-        raise NotTranslated(f"{where} has options or constants that do not fit it") from exc
+        raise NotTranslated(f"{where} has options or constants that are not valid for it") from exc
     return replace(op, sources=step.sources)
 
 
@@ -111,8 +110,8 @@ class _Variables:
 
     file: TfliteFile
     model: Model
-    handles: dict[int, str] = field(default_factory=dict)  # tensor -> state it is a handle of
-    now: dict[str, str] = field(default_factory=dict)  # state -> tensor that holds its value
+    handles: dict[int, str] = field(default_factory=dict)  # tensor -> state that it is a handle of
+    now: dict[str, str] = field(default_factory=dict)  # state -> tensor with its current value
     tensors: dict[str, Tensor] = field(default_factory=dict)
     encodings: dict[str, tuple[float, int]] = field(default_factory=dict)
 
@@ -121,17 +120,17 @@ class _Variables:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Old and new value of each variable."""
+        """The old and new value of each variable."""
         return tuple(self.now.items())
 
     def follow(self, raw: RawOp) -> None:
-        """Record handles, and check the initial values of variables."""
+        """Record which tensor is a handle of which variable."""
         if raw.type == "VAR_HANDLE":
             name = self.file.variables.get(raw.variable, "")
             self.handles.update(dict.fromkeys(raw.outputs, name))
 
     def access(self, step: TfliteStep, raw: RawOp, op: Op) -> Op:
-        """Return READ_VARIABLE or ASSIGN_VARIABLE as a copy."""
+        """Return READ_VARIABLE or ASSIGN_VARIABLE as an op that copies."""
         name = self.handles[raw.inputs[0]]
         index = raw.outputs[0] if raw.type == "READ_VARIABLE" else raw.inputs[1]
         tensor = self.file.graphs[0].tensors[index]
@@ -153,7 +152,7 @@ class _Variables:
         return new
 
     def finish(self, draft: TfliteDraft) -> list[Op]:
-        """Return copies of variables that no operator writes, and check all initial values."""
+        """Return copies of variables that no operator writes, after checking all initial values."""
         self._check_start()
         made = []
         for name in [name for name, now in self.now.items() if name == now]:
@@ -164,7 +163,7 @@ class _Variables:
         return made
 
     def _check_start(self) -> None:
-        """Refuse variables with an initial value other than 0."""
+        """Raise NotTranslated for variables with an initial value other than 0."""
         for call in self.file.graphs[0].ops:
             for index in call.subgraphs if call.type == "CALL_ONCE" else ():
                 graph, handles = self.file.graphs[index], dict[int, str]()
@@ -181,12 +180,12 @@ class _Variables:
     def _check_value(self, name: str, value: Any) -> None:
         _, zero = self.encodings.get(name, (1.0, 0))
         if value is None or (value != zero).any():
-            what = "an unknown value" if value is None else "another value than 0"
+            what = "an unknown value" if value is None else "a value other than 0"
             raise NotTranslated(f"variable {quote(name)} starts with {what}")
 
 
 def _with_states(model: Model, ops: list[Op], variables: _Variables) -> Model:
-    """Return the model with variables as inputs and outputs, and the encoding of integers."""
+    """Return the model with variables as inputs and outputs, and with encodings of integers."""
     graph = variables.file.graphs[0]
     encodings = dict(variables.encodings)
     for name, raw in zip(variables.file.names[0], graph.tensors, strict=True):

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _INTEGER_BITS = 5  # integer bits of a scaled difference: e ** -32 is 0
 _SUM_BITS = 12  # integer bits of a sum of exponentials
 _ONE = (1 << 31) - 1
-# exp(-1/8), and exp(-2 ** k) for k from -2 on; gemmlowp's constants of 31 bits.
+# exp(-1/8), and exp(-2 ** k) for k from -2 on: gemmlowp's constants with 31 bits.
 _EIGHTH, _THIRD = 1895147668, 715827883
 _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 _48_17, _32_17 = 1515870810, -1010580540  # constants of Newton's first guess, with 29 bits
 _NEWTON_STEPS = 3
 _QUARTER = 1 << (31 - _INTEGER_BITS - 2)
-_SHIFT = {8: 20, 16: 15}  # left, before two scales become one; by bits of an element
+_SHIFT = {8: 20, 16: 15}  # left shift before two scales become one, by bits of an element
 _BOOLEAN = {
     "EQUAL": ("Equal",),
     "GREATER": ("Greater",),
@@ -70,10 +70,10 @@ _SAME = {
 
 
 def softmax(step: TfliteStep) -> None:
-    """Write the node form of a quantized SOFTMAX."""
+    """Write a quantized SOFTMAX with TFLite's integer arithmetic."""
     tensor, made = step.tensor(), step.result()
     if step.dtype(tensor).bits != 8 or step.dtype(made).bits != 8:
-        raise step.refuse("of 16 bits is not in the table")
+        raise step.refuse("is not supported with 16 bits")
     scale, _ = step.encoding(tensor)
     beta = float(step.option("Beta", 1.0))
     table = _exponentials(scale, beta)
@@ -96,7 +96,7 @@ def softmax(step: TfliteStep) -> None:
 
 
 def _exponentials(scale: float, beta: float) -> NDArray[Any]:
-    """Return the exponentials of -255 to 0 steps, 0 first, with 31 bits."""
+    """Return the exponentials for steps of 0 to -255, with 31 bits."""
     import numpy
 
     factor = min(beta * scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0)
@@ -111,7 +111,7 @@ def _exponentials(scale: float, beta: float) -> NDArray[Any]:
 
 
 def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
-    """Return e to a negative power, given with 26 fractional bits."""
+    """Return e to a negative power, which has 26 fractional bits."""
     rest = (value & (_QUARTER - 1)) - _QUARTER
     x = rest * (1 << _INTEGER_BITS) + (1 << 28)
     square = _multiplied(x, x)
@@ -137,7 +137,7 @@ def _rounded_shift(value: NDArray[Any], right: int) -> NDArray[Any]:
 
 
 def _bit_length(step: TfliteStep, value: str) -> str:
-    """Return how many bits positive numbers have; their last axis is 1."""
+    """Return the number of bits of positive numbers, whose last axis has size 1."""
     reached = step.one("GreaterOrEqual", value, step.constant([1 << at for at in range(32)], "i8"))
     ones = step.one("Cast", reached, to=7)
     return step.one("ReduceSum", ones, step.constant([-1], "i8"), keepdims=1)
@@ -170,7 +170,7 @@ def _chain(kinds: tuple[str, ...], step: TfliteStep) -> None:
 
 
 def _compared(kinds: tuple[str, ...], step: TfliteStep) -> None:
-    """Write a comparison; integers with the same encoding are compared as stored."""
+    """Write a comparison; integers with equal encodings are compared in stored form."""
     tensors = [step.tensor(place) for place in range(len(step.op.inputs))]
     alike = len({(one.scales, one.zeros) for one in tensors}) == 1
     values = [(step.raw if alike else step.read)(place) for place in range(len(tensors))]
@@ -187,7 +187,7 @@ def _extreme(kind: str, step: TfliteStep) -> None:
 
 
 def _clipped(low: float, high: float | None, step: TfliteStep) -> None:
-    """Write RELU and the like; integers are scaled before they are clipped."""
+    """Write a RELU variant; integers are scaled before they are clipped."""
     if not step.is_integer:
         limits = [step.constant(low, "f4"), *([] if high is None else [step.constant(high, "f4")])]
         step.write(step.one("Clip", step.read(), *limits))
@@ -225,7 +225,7 @@ def _leaky(step: TfliteStep) -> None:
 
 
 def _function(name: str, step: TfliteStep) -> None:
-    """Write a function of one real number; for 8-bit integers it is a table of 256."""
+    """Write a function of one real number; for 8-bit integers it is a table of 256 values."""
     if not (step.is_integer and step.dtype(step.tensor()).bits == 8):
         _chain(_SAME[name], step)
         return
@@ -270,7 +270,7 @@ def _sum(kind: str, step: TfliteStep) -> None:
     (left, _), (right, _), (made, _) = map(step.encoding, ends)
     bits = step.dtype(step.result()).bits
     if bits == 16 and step.option("PotScaleInt16", True):
-        raise step.refuse("of 16 bits has scales that are powers of two")
+        raise step.refuse("has 16-bit scales that are powers of two")
     twice, shift = 2 * max(left, right), 1 << _SHIFT[bits]
     parts = [
         scaled(step, step.one("Mul", wide(step, at), step.constant(shift, "i8")), [scale / twice])
@@ -360,7 +360,7 @@ def _reduced(kind: str, step: TfliteStep) -> None:
 
 
 def _added(step: TfliteStep) -> None:
-    """Write SUM or MEAN; the factor of a mean is part of the scale."""
+    """Write SUM or MEAN; the division of a mean is part of the scale."""
     name = "ReduceMean" if step.op.type == "MEAN" else "ReduceSum"
     if not step.is_integer:
         _reduced(name, step)
@@ -380,9 +380,9 @@ def _added(step: TfliteStep) -> None:
 
 
 def _mean(step: TfliteStep, total: str, factor: float, count: int) -> str:
-    """Multiply by a factor and divide by a count in one fixed-point number."""
+    """Return a total times a factor, divided by a count, with one fixed-point factor."""
     whole, shift = fixed_point(factor)
-    # TFLite moves the division into the factor, with as many bits as there are to spare.
+    # TFLite includes the division in the factor, with as many bits as are free.
     spare = min(64 - _leading_zeros(count), 32, 31 + shift)
     whole = ((whole << spare) // count) & 0xFFFFFFFF
     return scaled(step, total, [math.ldexp(whole, shift - spare - 31)])

@@ -15,8 +15,8 @@ from qnnmem.loader.tflite.step import Row, TfliteStep
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SAME = 0  # of Padding in the schema
-_FILTERS = {"CONV_2D": (0, 3, 1, 2), "DEPTHWISE_CONV_2D": (3, 0, 1, 2)}  # as ONNX has them
+_SAME = 0  # value of Padding in the schema
+_FILTERS = {"CONV_2D": (0, 3, 1, 2), "DEPTHWISE_CONV_2D": (3, 0, 1, 2)}  # axis order for ONNX
 
 
 def _channels_second(step: TfliteStep, value: str) -> str:
@@ -28,7 +28,7 @@ def _back(step: TfliteStep, value: str) -> str:
 
 
 def _window(step: TfliteStep, image: Shape, made: Shape, size: Shape) -> dict[str, Any]:
-    """Return strides, dilations and pads; those of SAME are computed as TFLite does."""
+    """Return strides, dilations and pads; pads of SAME are computed as in TFLite."""
     strides = [step.option("StrideH", 1), step.option("StrideW", 1)]
     spread = [step.option("DilationHFactor", 1), step.option("DilationWFactor", 1)]
     before, after = [], []
@@ -50,7 +50,7 @@ def _filter_factors(step: TfliteStep) -> list[float]:
 
 
 def _check_filter(step: TfliteStep) -> None:
-    """Refuse float inputs with quantized filters: TFLite quantizes such inputs at run time."""
+    """Raise NotTranslated for float inputs with quantized filters, which TFLite quantizes late."""
     quantized = [step.is_quantized(raw) for raw in (step.tensor(0), step.tensor(1), step.result())]
     if any(quantized) and not all(quantized):
         raise step.refuse("computes with floats and quantized weights")
@@ -93,7 +93,7 @@ def _sums(
 def _products(
     step: TfliteStep, source: tuple[str, int], kind: str, order: tuple[int, ...], **attributes: Any
 ) -> str:
-    """Return sums of products of 8-bit integers, in 64 bits."""
+    """Return sums of products of 8-bit integers, as 64-bit integers."""
     value, zero = source
     weights, offset = _weights(step, order)
     zeros = (step.constant(zero, "u1"), step.constant(offset, "u1"))
@@ -103,7 +103,7 @@ def _products(
 
 
 def _weights(step: TfliteStep, order: tuple[int, ...]) -> tuple[NDArray[Any], int]:
-    """Return constant weights as unsigned integers in ONNX's order, and their zero point."""
+    """Return constant weights as unsigned integers in ONNX's axis order, and their zero point."""
     values, tensor = step.known(1), step.tensor(1)
     if len(set(tensor.zeros)) > 1:
         raise step.refuse("has a zero point for each channel")
@@ -116,7 +116,7 @@ def _weights(step: TfliteStep, order: tuple[int, ...]) -> tuple[NDArray[Any], in
 
 
 def _write_sums(step: TfliteStep, total: str, along: Shape) -> None:
-    """Add the bias, scale and write."""
+    """Write sums after adding the bias and scaling them to the output."""
     if step.has(2):
         bias = step.known(2).astype("i8")
         total = step.one("Add", total, step.constant(bias.reshape(along)))
@@ -152,7 +152,7 @@ def _connected(step: TfliteStep) -> None:
 
 
 def _multiplied(step: TfliteStep) -> None:
-    """Write BATCH_MATMUL, with either matrix transposed."""
+    """Write BATCH_MATMUL, with transposes for `AdjX` and `AdjY`."""
     parts = []
     for place, name in enumerate(("AdjX", "AdjY")):
         value, rank = step.read(place), len(step.shape(place))
@@ -216,11 +216,14 @@ def _pool(kind: str, step: TfliteStep) -> None:
 
 
 def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: Shape) -> None:
-    """Divide sums by the pixels that a window covers; halves are rounded away from zero."""
+    """Write AVERAGE_POOL_2D of integers: sums divided by the pixels of each window.
+
+    Halves are rounded away from zero.
+    """
     import numpy
 
     if not step.moves():
-        raise step.refuse("has another scale after it than before")
+        raise step.refuse("has a different scale after it than before")
     value, zero = unsigned(step, 0)
     _, offset = step.encoding(step.tensor())
     ones = step.constant(numpy.ones((image[3], 1, *size), "u1"))
@@ -239,7 +242,7 @@ def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: S
 
 
 def _counts(image: Shape, made: Shape, size: Shape, attributes: dict[str, Any]) -> NDArray[Any]:
-    """Return how many pixels of an image each window covers."""
+    """Return the number of image pixels in each window."""
     import numpy
 
     lines = []

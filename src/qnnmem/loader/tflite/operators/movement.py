@@ -1,4 +1,4 @@
-"""TFLite operators that move elements and do not change them."""
+"""TFLite operators that move elements without changing them, as ONNX nodes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _unpack(step: TfliteStep) -> None:
 
 def _parts(step: TfliteStep, parts: list[str]) -> None:
     if not step.moves():
-        raise step.refuse("has parts of other scales")
+        raise step.refuse("has parts with different scales")
     for place, part in enumerate(parts):
         step.write_raw(part, place)
 
@@ -118,7 +118,7 @@ def _pad(step: TfliteStep) -> None:
     else:
         filling = step.constant(0, kind)
     if not step.moves():
-        raise step.refuse("has another scale after it than before")
+        raise step.refuse("has a different scale after it than before")
     step.write_raw(step.one("Pad", step.raw(), listed, filling))
 
 
@@ -126,13 +126,13 @@ def _mirror(step: TfliteStep) -> None:
     margins = step.known(1).reshape(-1, 2)
     listed = step.constant([*margins[:, 0], *margins[:, 1]], "i8")
     if step.option("Mode"):
-        raise step.refuse("with mode SYMMETRIC is not in the table")
+        raise step.refuse("is not supported with mode SYMMETRIC")
     _moved(step, "Pad", 0, (listed,), mode="reflect")
 
 
 def _gather(step: TfliteStep) -> None:
     if step.option("BatchDims"):
-        raise step.refuse("with batch dimensions is not in the table")
+        raise step.refuse("is not supported with batch dimensions")
     _moved(step, "Gather", 0, (step.raw(1),), axis=step.option("Axis"))
 
 
