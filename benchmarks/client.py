@@ -2,7 +2,7 @@
 
     python benchmarks/client.py            100 bytes and 256 KiB of input and output; the page
     python benchmarks/client.py --quick    nothing written
-    python benchmarks/client.py --profile  also where the time goes, on standard error
+    python benchmarks/client.py --profile  also a profile, on standard error
 
 Both sides execute the same graph with their own buffers, alternating within one process; the
 in-process side is `graph.execute` alone. The benchmark measures wall time and CPU time, including

@@ -2,7 +2,7 @@
 
     python benchmarks/doctor_cost.py                  30 logs, 1 KB to 1 MB, some minutes
     python benchmarks/doctor_cost.py --largest 16M    up to 16 MB
-    python benchmarks/doctor_cost.py --climb 300      looks for worse ones by chance
+    python benchmarks/doctor_cost.py --climb 300      random search for slower logs
 
 For each log, the result is the CPU time of the whole command at each size, the slope of time
 against size, and the peak memory. The slope uses logarithms over the sizes of 64 KB and more,

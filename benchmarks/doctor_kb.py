@@ -1,6 +1,6 @@
 """A generated knowledge base of any size, equivalent regular expressions, and sample lines.
 
-    python benchmarks/doctor_kb.py FOLDER --templates 300    entries as Markdown, one a file
+    python benchmarks/doctor_kb.py FOLDER --templates 300    entries as Markdown, one per file
 
 Three templates in four have holes for names, numbers and codes, like the messages of real runtimes.
 The expressions are the simplest equivalents, so that a search tool is not at a disadvantage.

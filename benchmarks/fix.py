@@ -1,9 +1,9 @@
 """Measure the savings of `qnnmem fix` on real models and write the page.
 
-    python benchmarks/fix.py                     every convolutional model that is fetched
+    python benchmarks/fix.py                     every downloaded convolutional model
     python benchmarks/fix.py nudenet centerface  these, nothing written
-    python benchmarks/fix.py --rows FILE         keeps rows there, and goes on where it was stopped
-    python benchmarks/fix.py --rows FILE --page  writes the page of the rows there are
+    python benchmarks/fix.py --rows FILE         stores rows there, and resumes
+    python benchmarks/fix.py --rows FILE --page  writes the page from these rows
 
 Each model is fixed without a budget, in a separate process. The result is then prepared for LPAI
 and executed in planned memory under the sanitizer; its outputs must equal, bit by bit, those of the

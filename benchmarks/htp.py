@@ -1,6 +1,6 @@
 """Measure qnnmem's use of the real HTP compiler against ONNX Runtime called directly.
 
-    python benchmarks/htp.py            four models, a minute or two, writes its page
+    python benchmarks/htp.py            four models, a minute or two
     python benchmarks/htp.py --quick    one model, nothing written
 
 Each model is compiled for the same SoC by both sides alternately: by a plain script in a separate

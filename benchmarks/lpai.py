@@ -1,6 +1,6 @@
 """Measure the LPAI runtime against a plain onnxruntime session and write the page.
 
-    python benchmarks/lpai.py            all fetched models of the test set, some minutes
+    python benchmarks/lpai.py            all downloaded test models, some minutes
     python benchmarks/lpai.py --quick    three models, nothing written
 
 Both sides run the same operators with graph optimisation off and one thread, alternating within one
@@ -163,7 +163,7 @@ def added(kind: str, file: Path, feeds: dict[str, Any]) -> tuple[int, int]:
 
 
 def peak_added(kind: str, file: str, folder: str) -> tuple[int, int]:
-    """Return the same numbers, measured inside that process."""
+    """Return the bytes that a side adds to this process: at the peak, and at the end."""
     import numpy
     import onnxruntime  # noqa: F401 - part of the baseline of both sides
 

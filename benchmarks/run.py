@@ -1,7 +1,7 @@
 """Measure the planner and write benchmarks/results/planner.md.
 
     python benchmarks/run.py            everything, some minutes
-    python benchmarks/run.py --quick    a taste of each table, nothing written
+    python benchmarks/run.py --quick    a few rows of each table, nothing written
 
 Other planners are measured in the same run, in sequence on the same instance, so that the ratios do
 not depend on the machine's load: this project's own single greedy pass (largest first, first fit,

@@ -1,7 +1,7 @@
 """Write `qnnmem/qnn/c_names.py`: every constant of `enums` and `codes` under its C name.
 
-    python tools/c_names.py            brings the module up to date
-    python tools/c_names.py --check    exits with 1 if it is not
+    python tools/c_names.py            updates the module
+    python tools/c_names.py --check    exits with 1 if it is outdated
 
 The module lists the names explicitly, so that type checkers and editors see them.
 """

@@ -1,8 +1,8 @@
 """Run the console blocks of README and docs, and write the real output of their commands.
 
-    python tools/consoles.py                 runs every page, rewrites outputs that differ
-    python tools/consoles.py --check         writes nothing, names what differs, exits with 1
-    python tools/consoles.py README.md ...   these pages only
+    python tools/consoles.py                 runs every page, rewrites changed outputs
+    python tools/consoles.py --check         only reports differences, exits with 1
+    python tools/consoles.py README.md ...   only these pages
 
 Each page is independent: its commands run in sequence in one empty folder with `examples/`, as in a
 fresh clone. `qnnmem` and `python` are those that run this script. A line `…` stands for omitted
@@ -12,8 +12,8 @@ column widths are ignored.
 
 A comment before a block states its requirements:
 
-    <!-- needs: htp -->      the compiler of HTP, so Linux on x86-64
-    <!-- needs: index -->    a package index; such a block is not run at all
+    <!-- needs: htp -->      the HTP compiler, which needs Linux on x86-64
+    <!-- needs: index -->    a package index; such a block is never run
 
 A block that reads `.cache/models/` needs these models, see `tools/models.py`.
 """

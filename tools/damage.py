@@ -111,7 +111,7 @@ ANY: tuple[Damage, ...] = (
 
 
 def in_head(kind: Damage, size: int) -> Damage:
-    """Return the same damage, restricted in 90 % of calls to the first bytes, where headers are."""
+    """Return a damage function that usually (90 %) changes only the first bytes, the headers."""
 
     @wraps(kind)
     def damage(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:

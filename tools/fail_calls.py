@@ -1,8 +1,8 @@
 """Make each system call of each command fail once, and check the outcome.
 
     python tools/fail_calls.py                   every call of every command: an hour
-    python tools/fail_calls.py watch check       these commands
-    python tools/fail_calls.py --most 25         so many calls of each command, evenly spread
+    python tools/fail_calls.py watch check       only these commands
+    python tools/fail_calls.py --most 25         25 calls of each command, evenly spread
 
 A command runs in a fork with all modules loaded. The preloaded fail_calls.c counts its calls of
 open, socket, fork, mmap, write, unlink and so on, and makes the Nth fail. The command must then

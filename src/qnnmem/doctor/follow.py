@@ -1,7 +1,7 @@
 """Follow a growing log and report incidents as they happen.
 
-    bytes as they come -> lines of the log -> scanner -> sessions, as for a finished log
-    every moment:         the end of the log as if it ended now -> sessions that have been quiet
+    new bytes  -> lines -> scanner -> sessions, as for a finished log
+    regularly: judge the sessions as if the log ended now, and report the quiet sessions
 
 Early reports do not affect later results: the diagnosis at the end equals that of the finished log.
 """

@@ -1,6 +1,6 @@
 """Use of a pool at a failed request, summed from the lines before it.
 
-    TCM pool current size: 0 max_size: 2035712     the level, from which counting starts
+    TCM pool current size: 0 max_size: 2035712     the level at the start
     Allocate size 1500032 from tcm pool 0          added
     Allocate size 300032 from tcm pool 0           added
     TCM memory allocation failure: required size: 300032

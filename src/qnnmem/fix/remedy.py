@@ -1,9 +1,9 @@
 """The types of a fix: the case, a change, and the interface of a remedy.
 
     FixCase        the unchanged model, its options and the allowed remedies
-    Change         a changed model or other settings, as a remedy proposes it
+    Change         a changed model or other settings, proposed by a remedy
     Need           the verdict of a judge: the planner for LPAI, the real library for HTP
-    JudgedChange   both, with the proof that results are unchanged
+    JudgedChange   change and need, with the proof that results are unchanged
 
 A remedy proposes a change. A saving counts only after the judge confirmed it and results were
 compared.

@@ -286,7 +286,7 @@ def largest_weights(
 ) -> tuple[BillItem, ...]:
     """Return the largest constants of a model by name, with their sizes in its file.
 
-    The list is empty if only the compiler can read the model, or if our loader is too slow.
+    The list is empty if only the compiler can read the model, or if qnnmem's loader is too slow.
     """
     from qnnmem.loader import dlc, onnx
 

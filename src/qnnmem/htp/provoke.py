@@ -277,7 +277,10 @@ class LoggedLibrary(LibraryBench):
 
 
 def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
-    """Return the last lines about errors, process domains and stages; empty without `said`."""
+    """Return the last relevant log lines; empty unless `said`.
+
+    Relevant lines are about errors, process domains and stages.
+    """
     kept = [line.text for line in outcome.log if said and _matters(line)]
     return tuple(kept[-_LINES:])
 

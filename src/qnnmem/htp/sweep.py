@@ -94,7 +94,7 @@ class Question(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One line of a sweep's table: a point and its outcome."""
+    """A row of a sweep's table: a point and its outcome."""
 
     point: SweepPoint
     result: SweepOutcome
@@ -231,7 +231,7 @@ _CONFIRMED = 4  # most predicted compiles before the search falls back to bisect
 
 
 class SearchPlace(NamedTuple):
-    """The result of the search."""
+    """Result of the search for the last value that meets a condition."""
 
     place: int  # index of the last value that meets the condition, -1 for none
     predicted: int | None  # index of the first prediction
@@ -314,7 +314,7 @@ class PointCompiler(Protocol):
         ...
 
     def close(self) -> None:
-        """Release its resources."""
+        """Release the resources of the compiler."""
         ...
 
 

@@ -32,7 +32,7 @@ class Strategy(NamedTuple):
 
 
 class PackingCore(Protocol):
-    """An instance and a capacity; each search leaves information for the next."""
+    """Exact search for one instance and capacity; conflicts found by a search guide the next."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
         """Return the status of a search, its work, and the offsets if it is SOLVED."""
@@ -61,7 +61,7 @@ class Packing(Protocol):
         ...
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return a core to search, given the highest offset and the class of each buffer.
+        """Return an exact search, given the highest offset and the class of each buffer.
 
         Buffers of one class are interchangeable.
         """
@@ -161,12 +161,12 @@ class CompiledPacking:
         return _checked(reached), work[0], placed.tolist()
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return a core to search, given the highest offset and the class of each buffer."""
+        """Return an exact search, given the highest offset and the class of each buffer."""
         return _CompiledCore(self, limit, twin)
 
 
 class _CompiledCore:
-    """The core of a search in C; Python owns all its arrays, so that nothing must be freed."""
+    """Exact search in C; Python owns all its arrays, so that nothing must be freed."""
 
     def __init__(self, packing: CompiledPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         instance = packing.instance

@@ -224,7 +224,7 @@ def exit_status(code: int) -> int:
 
 
 def signal_name(code: int) -> str:
-    """Return the signal of a negative return code; empty if no signal ended the program."""
+    """Return the signal's name for a negative return code; empty for other codes."""
     if code >= 0:
         return ""
     try:

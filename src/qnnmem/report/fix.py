@@ -377,7 +377,7 @@ def together(results: Sequence[FixResult], files: Sequence[str], binary: str) ->
 def allow_command(
     result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
 ) -> Sequence[Command]:
-    """Return this command with the least lossy change that would fit also allowed."""
+    """Return the current command, extended to allow the least lossy change that would fit."""
     if not result.hints:
         return ()
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))

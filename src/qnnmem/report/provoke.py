@@ -19,7 +19,7 @@ def render_text(record: ProvokedResult) -> str:
 
 
 def verdict(record: ProvokedResult) -> str:
-    """Return the first line: whether the library failed, and as expected."""
+    """Return the first line: whether the library failed, and whether in the expected way."""
     kind, soc = record.kind, record.soc
     why = shorten(record.sentence, _WIDE)
     if not record.failed:

@@ -45,7 +45,7 @@ def judges_of_workers(
     *,
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
-    """Return a function for each answering worker that makes its judge; only one for one SoC."""
+    """Return a judge factory for each worker that answers; a single factory for one SoC."""
     from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
@@ -61,7 +61,7 @@ def judges_of_workers(
 def judges_of_cluster(
     path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
 ) -> tuple[str, list[Callable[[], FitJudge]]]:
-    """Return the library of a cluster, and a function that makes a judge for each worker."""
+    """Return the library of a cluster, and a judge factory for each of its workers."""
     from qnnmem.htp.fit import FitCluster
     from qnnmem.verbs.compiler import cluster_library
 

@@ -129,7 +129,7 @@ def _keep_source(model: Path, targets: Sequence[Path]) -> None:
 
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
-    """Return this command with the least lossy change that would fit also allowed."""
+    """Return the current command, extended to allow the least lossy change that would fit."""
     from qnnmem.report.fix import allow_command
 
     where = ["-o", task.options.output, *["--force"] * bool(contents or task.options.force)]

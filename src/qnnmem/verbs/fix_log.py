@@ -94,7 +94,7 @@ def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
 
 
 def _limit_request(backend: str) -> Words:
-    """Return the request for a limit that no log line states."""
+    """Return the advice to state a limit, because no log line states one."""
     pool = "scratch" if backend == "lpai" else "pd"
     return ("say what the device had with ", Setting("budget", f"{pool}=SIZE"))
 

@@ -443,7 +443,7 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
 
 
 def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
-    """Note the written file and the graph's name in it."""
+    """Print the path of the written file, and the graph's name in it."""
     from qnnmem.atomic_file import shown
 
     for note in made.notes:

@@ -1,6 +1,6 @@
 """Read many logs in parallel, on the cores of one machine or on a cluster.
 
-    files -> byte ranges -> any Executor: lines of each range as sessions -> joined here, in order
+    files -> byte ranges -> sessions of each range, from an executor -> joined here, in order
 
 A range gives the same sessions wherever it is read, and joining neighbours gives the same sessions
 wherever a log was cut. Therefore the answer equals that of sequential reading, whatever workers

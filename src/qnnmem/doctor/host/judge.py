@@ -202,7 +202,7 @@ def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
 
 
 def with_causes(report: HostResult, causes: Iterable[str]) -> HostResult:
-    """Sort the checks for a log: those about its first cause come first.
+    """Return the report with its checks sorted by the causes in a log.
 
     Among the checks of one cause problems come first, then unknowns.
     """

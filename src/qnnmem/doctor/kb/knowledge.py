@@ -138,7 +138,7 @@ class Knowledge:
 
     @cached_property
     def code_lines(self) -> dict[int, int]:
-        """For each template that names a call but no code: the line number of a code next to it."""
+        """By template that names a call without a code: the template for a code next to it."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
         return {
             line: number

@@ -3,7 +3,7 @@ r"""Texts that a regular expression requires: each of its matches contains at le
     \bfail(?:s|ed)?\b             fail
     \bnot (?:found|installed)\b   found, installed
     [0-9]+ ?ms                    ms
-    \\w+                           nothing is known
+    \\w+                           unknown
 
 Searching a line for fixed texts is far cheaper than trying an expression at each byte, and an
 expression without a text in any line need not be compiled. Only simple syntax is analysed; a

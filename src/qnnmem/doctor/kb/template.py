@@ -15,9 +15,9 @@ match anywhere in a line.
 Templates are deliberately not regular expressions: whatever their author writes, they always end in
 bounded time and memory. The text of a hole is decided once, without backtracking:
 
-    a hole for a word or for any text   the shortest text after which the next fixed text stands
-    a number, a choice                  the first form after which the next piece can follow
-    blanks beside a hole or a choice    up to 40 of them, all there are
+    hole for a word or for any text   the shortest text before the next fixed text
+    number, choice                    the first form that the next piece can follow
+    blanks next to a hole or choice   all blanks, at most 40
 
 A line therefore costs time in proportion to its length times the length of the template
 (`matcher`).

@@ -72,7 +72,7 @@ def archive_kind(path: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Split a name into archive and member; None for another name."""
+    """Split a name into archive and member; None if it does not name a member."""
     at = name.find(_BETWEEN)
     if at < 0 or os.path.lexists(name):
         return None

@@ -17,8 +17,8 @@ class Attribution:
     """Assigns each session without a process to the only process that failed nearby.
 
     Closed sessions are held back until their neighbours are known. The held data does not grow with
-    the log: of several neighbours, only the fact that there are two matters, and all sessions that
-    belong to a growing process are joined to one.
+    the log: a session with two neighbours is never joined, so no third neighbour is stored, and all
+    sessions that belong to a growing process are joined to a single session.
     """
 
     def __init__(self) -> None:

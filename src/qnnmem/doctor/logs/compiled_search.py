@@ -208,7 +208,7 @@ _Numbers = ctypes.POINTER(_Number)
 
 
 class _Messages(ctypes.Structure):
-    """The C struct of the same layout."""
+    """C struct of the known messages, as declared in `texts.c`."""
 
     _fields_ = (
         *((name, _Numbers) for name in ("of_anchor", "messages", "of_message", "ends")),
@@ -217,7 +217,7 @@ class _Messages(ctypes.Structure):
 
 
 class _Looked(ctypes.Structure):
-    """The C struct of the same layout."""
+    """C struct of the texts to search, as declared in `texts.c`."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in _FOR_LINES), ("messages", _Messages))
 

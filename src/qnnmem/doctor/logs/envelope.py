@@ -4,7 +4,7 @@ The wrapping of a log is decided once, from its first bytes; a log without wrapp
 directly. Otherwise its lines are extracted in pieces of bounded size, each byte a fixed number of
 times:
 
-    bytes of the file -> whole lines, or pieces of long ones -> lines of the log
+    bytes of the file -> whole lines, or pieces of long lines -> lines of the log
 
 `shift` converts the number of an extracted line to that of its line in the file.
 """
@@ -91,7 +91,7 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
 
 
 def steps_of_growing(head: bytes) -> tuple[Step, ...] | None:
-    """Return the same steps for a growing log; None until its first line is complete.
+    """Return the steps that unwrap a growing log; None until its first line is complete.
 
     A collector writes lines of JSON, and the first line shows that. Every other wrapping is for a
     whole text, and needs more than the first line.

@@ -382,7 +382,7 @@ class LogScanner:
         return wholes(before, text, forward(self._buffer, self._fill, text, high))
 
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
-        """Add the matches in a block of a long line; of each template its first place."""
+        """Add the matches in a block of a long line: the first match of each template."""
         left = [index for index in wanted if index not in self._done]
         if not left:
             return

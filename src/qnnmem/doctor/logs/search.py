@@ -169,7 +169,7 @@ class _TextsOnly:
 
 
 class PlainEngine(_TextsOnly):
-    """Engine with the standard library: a few short texts, then the anchors that contain them."""
+    """Engine in pure Python: searches short keys first, then the anchors in matching lines."""
 
     name = "plain"
 
@@ -207,7 +207,7 @@ class PlainEngine(_TextsOnly):
 
 
 class Re2Engine(_TextsOnly):
-    """Engine with RE2: one alternation finds the lines, then the anchors."""
+    """Engine with RE2: one regular expression finds the lines, then the anchors are searched."""
 
     name = "re2"
 
@@ -223,13 +223,13 @@ class Re2Engine(_TextsOnly):
         self._index = _AnchorIndex(self.anchors, range(len(self.anchors)))
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Return lines in which an alternation matches."""
+        """Return the lines with a match of the combined regular expression."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = _lines_matching(text, self._first)
         return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the anchors in lines in which an alternation matches."""
+        """Return the anchors in lines with a match of the combined regular expression."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
         for start, stop in _lines_matching(text, self._any):
@@ -242,7 +242,7 @@ class Re2Engine(_TextsOnly):
 
 
 class VectorscanEngine(_TextsOnly):
-    """Engine with Vectorscan: all prefilter texts in one pass, then anchors in matching lines."""
+    """Engine with Vectorscan: searches all prefilter texts in one pass, then the anchors."""
 
     name = "hyperscan"
 

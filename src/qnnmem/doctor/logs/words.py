@@ -44,7 +44,7 @@ class WordRule(msgspec.Struct, frozen=True, dict=True):
         return False
 
     def spans(self, low: bytes) -> list[tuple[int, int]]:
-        """Return the matches of the rule in a lower-case line, in order."""
+        """Return start and end of the rule's matches in a lower-case line, in order."""
         return sorted(
             hit.span()
             for pattern in self._possible(low)

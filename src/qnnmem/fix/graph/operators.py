@@ -4,9 +4,9 @@ The ONNX standard defines many operators as functions of simpler operators, and 
 substitutes those. An Einsum with one or two operands becomes Transpose, Reshape, MatMul and
 ReduceSum:
 
-    letters of both operands and the result   a batch of products
-    of both, not of the result                the contraction
-    of one and the result                     rows of the left, columns of the right operand
+    letters in both operands and the result   batch axes
+    letters in both operands only             the contracted axes
+    letters in one operand and the result     rows of the left, columns of the right operand
 
 The changed model is then run and compared like any other change. A sum in another order rounds
 differently, so the change counts only if rounding is allowed.
@@ -92,7 +92,7 @@ class _EinsumWriter:
     def _summed(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
-        """Return an operand summed over letters that occur only there, and the letters left."""
+        """Return an operand summed over letters found nowhere else, and its other letters."""
         axes = [at for at, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters

@@ -98,7 +98,7 @@ def every_pool() -> dict[str, Sourced]:
 
 
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
-    """Return the trial checked against the user's limits instead of unreachable limits."""
+    """Return the trial, checked again with the user's limits."""
     fit, endless = trial.fit, every_pool()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(

@@ -1,7 +1,7 @@
 """Remedy that computes with fewer bits: the model is quantized, and the error measured.
 
-    LPAI   int16, w8a16, int8   as `prepare` quantizes for LPAI, integers at the border, too
-    HTP    fp16, w8a16, int8    as a compile quantizes for HTP, integers at the border, too
+    LPAI   int16, w8a16, int8   like `prepare` for LPAI, with integer inputs and outputs
+    HTP    fp16, w8a16, int8    like a compile for HTP, with integer inputs and outputs
 
 Judge and proof get the quantized model itself, so other remedies such as bands or parts can follow.
 Ranges come from the user's samples, cropped or resized for the model.

@@ -209,7 +209,7 @@ def smaller_pictures(case: FixCase, factor: float) -> Sizes:
 
 
 def _less(size: int, factor: float) -> int:
-    """Return the scaled size, rounded to a multiple that the model's strides divide."""
+    """Return the scaled size, rounded so that the model's strides still divide it."""
     step = min(_COARSEST, size & -size)
     while step > 1 and size < 4 * step:
         step //= 2

@@ -1,7 +1,7 @@
 """Cut a model into the fewest parts that fit, with the fewest bytes crossing the cuts.
 
-    sequence = read_sequence(path)                      its ops in execution order
-    found = partition(sequence, PlannedParts("256K"))   or with your own judge
+    sequence = read_sequence(path)                      ops in execution order
+    found = partition(sequence, PlannedParts("256K"))   or another judge
     chain = write_chain(found, folder)                  part1.onnx, part2.onnx ..., chain.json
 
 A judge decides whether a range of ops fits as a separate model: the planner for LPAI, the real
@@ -12,9 +12,9 @@ A judge may have to run a compiler, so the search asks it as rarely as possible:
 
     from each end, take the longest parts that fit, by bisection: an upper bound on the parts
     repeat:
-        take the cheapest parts of which none is known not to fit
-        ask about each; if all fit, that is the answer
-        else find how far a part from the start of the one that does not fit may reach
+        take the cheapest parts, none of which is known not to fit
+        ask the judge about each part; if all fit, return them
+        else find the longest part that fits from the start of the part that does not
 
 A range that contains a range that does not fit is presumed not to fit either. Inputs and outputs
 can break this presumption: a cut with many crossing bytes can make a part larger than the whole

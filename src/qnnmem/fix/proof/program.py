@@ -6,7 +6,7 @@ concatenated.
 A changed model may have other inputs and outputs than the original. `ModelBorder` converts between
 them:
 
-    other element type     quantized by the scale that the file notes, or cast
+    other element type     quantized with the scale stored in the file, or cast
     smaller batch          several runs, results concatenated
     other sizes            resized by linear interpolation
 
@@ -530,7 +530,7 @@ def validate(request: Validate, payload: bytes) -> Validated:
 
 
 class _Planned:
-    """Executes a binary under the contract; does nothing without a path."""
+    """Runs an LPAI binary under the LPAI memory contract; without a path, it does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         from qnnmem.lpai.runtime.session import Session

@@ -1,8 +1,7 @@
 """Rows of every tensor for each band of a region, and the execution order of the bands.
 
-    each exit of the region       its share of the rows
-    for each node from the last   the rows that its readers need of its output
-                                  -> the rows that it reads  (needed_rows)
+    each output of the region   its share of the rows
+    each node, backwards        the output rows needed by its readers -> the input rows it reads
 
 Rows that two bands need are computed in both. The schedule lists slices, nodes and the final
 concats. The live bytes and the nodes of the new model both follow from it.

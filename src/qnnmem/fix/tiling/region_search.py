@@ -1,10 +1,10 @@
 """Choose regions of a model and numbers of bands that minimise the live bytes.
 
-    find a cover for a limit T     every step with more bytes than T lies in a region that needs
-                                   at most T in bands; regions share no node
-        walk from the first node   where a step is too large, try the regions around it,
-                                   the shortest first, with as few bands as will do
-    halve the range of T           between a proven lower bound and the best peak found
+    cover for a limit T   disjoint regions that contain every step with more than T live bytes, and
+                          need at most T in bands
+    finding a cover       walk from the first node; at a step over T, try the regions around it, the
+                          shortest first, with the fewest sufficient bands
+    finding the best T    by bisection between a proven lower bound and the best peak found
 
 Regions begin and end where few bytes are live. The same model and limits give the same answer,
 unless the time limit ends the search.

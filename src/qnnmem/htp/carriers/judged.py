@@ -34,7 +34,7 @@ _NAMED = 4  # parts listed in a message
 
 @dataclass(frozen=True, slots=True)
 class CarriedContext:
-    """One distinct context binary of a deployment file, after reading."""
+    """A distinct context binary of a deployment file, after reading."""
 
     payload: Payload
     context: HtpContext

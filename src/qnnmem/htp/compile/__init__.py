@@ -275,7 +275,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One running compile."""
+    """A running compile."""
 
     path: Path
     soc: Soc

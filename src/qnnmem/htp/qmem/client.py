@@ -517,7 +517,7 @@ def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
 
 
 class HtpSession:
-    """One graph of an HTP context binary, ready to run.
+    """A graph of an HTP context binary, ready to run.
 
     With `io` memhandle all inputs and outputs share one buffer, registered once for all runs. With
     raw they are plain memory, which the backend copies. Values have the stored type of the graph: a

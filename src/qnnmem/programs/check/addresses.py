@@ -94,7 +94,7 @@ def report(
 def crash_report(
     session: ClientSession, process: ClientProcess, words: tuple[int, ...]
 ) -> Callable[[], None]:
-    """Return a function that reports C7 for a fatal signal, with its line and address."""
+    """Return a function that reports a fatal signal (rule C7), with its line and address."""
     number, address, is_write = words[:3]
     trace = session.symbols.trace(process.memory, words[3:])
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -120,7 +120,7 @@ def crash_report(
 def note_reentered(
     session: ClientSession, process: ClientProcess, function: int, outer: int, caller: int
 ) -> None:
-    """Report C9: a signal handler called QNN while its thread was inside another QNN call."""
+    """Report rule C9: a signal handler called QNN while its thread was inside another QNN call."""
     call, interrupted = function_name(function), function_name(outer)
     sentence = f"a signal handler called {call} while its thread was in {interrupted}"
     trace = session.symbols.trace(process.memory, [caller])
@@ -158,7 +158,7 @@ def note_overrun(
     previous: int = 0,
     call: str = "",
 ) -> None:
-    """Report X2: bytes after a block were overwritten since the previous call."""
+    """Report rule X2: bytes after a block were overwritten since the previous call."""
     name = name_of(session, process, buffer)
     whole = name if end == buffer.end else f"the block that {name} is in"
     sentence = f"bytes behind {whole} were overwritten, from {end:#x} on"

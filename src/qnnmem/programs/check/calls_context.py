@@ -20,6 +20,7 @@ from qnnmem.programs.check.calls_backend import NOT_SUPPORTED, check_out, give
 from qnnmem.programs.check.client_session import ClientCall
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.socket_server import Action
+from qnnmem.programs.stacks import Trace
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import ContextCustomOption, ContextOption, MemRegisterType
 from qnnmem.qnn.shared_memory import tensor_bytes
@@ -46,6 +47,7 @@ class CheckedContext:
     binary: ForeignMemory | None  # set if the client promised to preserve it
     graphs: dict[str, int] = field(default_factory=dict)  # graph handles by name
     handles: dict[int, tuple[Any, int]] = field(default_factory=dict)  # memory and our descriptor
+    freeing: Trace = ()  # where it is freed
 
     @property
     def held_bytes(self) -> int:
@@ -116,7 +118,7 @@ def _at(found: Finding, buffer: ForeignMemory) -> Finding:
 
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
-    """Report C5: memory that must remain valid is on the stack."""
+    """Report rule C5: memory that must remain valid is on the stack."""
     sentence = (
         f"{what} is on the stack, at {buffer.address:#x}, but must stay until the context is freed"
     )
@@ -151,6 +153,7 @@ def free(call: ClientCall) -> int:
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     if one.binary is not None:
         call.process.buffers.refresh(one.binary)
+    one.freeing = call.trace
     one.context.free()
     for number in one.graphs.values():
         call.session.handles.free(number, ("graph", call.trace))

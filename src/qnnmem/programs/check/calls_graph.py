@@ -274,7 +274,7 @@ def _check_null(
     inputs: Sequence[QnnTensor] | None,
     outputs: Sequence[QnnTensor] | None,
 ) -> None:
-    """Report R9 for a tensor without a buffer if other tensors have one: it was forgotten."""
+    """Report rule R9 for a tensor without a buffer if other tensors have one: it was forgotten."""
     if not one.graph.has_io_in_scratch:
         return  # refused anyway
     known = [
@@ -303,7 +303,7 @@ def _mark_places(one: CheckedGraph) -> None:
 
 
 def _check_places(call: ClientCall, one: CheckedGraph) -> None:
-    """Report R9 if the graph reads inputs from scratch that the client never wrote."""
+    """Report rule R9 if the graph reads inputs from scratch that the client never wrote."""
     if not one.has_marks:
         return
     if not all(map(_is_missing, one.last_inputs or ())):
@@ -527,7 +527,7 @@ def _registered(call: ClientCall, number: int, tensor: str) -> Any:
 
 
 def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
-    """Report C4: a tensor description was copied without the memory it points to."""
+    """Report rule C4: a tensor description was copied without the memory it points to."""
     for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
         trace = call.process.buffers.answers.freeing(pointer) if pointer else None
         if trace is not None:
@@ -618,6 +618,8 @@ def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
     try:
         yield
     except QnnError as exc:
+        if exc.finding.rule == "R16":  # freed after this call began
+            call.places[exc.finding.buffer] = ("freed at", one.owner.freeing)
         if exc.code != EARLY_TERMINATION:
             one.failed[key] = Failure(call.name, exc.code, call.trace)
         raise

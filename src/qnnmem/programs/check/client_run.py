@@ -210,7 +210,7 @@ def _crashed(session: ClientSession) -> Iterator[int]:
 
 
 def _note_caught(session: ClientSession, pid: int, code: int) -> None:
-    """Report C7 if the program's own signal handler did not continue the program."""
+    """Report rule C7 if the program's own signal handler did not continue the program."""
     for process in session.processes.now():
         has_failed = code != 0 if process.pid == pid else not process.has_ended
         if process.caught is not None and has_failed:
@@ -260,7 +260,7 @@ def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
 
 
 def _note_early(session: ClientSession, pid: int) -> None:
-    """Report C10: the program failed because an execution asked for more input."""
+    """Report rule C10: the program failed because an execution asked for more input."""
     early = session.early.get(pid)
     if early is not None:
         sentence = f"the last {early.call} answered 6038 (more input), and the program gave up"
@@ -269,7 +269,7 @@ def _note_early(session: ClientSession, pid: int) -> None:
 
 
 def _note_codes(session: ClientSession, pid: int) -> None:
-    """Report C3: the program ended with 0 although its last execution failed."""
+    """Report rule C3: the program ended with 0 although its last execution failed."""
     failure = session.unheeded.get(pid)
     if failure is not None and not session.lenient:
         sentence = (

@@ -455,7 +455,7 @@ class ClientCall:
         self.fail(code, finding("C6", sentence, self.name))
 
     def note_ignored(self, failure: Failure) -> None:
-        """Report C3: the client continued after a failed call."""
+        """Report rule C3: the client continued after a failed call."""
         if not self.session.lenient:  # the failed call may have returned 0
             self._add(self._ignored(failure), 0, "failed at", failure.trace)
 
@@ -467,7 +467,7 @@ class ClientCall:
         return finding("C3", sentence, self.name)
 
     def free_handle(self, at: int) -> None:
-        """Free the handle in this argument."""
+        """Free the handle in argument number `at`."""
         number = self.word(at)
         with self.session.lock:
             gone = self.session.handles.get(number)

@@ -164,7 +164,7 @@ class Flights:
                     other.before.pop(id(buffer), None)
 
     def hold(self, flight: Flight) -> None:
-        """Wait a moment, or until another execution meets this one."""
+        """Wait a moment, or until another execution overlaps with this one."""
         last = monotonic() + _LONGEST_HOLD_S
         while not flight.is_answered() and monotonic() < last:
             sleep(_LOOK_S)
@@ -243,7 +243,7 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
 def _shared_buffer(
     call: str, pairs: Iterable[tuple[Sequence[Part], Sequence[Part], str]]
 ) -> Finding | None:
-    """Return R9 for the first two buffers that share bytes, or None."""
+    """Return a finding of rule R9 for the first two buffers that share bytes, or None."""
     for mine, theirs, done in pairs:
         for name, buffer in mine:
             for other_name, taken in theirs:

@@ -1,7 +1,7 @@
 """Run a program with the observer and record a trace, once or once per failing call.
 
 run the unchanged program and count the calls of the function
-for each call: run the program with that call failing, and look how it ends
+for each call: run the program with that call failing, and check how it ends
 
 A run is bad if it crashed, hung, or leaked more than the run without a failure.
 """

@@ -32,7 +32,7 @@ def check_page(found: CheckResult, maps: Mapping[str, PlanMap]) -> str:
 
 
 def check_section(found: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) -> PageSection:
-    """Return a matrix of models and targets; each cell links to the model's own part."""
+    """Return a section with a matrix of models and targets, then a part about each model."""
     fits = {0: True, 1: False}.get(found.exit_code)
     listed = list(enumerate(found.models))
     worst = sorted(listed, key=lambda pair: (-_margin(pair[1])[0], pair[0]))

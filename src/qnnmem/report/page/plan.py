@@ -148,7 +148,7 @@ def _changes(plan: PlanResult) -> Iterator[Html]:
 def _again(plan: PlanResult, verb: str, options: Sequence[str]) -> str:
     """Return a command with the same model and budgets; empty if the settings are not known.
 
-    A result stores neither input values nor kept state.
+    A result stores neither input values nor state.
     """
     if plan.holds_for or plan.persistent_bytes:
         return ""
