@@ -342,7 +342,7 @@ def find_traps(
     log: CompileLog,
     vtcm: Sourced | None = None,
 ) -> Iterator[Trap]:
-    """Yield the traps of a context that is billed for a SoC, most important first.
+    """Yield the misleading numbers in a context's bill for a SoC, most important first.
 
     `vtcm` is the true use of the graph that needs most VTCM.
     """

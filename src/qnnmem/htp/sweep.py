@@ -174,7 +174,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def check_settings(path: Path, axes: Sequence[Axis]) -> None:
-    """Raise LoadError if an axis varies a dimension, because a DLC has no free dimensions."""
+    """Raise LoadError if an axis varies a dimension of a DLC, whose dimensions are all fixed."""
     for axis in axes:
         if axis.name not in _OPTIONS:
             meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
@@ -520,7 +520,7 @@ def _compiled(made: MeasuredModel) -> SweepOutcome:
 
 
 def result_of(fit: Fit) -> SweepOutcome:
-    """Convert the verdict for one SoC into the outcome of a compile."""
+    """Return the verdict for one SoC as the outcome of a compile."""
     ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
     needs = {pool: need.high.value for pool, need in ranges.items()}
     return SweepOutcome(

@@ -144,7 +144,10 @@ class HtpBackend:
             self.fail(4011, finding("Q13", "the backend was freed", call))
 
     def free(self) -> tuple[Finding, ...]:
-        """Free the backend (`QnnBackend_free`); contexts that were not freed become findings."""
+        """Free the backend (`QnnBackend_free`) and return its findings.
+
+        Contexts that were not freed become findings.
+        """
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed already", _BACKEND_FREE))
         self.is_freed = True

@@ -269,9 +269,10 @@ def run_rows(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> QmemRun:
-    """Execute all combinations within one time limit, with the binary prepared for each mode.
+    """Return the results of all combinations, executed within one time limit.
 
-    Both modes may use the same binary: the library for x86 stores the hint and ignores it.
+    `binaries` has the binary prepared for each mode. Both modes may use the same binary: the
+    library for x86 stores the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)

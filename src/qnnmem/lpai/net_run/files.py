@@ -587,7 +587,10 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 
 
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
-    """Write all files or none; existing files with the same bytes stay unchanged."""
+    """Write all files or none, and return the number of written files.
+
+    Existing files with the same bytes stay unchanged.
+    """
     with ExitStack() as stack:
         staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}

@@ -155,7 +155,10 @@ class Execution:
     def run(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> ExecutionOutcome:
-        """Execute once; tensors without a buffer are read and written where the plan has them."""
+        """Execute once and return the outcome.
+
+        Tensors without a buffer are read and written where the plan has them.
+        """
         copied = self._place(inputs, outputs)
         watch = self._watch()
         stages = self._open_stages(stepped=watch is not None or not self._in_order)
