@@ -289,9 +289,9 @@ def _mapping(line: str) -> Mapping | None:
     try:
         start, end = (int(part, 16) for part in parts[0].split("-"))
         path = parts[5] if len(parts) > 5 else ""
-        readable, writable, _, sharing = parts[1]
-        offset = int(parts[2], 16)
-        return Mapping(start, end, readable == "r", writable == "w", offset, path, sharing == "p")
+        rights, offset = parts[1], int(parts[2], 16)
+        readable, writable, is_private = rights[0] == "r", rights[1] == "w", rights[3] == "p"
+        return Mapping(start, end, readable, writable, offset, path, is_private)
     except (ValueError, IndexError):
         return None
 
