@@ -57,7 +57,11 @@ class Packing(Protocol):
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
+        """Place buffers in this order around those already placed, and return the result.
+
+        The result is the number of buffers placed within the work limit, the work, and all offsets;
+        -1 for buffers without a place.
+        """
         ...
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
@@ -152,7 +156,7 @@ class CompiledPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
+        """Place buffers in this order; return how many were placed, the work, and all offsets."""
         turns, placed, work = _ints(order), _ints(offsets), _ints([0])
         reached = _library().packing_place(
             *(_address(self.buffers), _address(turns), len(order), _address(placed)),

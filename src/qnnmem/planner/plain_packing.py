@@ -94,7 +94,7 @@ class PlainPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
+        """Place buffers in this order; return how many were placed, the work, and all offsets."""
         work = 0
         for turn in range(0, len(order), _TURNS):
             if work > work_limit:

@@ -71,7 +71,7 @@ class LlmShard(Struct, frozen=True, kw_only=True):
 
 
 class LlmRow(Struct, frozen=True, kw_only=True):
-    """The answer for one SoC or setting."""
+    """Whether the model fits one SoC or with one setting, and its needs."""
 
     setting: dict[str, str | int]
     answer: FitAnswer

@@ -27,7 +27,10 @@ class CopyTime(Struct, frozen=True):
 
 
 class QmemRow(Struct, frozen=True, kw_only=True):
-    """A combination: bytes over all graphs, copies for one inference of each graph."""
+    """Memory costs of a combination of preparation and execution mode.
+
+    Bytes are over all graphs, copies for one inference of each graph.
+    """
 
     prepared: Annotated[IoMode, describe("The way that was chosen when the graph was prepared.")]
     executed: Annotated[IoMode, describe("The way that is chosen at each execution.")]
@@ -90,7 +93,7 @@ class QmemFinding(Struct, frozen=True):
 
 
 class RanRow(Struct, frozen=True, kw_only=True):
-    """An executed combination."""
+    """Result of executing a combination of preparation and execution mode."""
 
     prepared: IoMode
     executed: IoMode

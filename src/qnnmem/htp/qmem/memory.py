@@ -441,7 +441,10 @@ def rpcmem_to_fd(buffer: SharedBuffer | None) -> int:
 
 
 def rpcmem_free(buffer: SharedBuffer | None) -> None:
-    """Free a buffer (`rpcmem_free`), once and after QnnMem_deRegister; NULL is ignored."""
+    """Free a buffer (`rpcmem_free`); NULL is ignored.
+
+    Freeing it twice, or before `QnnMem_deRegister`, is a finding.
+    """
     if not isinstance(buffer, SharedBuffer):
         return
     if buffer.is_freed:

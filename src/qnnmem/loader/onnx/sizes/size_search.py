@@ -299,7 +299,10 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
 
 
 def _others(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield choices of other usual sizes: all except batches, then switches, then one at a time."""
+    """Yield choices with other usual sizes.
+
+    First all sizes except batches change together, then the switches, then single sizes.
+    """
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.worth) for size in long), default=0)
     for at in range(1, most):
