@@ -28,7 +28,7 @@ _LARGEST_PLAN = 256 << 20
 _MAX_GRAPHS = 1024
 _PLAN, _PLANS, _TOGETHER = "qnnmem.plan/1", "qnnmem.plans/1", "qnnmem.together/1"
 _WHY = "which is neither an LPAI context binary nor a plan in JSON"
-_CURE = "make a plan with qnnmem plan --json, or a binary with qnnmem prepare"
+_CURE = "make a plan in JSON with qnnmem plan, or a binary with qnnmem prepare"
 
 
 @dataclass(frozen=True, slots=True)
