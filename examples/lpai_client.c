@@ -159,7 +159,7 @@ static const system_interface *sys;
     ((code_t(*)(handle, void *, uint64_t, const binary_info **, uint64_t *))sys->functions[1])
 #define systemContextFree ((code_t(*)(handle))sys->functions[3])
 
-/* --- What the client holds ------------------------------------------------------------------ */
+/* --- Memory and handles ------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     void *raw; /* what is freed */

@@ -1,13 +1,13 @@
-"""Writes the small models that the pages of the documentation use.
+"""Write the small models that the documentation uses.
 
     python examples/make_models.py vad.onnx          one of them
-    python examples/make_models.py                   all, into the current folder
+    python examples/make_models.py                   all of them, into the current folder
 
 vad.onnx     a voice activity detector: 160 samples and a state of 32 numbers in, a score out
-rate.onnx    the same for two sample rates: an input says which, another branch for each
-image.onnx   an image classifier whose batch is open
-conv.onnx    one convolution whose batch is open
-wide.onnx    `batch` MiB of input and next to nothing to compute: for looking at limits
+rate.onnx    the same for two sample rates: an input selects one of two branches
+image.onnx   an image classifier with an open batch size
+conv.onnx    one convolution with an open batch size
+wide.onnx    `batch` MiB of input and almost no computation, to test limits
 a.onnx       the same with 866 MiB, three of which fill a process domain
 """
 
@@ -26,7 +26,7 @@ Shape = Sequence[int | str]
 
 
 def weights(*shape: int) -> NDArray[np.float32]:
-    """Numbers that look like weights and are the same on every machine."""
+    """Return pseudo-random weights that are the same on every machine."""
     count = int(np.prod(shape))
     fan_in = max(1, count // shape[-1])
     numbers = np.sin(np.arange(1, count + 1) * 1.7) / fan_in**0.5
@@ -39,7 +39,7 @@ def model(
     outputs: Mapping[str, Shape],
     constants: Mapping[str, NDArray[np.generic]],
 ) -> onnx.ModelProto:
-    """Put a model together."""
+    """Build a model from its nodes."""
     ends = [
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in end]
         for end in (inputs.items(), outputs.items())
@@ -69,7 +69,7 @@ def vad() -> onnx.ModelProto:
 
 
 def rate() -> onnx.ModelProto:
-    """A detector with a branch for each sample rate, as speech detectors are published."""
+    """Build a detector with a branch for each sample rate, like published speech detectors."""
     branches = {16000: branch("fast", 200), 8000: branch("slow", 100)}
     value = numpy_helper.from_array(np.array(16000, np.int64))
     nodes = [
@@ -94,7 +94,7 @@ def rate() -> onnx.ModelProto:
 
 
 def branch(name: str, window: int) -> onnx.GraphProto:
-    """Mean of a filter over all windows, added to the state."""
+    """Add the mean of a filter over all windows to the state."""
     nodes = [
         helper.make_node("Unsqueeze", ["input", "axis"], [f"{name}_row"]),
         helper.make_node("Conv", [f"{name}_row", f"{name}_filter"], [f"{name}_all"]),
@@ -151,7 +151,7 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 def main(names: Sequence[str]) -> int:
-    """Write the models of these names, or all."""
+    """Write the named models, or all of them."""
     for name in names or MODELS:
         if Path(name).name not in MODELS:
             print(f"{name} is none of {', '.join(MODELS)}", file=sys.stderr)

@@ -7,7 +7,7 @@ from qnnmem.units import Align, Bytes, Step
 
 
 def buffer(name: str, size: int, lower: int, upper: int) -> Buffer:
-    """Make a buffer that lives in steps lower <= t < upper, on a 64-byte boundary."""
+    """Return a 64-byte aligned buffer that is alive for lower <= t < upper."""
     return Buffer(name, Bytes(size), Span(Step(lower), Step(upper)), Align(64))
 
 
@@ -20,7 +20,7 @@ BUFFERS = (
 
 
 def main() -> None:
-    """Ask two questions about the same buffers: how low, and whether they fit 1,800 bytes."""
+    """Find the lowest plan for the buffers, then check whether they fit 1,800 bytes."""
     lowest = plan(Problem(BUFFERS))
     if isinstance(lowest, Infeasible):
         raise AssertionError("without a capacity there is always a plan")

@@ -1,4 +1,4 @@
-"""Executes an HTP context binary with registered memory, call by call, then forgets to deregister.
+"""Execute an HTP context binary with registered memory, then forget to deregister it.
 
     python examples/qmem_client.py model.bin
 
@@ -22,7 +22,7 @@ ALIGNMENT = 64
 def register(
     context: htp.HtpClientContext, graph: htp.HtpClientGraph
 ) -> tuple[htp.SharedBuffer, list[MemHandle]]:
-    """One shared buffer with a place for every tensor, and a handle for each place."""
+    """Register one shared buffer for all tensors; return a handle for each tensor."""
     tensors = graph.described.tensors
     sizes = [-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in tensors]
     buffer = htp.rpcmem_alloc(htp.RPCMEM_HEAP_ID_SYSTEM, htp.RPCMEM_DEFAULT_FLAGS, sum(sizes))
@@ -44,7 +44,7 @@ def register(
 
 
 def main(path: Path) -> None:
-    """Execute twice with the same handles, in the right order and then in the wrong one."""
+    """Execute twice with the same handles, then free them in the wrong order."""
     backend = htp.HtpBackend.create()
     context = htp.HtpClientContext.create_from_binary(backend, path)
     graph = context.graph_retrieve()

@@ -1,4 +1,4 @@
-"""One small model on the HTP by ONNX Runtime, as an application runs it: `qnnmem watch` shows how.
+"""Run a small model on HTP through ONNX Runtime, as an example for `qnnmem watch`.
 
 Needs `pip install "qnnmem[htp]"`, Linux on x86-64.
 """

@@ -1,9 +1,9 @@
-"""Runs a prepared model frame by frame, then hands it one misaligned buffer to see it explained.
+"""Run a prepared model frame by frame, then pass one misaligned buffer to see the finding.
 
     qnnmem prepare model.onnx --quantize int8 -o model.bin
     python examples/run_under_contract.py model.bin
 
-Without an argument it prepares a tiny recurrent model of its own.
+Without an argument, it prepares a tiny recurrent model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def build(folder: Path) -> Path:
 
 
 def run(path: Path) -> None:
-    """The short way: all memory is allocated, aligned and kept by the session."""
+    """Run with the short form: the session allocates and aligns all memory."""
     random = np.random.default_rng(0)
     with lpai.open(path) as session:
         graph = session.compiled
@@ -55,7 +55,7 @@ def run(path: Path) -> None:
             inputs: dict[str, Any] = {}
             for name in graph.inputs:
                 tensor = graph.model.tensors[name]
-                # Real numbers: a quantized input takes them by its scale and zero point.
+                # Real numbers: a quantized input converts them with its scale and zero point.
                 inputs[name] = random.standard_normal(tensor.shape).astype(np.float32) * 0.1
             session.feed(inputs)
         done, findings = session.counters, session.findings
@@ -65,7 +65,7 @@ def run(path: Path) -> None:
 
 
 def break_a_rule(path: Path) -> None:
-    """The long way, with scratch 4 bytes off: what an application would see, and why."""
+    """Make the single calls with scratch 4 bytes off; print the error and the reason."""
     backend = lpai.Backend.create()
     backend.get_property([lpai.custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ), None])
     context = lpai.Context.create_from_binary(backend, path.read_bytes())
@@ -85,7 +85,7 @@ def break_a_rule(path: Path) -> None:
 
 
 def main() -> None:
-    """Run the binary named on the command line, or one made for the occasion."""
+    """Run the binary named on the command line, or a new one."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(sys.argv[1]) if len(sys.argv) > 1 else build(Path(folder))
         run(path)

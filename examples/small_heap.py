@@ -1,10 +1,10 @@
-"""Runs a prepared model as an application does that has one heap for scratch and persistent memory.
+"""Run a prepared model with one heap for scratch and persistent memory.
 
     qnnmem prepare model.onnx --float -o model.bin
-    python examples/small_heap.py model.bin 64K 40K     a heap of 64 KiB of which 40 are taken
+    python examples/small_heap.py model.bin 64K 40K     a heap of 64 KiB, 40 of them in use
     python examples/small_heap.py model.bin
 
-What fails is printed as a log has it.
+A failure is printed like a line of a log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qnnmem.units import parse_size
 
 
 def run(path: Path, room: int, taken: int) -> None:
-    """Allocate what the graph asks for, then execute it once."""
+    """Allocate the memory that the graph needs, then execute it once."""
     heap = lpai.Heap(MemType.DDR, capacity=room)
     others = heap.allocate(taken, name="other models")
     with lpai.open(path) as session:
@@ -37,7 +37,7 @@ def run(path: Path, room: int, taken: int) -> None:
 
 
 def main(binary: str = "", room: str = "1M", taken: str = "0") -> None:
-    """Run the binary that is named, or say what failed."""
+    """Run the named binary, or print what failed."""
     path = Path(binary) if binary else Path(__file__).with_name("small_lpai.bin")
     try:
         run(path, parse_size(room), parse_size(taken))

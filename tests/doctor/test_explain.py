@@ -68,7 +68,7 @@ def test_one_code_has_many_spellings(asked: str) -> None:
     """Decimal, hexadecimal, names, what people write, the end of a line and a 64-bit handle."""
     found = explain(asked, ())
     assert [one.code for one in found.meanings] == [1002]
-    assert "nothing is short" in found.meanings[0].not_what_it_says
+    assert "memory is not short" in found.meanings[0].not_what_it_says
 
 
 @pytest.mark.parametrize(

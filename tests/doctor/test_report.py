@@ -68,7 +68,7 @@ def undecided() -> Incident:
     return incident(
         verdict="undecided",
         cause="unknown",
-        cause_meaning="the lines do not say",
+        cause_meaning="the log does not show the cause",
         is_memory="unknown",
         confidence="low",
         shortage_bytes=None,
@@ -136,8 +136,7 @@ def test_an_undecided_incident_does_not_pretend() -> None:
     )
     at = rest.index("what comes into question:")
     assert rest[at + 1 : at + 3] == [
-        "   57%  memory: what must be mapped into the DSP process exceeds its address space "
-        "(mem_dsp_va)",
+        "   57%  memory: the mappings exceed the address space of the DSP process (mem_dsp_va)",
         "   43%  the skel or another library that QNN needs is not found (skel_missing)",
     ]
     assert "  1. the log at verbose level" in rest

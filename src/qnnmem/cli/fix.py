@@ -26,7 +26,7 @@ _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that do not affect th
 @takes(FixOptions)
 @printed("qnnmem.fix/1")
 def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
-    """Change MODEL so that it needs less memory and computes the same, bit by bit.
+    """Reorder, fuse, tile or partition MODEL so that it needs less memory and computes the same.
 
     Tries what changes least first: element-wise ops in place and another order of ops, then
     regions of convolutions, pooling and element-wise ops computed in bands of rows, then a cut into

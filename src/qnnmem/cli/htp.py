@@ -200,7 +200,7 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
 @takes(SweepOptions)
 @detailed("qnnmem.sweep/1")
 def sweep(model: str, options: SweepOptions, output: Output) -> int:
-    """Compile MODEL for SOC with every combination of settings and show what each needs.
+    """Compile MODEL for SOC with each precision, batch or VTCM size; show what each needs.
 
     Finished results are kept, so a sweep that was broken off goes on where it was; a compile that
     crashed, hung or ran out of memory is marked, and tried again next time. They are spread over

@@ -74,7 +74,7 @@ def _render_client(report: ClientResult, form: str) -> str:
 @takes(WatchProgramOptions)
 @shows("qnnmem.watch/1", ("text", "json", "perfetto"), suffixes={".jsonl": _TRACE})
 def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output) -> int:
-    """Run a program that uses QNN, and show its calls, its memory and its failures.
+    """Run a program that uses QNN; show its calls, memory, failures and what it never frees.
 
     COMMAND is any program with its words, behind `--`: one with ONNX Runtime, ExecuTorch, the
     vendor's tools or your own, with the real library. It is neither changed nor compiled again.

@@ -197,7 +197,7 @@ class ClientBuffer:
 
     @property
     def loss(self) -> str:
-        """The verb for sentences about its loss: freed, unmapped, made unreadable."""
+        """Verb for sentences about the loss of the memory: freed, unmapped, made unreadable."""
         return "freed" if self.allocation is None else self.allocation.loss
 
     @property

@@ -55,7 +55,7 @@ __all__ = [
 
 
 def open(path: Any, **options: Any) -> HtpSession:
-    """Open a context binary for execution; see `HtpSession` for the options."""
+    """Return a session that executes a context binary; see `HtpSession` for the options."""
     from qnnmem.htp.qmem.client import HtpSession
 
     return HtpSession(path, **options)

@@ -225,7 +225,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM: the stored size, or all of the SoC's if that may be a default."""
+    """Return a graph's VTCM size: the stored size, or the SoC's if the former may be a default."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
@@ -243,7 +243,10 @@ def logged_vtcm(name: str, log: CompileLog) -> int | None:
 
 
 def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
-    """Return whether the stored VTCM may mean "unset": the default, on a SoC with another size."""
+    """Return whether the stored VTCM size may only mean that no size was set.
+
+    This is so if it is the default and the SoC has another size.
+    """
     return graph.vtcm == htp_constant("vtcm", "unset").value != largest_size.value
 
 
@@ -339,7 +342,7 @@ def find_traps(
     log: CompileLog,
     vtcm: Sourced | None = None,
 ) -> Iterator[Trap]:
-    """Yield the traps of a context that is billed for a SoC, most important first.
+    """Yield the misleading numbers in a context's bill for a SoC, most important first.
 
     `vtcm` is the true use of the graph that needs most VTCM.
     """

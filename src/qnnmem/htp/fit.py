@@ -504,7 +504,7 @@ def with_suggestions(
         answer = judge(near.soc, replace(near.options, time_limit_s=limit))
         if answer.fits:
             done.append(Suggestion(near.setting, _spare(answer), "fits"))
-        elif answer.timed_out:  # a timeout says nothing about the setting
+        elif answer.timed_out:  # a timeout proves nothing about the setting
             late = f"not finished within {limit:.0f} s"
             done.append(Suggestion(near.setting, late, "unfinished"))
         else:
@@ -553,7 +553,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield less VTCM: the size that the limit leaves, and half of it.
+    """Yield settings with less VTCM: the size that the limit leaves, and half of it.
 
     The limits of RAM and of the process domain include VTCM.
     """
@@ -571,7 +571,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield smaller sizes for each free dimension: half, and the size by linear scaling."""
+    """Yield settings with smaller sizes of a free dimension: half, and by linear scaling."""
     worst = fit.worst
     for name, size in options.dims.items():
         if size < 2 or worst is None:
@@ -587,7 +587,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield the SoC with the nearest Hexagon version that has enough."""
+    """Yield a setting with another SoC: the nearest in Hexagon version with enough memory."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]

@@ -62,13 +62,13 @@ class KeptAnswers(Generic[T]):
 
 
 def to_kept(value: object) -> dict[str, Any]:
-    """Convert a frozen value to JSON types."""
+    """Return a frozen value as JSON types."""
     kept: dict[str, Any] = msgspec.to_builtins(value)
     return kept
 
 
 def from_kept(wanted: type[T], values: object) -> T | None:
-    """Convert JSON types to a value of a type; None if they do not match it."""
+    """Return a value of a type from JSON types; None if they do not match the type."""
     try:
         return msgspec.convert(values, ready(wanted))
     except (msgspec.ValidationError, RecursionError, UnicodeError):

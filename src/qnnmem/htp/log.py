@@ -43,7 +43,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line without the logger's time and source file; level is E, W, I, V, D or empty."""
+    """A log line without the logger's time and source file; level is E, W, I, V, D or empty."""
 
     text: str
     level: str = ""

@@ -86,7 +86,10 @@ def load_binaries(
     deadline: Deadline | None = None,
     log_file: Path | None = None,
 ) -> Loaded:
-    """Load binaries in order into one process domain; all admitted binaries stay loaded."""
+    """Load binaries in order into one process domain, and return the result.
+
+    All admitted binaries stay loaded until the end.
+    """
     ends = deadline or Deadline.after(time_limit_s)
     request = LoadRequest([path.absolute() for path in binaries], model_id)
     outcome = worker.ask(request, time_limit_s=ends.left_s, log_file=log_file)
@@ -214,7 +217,7 @@ def measure(
     deadline: Deadline | None = None,
     try_cures: bool = False,
 ) -> MeasuredModel | CompileFailure:
-    """Compile a model and load the result, so that every number of its bill is measured.
+    """Compile a model and load the result; return its bill, in which every number is measured.
 
     The binary is written to `output`, if given. `name_weights` also lists the largest weights, for
     which the model is read once more. `deadline` is for callers that do other work within the same
@@ -286,7 +289,7 @@ def largest_weights(
 ) -> tuple[BillItem, ...]:
     """Return the largest constants of a model by name, with their sizes in its file.
 
-    The list is empty if only the compiler can read the model, or if our loader is too slow.
+    The list is empty if only the compiler can read the model, or if qnnmem's loader is too slow.
     """
     from qnnmem.loader import dlc, onnx
 

@@ -61,7 +61,7 @@ def resident(name: str, bill: Bill) -> Resident | None:
 def plan_residency(
     residents: Sequence[Resident], budget: Sourced, unjudged: tuple[str, ...] = ()
 ) -> PlaceResult:
-    """Place contexts in the given order and in the best order.
+    """Return placements of contexts in the given order and in the best order, with a verdict.
 
     `unjudged` describes contexts that could not be counted; with any of them the verdict is never
     "fits".
@@ -118,7 +118,7 @@ def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ..
 def admissions(
     binaries: Sequence[Path], residents: Sequence[Resident], budget: int, soc: int, worker: Worker
 ) -> tuple[Admission, ...]:
-    """Load all binaries in order into the single domain of the x86 library.
+    """Return which binaries the x86 library admits, loaded in order into its single domain.
 
     The library crashes if it loads several contexts with shared weights. Each binary is then loaded
     alone for its estimate.

@@ -241,7 +241,7 @@ class LoggedLibrary(LibraryBench):
         return compile_model(path, self.soc, options, output=self.binary, worker=self.worker)
 
     def load(self, what: str, binaries: Sequence[bytes]) -> Loaded:
-        """Load binaries one after another into one process domain."""
+        """Load binaries one after another into one process domain, and return the result."""
         self.progress(f"loading {what}")
         paths = [self.folder / f"load{number}.bin" for number in range(len(binaries))]
         for path, blob in zip(paths, binaries, strict=True):
@@ -277,7 +277,10 @@ class LoggedLibrary(LibraryBench):
 
 
 def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
-    """Return the last lines about errors, process domains and stages; empty without `said`."""
+    """Return the last relevant log lines; empty unless `said`.
+
+    Relevant lines are about errors, process domains and stages.
+    """
     kept = [line.text for line in outcome.log if said and _matters(line)]
     return tuple(kept[-_LINES:])
 
@@ -294,7 +297,10 @@ _LEAST_LIMIT, _MOST_LIMIT, _LIMIT_STEP = 256 * MIB, 2048 * MIB, 16 * MIB
 
 
 def graph_limit(library: LoggedLibrary) -> Provoked:
-    """Compile inputs a few MiB below the limit of one graph, then a few MiB above it."""
+    """Provoke a refusal by inputs a few MiB above the limit of one graph.
+
+    Inputs a few MiB below the limit are compiled first.
+    """
     limit = library.soc.compile_limit
     if limit is None:
         raise CannotTell(f"the compile limit of {library.soc.name} is not known")
@@ -312,7 +318,7 @@ def graph_limit(library: LoggedLibrary) -> Provoked:
 
 
 def op_over_vtcm(library: LoggedLibrary) -> Provoked:
-    """Compile a softmax that is an eighth larger than the whole VTCM."""
+    """Provoke a failure by a softmax that is an eighth larger than the whole VTCM."""
     vtcm = library.soc.vtcm_bytes
     if vtcm is None:
         raise CannotTell(f"the VTCM of {library.soc.name} is not known")
@@ -324,10 +330,10 @@ def op_over_vtcm(library: LoggedLibrary) -> Provoked:
 
 
 def host_memory(library: LoggedLibrary) -> Provoked:
-    """Find the largest address space in which a harmless model still fails with a reason.
+    """Provoke a failure by the largest address space in which a harmless model still fails.
 
-    With less memory, other parts fail before the compiler does. Close to the limit the compiler may
-    crash without a reason.
+    The failure must have a reason in the log. With less memory, other parts fail before the
+    compiler does. Close to the limit the compiler may crash without a reason.
     """
     low, high = _LEAST_LIMIT, _MOST_LIMIT
     found = _in_space(library, low)
@@ -384,7 +390,7 @@ def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
 
 
 def pd_full(library: LoggedLibrary) -> Provoked:
-    """Load contexts with 1 GiB of inputs each, from a small file, until the domain is full."""
+    """Provoke a full domain by loading contexts with 1 GiB of inputs each, from a small file."""
     binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
@@ -394,7 +400,7 @@ def pd_full(library: LoggedLibrary) -> Provoked:
 
 
 def bad_binary(library: LoggedLibrary) -> Provoked:
-    """Load a good binary and damaged copies: all zeros, overwritten, truncated."""
+    """Provoke failures by damaged copies of a good binary: all zeros, overwritten, truncated."""
     good = library.made("a small convolution", small_convolution())
     damaged = {
         "the same, all zeros": bytes(len(good)),

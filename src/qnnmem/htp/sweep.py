@@ -94,7 +94,7 @@ class Question(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """One line of a sweep's table: a point and its outcome."""
+    """A row of a sweep's table: a point and its outcome."""
 
     point: SweepPoint
     result: SweepOutcome
@@ -174,7 +174,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def check_settings(path: Path, axes: Sequence[Axis]) -> None:
-    """Raise LoadError if an axis varies a dimension, because a DLC has no free dimensions."""
+    """Raise LoadError if an axis varies a dimension of a DLC, whose dimensions are all fixed."""
     for axis in axes:
         if axis.name not in _OPTIONS:
             meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
@@ -231,7 +231,7 @@ _CONFIRMED = 4  # most predicted compiles before the search falls back to bisect
 
 
 class SearchPlace(NamedTuple):
-    """The result of the search."""
+    """Result of the search for the last value that meets a condition."""
 
     place: int  # index of the last value that meets the condition, -1 for none
     predicted: int | None  # index of the first prediction
@@ -314,7 +314,7 @@ class PointCompiler(Protocol):
         ...
 
     def close(self) -> None:
-        """Release its resources."""
+        """Release the resources of the compiler."""
         ...
 
 
@@ -520,7 +520,7 @@ def _compiled(made: MeasuredModel) -> SweepOutcome:
 
 
 def result_of(fit: Fit) -> SweepOutcome:
-    """Convert the verdict for one SoC into the outcome of a compile."""
+    """Return the verdict for one SoC as the outcome of a compile."""
     ranges = {check.pool: check.need for check in fit.checks if check.need is not None}
     needs = {pool: need.high.value for pool, need in ranges.items()}
     return SweepOutcome(

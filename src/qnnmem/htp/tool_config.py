@@ -66,7 +66,7 @@ _SOC_OF_NOTHING = "SM8350"
 
 @dataclass(frozen=True, slots=True)
 class GraphSection:
-    """One entry of `graphs`: settings of the graphs that it names."""
+    """An entry of `graphs`: settings of the graphs that it names."""
 
     names: tuple[str, ...]
     vtcm_mb: int | None = None  # 0: all VTCM of the SoC

@@ -521,7 +521,7 @@ class Closable(Protocol):
     """A worker that can be closed."""
 
     def close(self) -> None:
-        """Release its resources."""
+        """Release the resources of the worker."""
         ...
 
 
@@ -531,7 +531,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Slot(Generic[S]):
-    """One worker, started at the first use and restarted after it was lost."""
+    """A worker, started at the first use and restarted after it was lost."""
 
     make: Callable[[], S]
     made: S | None = None

@@ -152,7 +152,7 @@ class _Groups:
 
 
 def reordered(model: Model, order: Sequence[int]) -> Model:
-    """Return the model with reordered ops; the caller guarantees the dependencies."""
+    """Return the model with its ops in another order, which must respect their dependencies."""
     from dataclasses import replace
 
     return replace(model, ops=tuple(model.ops[i] for i in order))

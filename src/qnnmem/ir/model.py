@@ -134,11 +134,11 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One step of a model.
+    """A step of a model.
 
     `inputs` lists every tensor that the step reads, including outer tensors that its bodies
     capture; absent optional inputs are left out. `sources` are the indexes of the file's nodes that
-    this op stands for. There are several if quantize and dequantize nodes are folded into it.
+    this op represents. There are several if quantize and dequantize nodes are folded into it.
     """
 
     name: str
@@ -215,7 +215,7 @@ class FixedBuffer(Buffer):
 class Model:
     """A model with every shape fixed, ops in execution order.
 
-    It has either `ops`, or `buffers` if it comes from a buffer CSV.
+    A model has either `ops`, or `buffers` if it comes from a buffer CSV.
     """
 
     name: str

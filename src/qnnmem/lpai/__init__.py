@@ -101,7 +101,7 @@ __all__ = [
 
 
 def open(path: Any, **options: Any) -> Session:
-    """Open a prepared model for execution; see `Session` for the options."""
+    """Return a session that executes a prepared model; see `Session` for the options."""
     from qnnmem.lpai.runtime.session import Session
 
     return Session(path, **options)

@@ -1,6 +1,6 @@
 """The facts about a model for a C client: graphs, pool sizes, inputs and outputs.
 
-They come from a context binary, or from a plan that `qnnmem plan` wrote as JSON.
+The facts come from a context binary, or from a plan that `qnnmem plan` wrote as JSON.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _said(exc: BaseException) -> str:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """Return the graph of a plan, without state among its inputs, named as by preparation."""
+    """Return the graph of a plan, named as by preparation; its inputs do not include state."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 

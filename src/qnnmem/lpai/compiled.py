@@ -51,7 +51,7 @@ class Place:
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """One graph with every offset fixed.
+    """A graph with every offset fixed.
 
     `Op.sources` of its model are indexes in the node list of `program`, an ONNX model without the
     bytes of its constants. Without a program the graph is a layout: its memory calls can be tested,

@@ -493,7 +493,10 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Return the buffers without aliases that have their own buffer, where they are copied."""
+    """Return the buffers without aliases that also have a separate buffer.
+
+    The content of such aliases is copied.
+    """
     own = {buffer.name for buffer in buffers}
     return tuple(
         replace(buffer, aliases=tuple(name for name in buffer.aliases if name not in own))

@@ -1,4 +1,4 @@
-"""Checks whether a model binary and the IO of its graphs fit the TCM pool, or how to change them.
+"""Checks whether a model binary and the IO of its graphs fit TCM, and finds changes that help.
 
 The layout comes from `planner.tcm_pool`, for one graph of a binary, some graphs, or all of them. A
 change is judged by planning the changed allocations again, so its effect is exact.
@@ -209,7 +209,7 @@ def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> lis
 
 
 def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield requests with IO of 16 or 8 bits instead of wider elements."""
+    """Yield changes to IO of 16 or 8 bits, each with the changed request."""
     for bits in (16, 8):
         if any(tensor.bits > bits for tensor in request.tensors):
             tensors = tuple(
@@ -223,7 +223,10 @@ def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
 
 
 def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield the request without the smallest sufficient output or input, else the largest."""
+    """Yield changes that drop an output or an input, each with the changed request.
+
+    The dropped tensor is the smallest whose removal suffices, else the largest.
+    """
     for kind in ("output", "input"):
         # Each graph needs an input and an output.
         spare = [t for group in _groups(request, kind) if len(group) > 1 for t in group]
@@ -233,7 +236,10 @@ def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield the request without the smallest sufficient graph, else without the largest."""
+    """Yield the change that drops a graph, with the changed request.
+
+    The dropped graph is the smallest whose removal suffices, else the largest.
+    """
     graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
     if len(graphs) > 1:
         chosen = _least(request, [[t for t in request.tensors if t.graph == g] for g in graphs])
@@ -253,7 +259,7 @@ def _less(request: TcmRequest, gone: Sequence[TcmTensor]) -> TcmRequest:
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield requests with tensors joined, if there are too many allocations."""
+    """Yield changes that join tensors, with the changed requests, for too many allocations."""
     excess = 1 + len(request.tensors) - request.max_buffers.value
     if excess <= 0:
         return

@@ -18,8 +18,8 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--host",
-            "Check the machine itself, too, or alone: local (the default), adb, adb:SERIAL, or "
-            "image:FOLDER for an unpacked image.",
+            "Check memory, DSP, libraries and firmware of a machine, too, or alone: local (the "
+            "default), adb, adb:SERIAL, or image:FOLDER for an unpacked image.",
             metavar="[MACHINE]",
             bare="local",
             offered=("local", "adb"),

@@ -26,7 +26,7 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Return the nominal work of this many seconds, with a deadline after them."""
+        """Return an effort for a time limit: the nominal work of these seconds, and a deadline."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)

@@ -69,7 +69,10 @@ def place_packed(
     effort: Effort,
     around: Offsets | None = None,
 ) -> Offsets | None:
-    """Return greedy offsets around those already given; None if the effort runs out."""
+    """Place buffers greedily around those already placed, and return all offsets.
+
+    Return None if the effort runs out.
+    """
     offsets = [-1] * len(packing.instance) if around is None else around
     while True:
         slice_work = PLACING_SLICE // packing.cost

@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units, with the buffers of an order placed around those already placed."""
+    """Return offsets in units; buffers are placed in this order, around those already placed."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -142,7 +142,10 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
 def _find_gap(
     free: list[tuple[int, int]], size: int, align: int, best_fit: bool
 ) -> tuple[int, int]:
-    """Return the index of the free range to use and the offset in it; the last is infinite."""
+    """Return the index of the free range to use, and the offset in it.
+
+    The last free range has no end.
+    """
     chosen, tightest = -1, 0
     for k, (start, end) in enumerate(free):
         offset = -(-start // align) * align
@@ -165,7 +168,7 @@ def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
 
 
 def portfolio(instance: Instance, placer: Placer, target: int) -> Iterator[Offsets]:
-    """Yield one set of offsets after another: all orders, then the best of them improved.
+    """Yield complete placements: one for each order, then improvements of the best.
 
     The improvement is squeaky-wheel optimisation: a buffer that ended above `target` bytes moves
     half way to the front, and everything is placed again. It corrects the typical mistakes of fixed

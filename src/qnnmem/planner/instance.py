@@ -26,7 +26,7 @@ from qnnmem.planner.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class TimeSections:
-    """The first section of each buffer, and the end of its last, counted in sections."""
+    """The range of sections of each buffer, from `lo` to `hi` (exclusive)."""
 
     lo: list[int]
     hi: list[int]
@@ -34,7 +34,7 @@ class TimeSections:
 
 
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
-    """Return the sections of buffers that live from `lowers[i]` to `uppers[i]` (exclusive)."""
+    """Return the sections in which each buffer lives, from `lowers[i]` to before `uppers[i]`."""
     births, ends = sorted(set(lowers)), sorted(set(uppers))
     lo_of: dict[int, int] = {}  # by the step of birth
     hi_of: dict[int, int] = {}  # by the step of death
@@ -72,7 +72,7 @@ class Instance:
 
     @cached_property
     def load(self) -> list[int]:
-        """Units alive in each section."""
+        """Number of live units in each section."""
         change = [0] * (self.sections + 1)
         for lo, hi, size in zip(self.lo, self.hi, self.size, strict=True):
             change[lo] += size

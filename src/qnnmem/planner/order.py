@@ -400,7 +400,10 @@ class Search:
         return is_lowest(self.groups, self.before, early.done, late.done)
 
     def walk(self, work: Work) -> list[int] | None:
-        """Return the order that always runs the node which leaves the fewest bytes alive."""
+        """Return a greedy order: each step runs the node that leaves the fewest bytes alive.
+
+        Return None if the work runs out.
+        """
         self.limit, self.work = _NEVER, work
         state = self._first()
         heap = [(raised, rise, node) for node, (rise, raised) in state.rising.items()]
@@ -414,7 +417,10 @@ class Search:
         return None if state.ready else self._order(state.path)
 
     def _run(self, state: _State, node: int) -> set[int]:
-        """Run a rising node and all falling ones; return the nodes whose cost changed."""
+        """Run a node that raises the live bytes, then all ready nodes that do not.
+
+        Return the nodes whose cost changed.
+        """
         found = {*self._advance(state, node, state.rising)}
         while state.falling:
             found.update(self._advance(state, next(iter(state.falling)), state.falling))

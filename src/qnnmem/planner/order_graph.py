@@ -396,7 +396,11 @@ def _segment(
 
 
 def delayed(segment: Segment, order: Sequence[int]) -> Iterator[list[int]]:
-    """Yield an order with all rising nodes delayed, then one with only sources delayed."""
+    """Yield the order with all rising nodes delayed, then with only some of them delayed.
+
+    A rising node raises the live bytes when it runs. The second order delays only rising nodes that
+    use no tensor of an earlier node.
+    """
     rising, reading = set(), set()
     done = 1 << len(segment)
     for node in order:

@@ -32,7 +32,7 @@ class Strategy(NamedTuple):
 
 
 class PackingCore(Protocol):
-    """An instance and a capacity; each search leaves information for the next."""
+    """Exact search for one instance and capacity; conflicts found by a search guide the next."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
         """Return the status of a search, its work, and the offsets if it is SOLVED."""
@@ -57,11 +57,15 @@ class Packing(Protocol):
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
+        """Place buffers in this order around those already placed, and return the result.
+
+        The result is the number of buffers placed within the work limit, the work, and all offsets;
+        -1 for buffers without a place.
+        """
         ...
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return a core to search, given the highest offset and the class of each buffer.
+        """Return an exact search, given the highest offset and the class of each buffer.
 
         Buffers of one class are interchangeable.
         """
@@ -152,7 +156,7 @@ class CompiledPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
+        """Place buffers in this order; return how many were placed, the work, and all offsets."""
         turns, placed, work = _ints(order), _ints(offsets), _ints([0])
         reached = _library().packing_place(
             *(_address(self.buffers), _address(turns), len(order), _address(placed)),
@@ -161,12 +165,12 @@ class CompiledPacking:
         return _checked(reached), work[0], placed.tolist()
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return a core to search, given the highest offset and the class of each buffer."""
+        """Return an exact search, given the highest offset and the class of each buffer."""
         return _CompiledCore(self, limit, twin)
 
 
 class _CompiledCore:
-    """The core of a search in C; Python owns all its arrays, so that nothing must be freed."""
+    """Exact search in C; Python owns all its arrays, so that nothing must be freed."""
 
     def __init__(self, packing: CompiledPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         instance = packing.instance

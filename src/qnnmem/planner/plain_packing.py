@@ -7,14 +7,15 @@ The exact search for offsets below a capacity:
     pick a section s whose floor no neighbouring section undercuts; then in any packing either
         one of the buffers with least[u] == floor[s] sits exactly there: try each, or
         none does: raise everything in s to the next height at which something could rest
-    fail where the unplaced buffers of a section, stacked by least offset, pass the capacity
+    fail where the unplaced buffers of a section, stacked by lowest offset, pass the capacity
 
-Why this is complete: push every buffer of a packing down until it meets its least offset or another
-buffer. Take a run of sections with equal floor f and higher floors around it. Buffers with least
-offset f lie entirely inside the run, and no unplaced buffer there can lie below f. So the buffer
-placed on f has everything else of its sections above it. The remaining problem depends only on the
-unplaced buffers and their least offsets, so failed states are stored. Buffers that no unplaced
-buffer links are separate problems, so a failure in one jumps over all choices made in the others.
+Why this is complete: push every buffer of a packing down until it meets its lowest offset or
+another buffer. Take a run of sections with equal floor f and higher floors around it. Buffers with
+lowest offset f lie entirely inside the run, and no unplaced buffer there can lie below f. So the
+buffer placed on f has everything else of its sections above it. The remaining problem depends only
+on the unplaced buffers and their lowest offsets, so failed states are stored. Buffers that no
+unplaced buffer links are separate problems, so a failure in one jumps over all choices made in the
+others.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MOST_FAILED = 20_000
 _TURNS = 64  # buffers placed between two checks of the work
 _PLACING_WORK = 2  # for each neighbour
 
-State = tuple[tuple[int, int], ...]  # unplaced buffers and their least offsets
+State = tuple[tuple[int, int], ...]  # unplaced buffers and their lowest offsets
 
 
 class PlainPacking:
@@ -93,7 +94,7 @@ class PlainPacking:
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Return the number of buffers reached, the work, and the offsets; -1 for unplaced ones."""
+        """Place buffers in this order; return how many were placed, the work, and all offsets."""
         work = 0
         for turn in range(0, len(order), _TURNS):
             if work > work_limit:
@@ -104,12 +105,12 @@ class PlainPacking:
         return len(order), work, offsets
 
     def core(self, limit: Sequence[int], twin: Sequence[int]) -> PackingCore:
-        """Return a core to search, given the highest offset and the class of each buffer."""
+        """Return an exact search, given the highest offset and the class of each buffer."""
         return _PlainCore(self, limit, twin)
 
 
 class _PlainCore:
-    """Data derived from an instance and a capacity, and information from earlier searches."""
+    """Exact search in Python for one instance and capacity; each search guides the next."""
 
     def __init__(self, packing: PlainPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         self.instance, self.near, self.limit, self.twin = (
@@ -151,7 +152,7 @@ class _Component(NamedTuple):
 
 
 class _Pit(NamedTuple):
-    """The section to branch on, in a run of sections with equal floor between higher floors."""
+    """Adjacent sections of equal floor between higher floors, and the section to branch on."""
 
     section: int
     left: int
@@ -174,7 +175,7 @@ class _Frame:
 
 
 class _Search:
-    """One run of the search."""
+    """State of a single search: offsets, floors and choice points."""
 
     def __init__(self, core: _PlainCore, strategy: Strategy) -> None:
         instance = core.instance
@@ -212,7 +213,7 @@ class _Search:
             parent = last
 
     def _split(self, a: int, b: int) -> list[tuple[int, int]]:
-        """Return the components of unplaced buffers in sections a..b, least conflicted first."""
+        """Return the components of unplaced buffers in sections a..b, fewest conflicts first."""
         weight = self.core.weight
         found: list[tuple[int, int]] = []
         start, end = -1, -1
@@ -257,7 +258,7 @@ class _Search:
         for s in range(a, b):
             floor[s] = second[s] = _NEVER
             height[s] = 0
-        for u in order:  # by least offset, so that the first is the floor
+        for u in order:  # by lowest offset, so that the first is the floor
             level, size = self.least[u], self.size[u]
             for s in range(self.lo[u], self.hi[u]):
                 if floor[s] == _NEVER:
@@ -407,7 +408,7 @@ class _Search:
                 self.total[s] += self.size[u]
 
     def _sit(self, u: int) -> bool:
-        """Place a buffer at its least offset and lift those above it; False if one cannot fit."""
+        """Place a buffer at its lowest offset and lift those above it; False if one cannot fit."""
         near, weight = self.core.near[u], self.core.weight
         self.work += len(near) + 1
         self.placed[u] = True
@@ -426,7 +427,7 @@ class _Search:
         return True
 
     def _lift(self, u: int, height: int) -> bool:
-        """Raise the least offset of a buffer; return False if it would pass the capacity."""
+        """Raise the lowest offset of a buffer; return False if it would pass the capacity."""
         raised = -(-height // self.align[u]) * self.align[u]
         if raised > self.core.limit[u]:
             return False
@@ -473,7 +474,7 @@ _NEVER = 1 << 62
 
 
 def _shell_sorted(unplaced: list[int], least: list[int]) -> list[int]:
-    """Return buffers by least offset; ties keep the order of Shell's sort, as in C."""
+    """Return buffers by lowest offset; ties keep the order of Shell's sort, as in C."""
     order, gap = list(unplaced), 1
     while 3 * gap + 1 < len(order):
         gap = 3 * gap + 1

@@ -333,7 +333,7 @@ class MemoryPlan:
 
     @property
     def proof(self) -> ProofScope:
-        """The scope in which scratch is proven minimal."""
+        """The conditions under which scratch is proven minimal."""
         if self.is_estimate:
             return ProofScope.ESTIMATE
         if any(op.bodies for op in self.model.ops):

@@ -158,7 +158,7 @@ class _Search:
         return self._births()
 
     def _births(self) -> Iterator[greedy.Offsets]:
-        """Yield one set of offsets after another, each placed in the order of birth."""
+        """Yield complete placements, each in the order of birth."""
         yield place_by_class(self.instance)
         for best_fit in (False, True):
             looks = min(MOST_LOOKS, self.effort.at_once // WORK_PER_LOOK)
@@ -339,7 +339,7 @@ def _suspects(instance: Instance) -> list[int]:
 
 
 def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
-    """Return a number of buffers below which even rounded sizes are within the capacity."""
+    """Return a lower bound on the number of live buffers that exceed the capacity together."""
     total = 0
     for count, i in enumerate(alive, 1):
         total += round_up(instance.size[i], instance.align[i]) * instance.unit

@@ -75,7 +75,7 @@ class TcmRequest:
 
 @dataclass(frozen=True, slots=True)
 class TcmRow:
-    """One allocation: its size, its padding, and the running total after it."""
+    """An allocation: its size, its padding, and the running total after it."""
 
     what: str
     exact: int
@@ -113,7 +113,7 @@ class TcmVerdict:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more allocations than the pool serves."""
+        """Whether the number of allocations exceeds what the pool serves."""
         return self.buffers > self.max_buffers.value
 
     @property

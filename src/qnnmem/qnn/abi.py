@@ -25,7 +25,7 @@ UNDEFINED = 0x7FFFFFFF
 
 
 class CVersion(Structure):
-    """`Qnn_Version_t`."""
+    """Layout of `Qnn_Version_t`."""
 
     _fields_ = (("major", c_uint32), ("minor", c_uint32), ("patch", c_uint32))
 
@@ -70,7 +70,7 @@ class CTensorV1(Structure):
 
 
 class CTensorV2(Structure):
-    """`Qnn_TensorV2_t`."""
+    """Layout of `Qnn_TensorV2_t`."""
 
     _fields_ = (
         ("v1", CTensorV1),
@@ -85,7 +85,7 @@ class _TensorUnion(Union):
 
 
 class CTensor(Structure):
-    """`Qnn_Tensor_t`."""
+    """Layout of `Qnn_Tensor_t`."""
 
     _fields_ = (("version", c_uint32), ("of", _TensorUnion))
 
@@ -101,13 +101,13 @@ class _ParamUnion(Union):
 
 
 class CParam(Structure):
-    """`Qnn_Param_t`."""
+    """Layout of `Qnn_Param_t`."""
 
     _fields_ = (("kind", c_uint32), ("name", c_char_p), ("of", _ParamUnion))
 
 
 class COpConfig(Structure):
-    """`Qnn_OpConfig_t`, version 1."""
+    """Layout of `Qnn_OpConfig_t`, version 1."""
 
     _fields_ = (
         ("version", c_uint32),
@@ -130,13 +130,13 @@ class CMappingPair(Structure):
 
 
 class CMapping(Structure):
-    """`Qnn_Mapping_t`: a QNN operator or tensor, and the source objects that it stands for."""
+    """`Qnn_Mapping_t`: a QNN operator or tensor, and the source objects that it represents."""
 
     _fields_ = (("name", c_char_p), ("pairs", POINTER(CMappingPair)), ("pair_count", c_uint32))
 
 
 class COpMappingV1(Structure):
-    """`Qnn_OpMappingV1_t`."""
+    """Layout of `Qnn_OpMappingV1_t`."""
 
     _fields_ = (
         ("graph", c_char_p),
@@ -148,7 +148,7 @@ class COpMappingV1(Structure):
 
 
 class COpMapping(Structure):
-    """`Qnn_OpMapping_t`."""
+    """Layout of `Qnn_OpMapping_t`."""
 
     _fields_ = (("version", c_uint32), ("v1", POINTER(COpMappingV1)))
 
@@ -172,7 +172,7 @@ class CGraphInfoV3(Structure):
 
 
 class CGraphInfo(Structure):
-    """`QnnSystemContext_GraphInfo_t`."""
+    """Layout of `QnnSystemContext_GraphInfo_t`."""
 
     _fields_ = (("version", c_uint32), ("v3", CGraphInfoV3))
 
@@ -200,7 +200,7 @@ class CBinaryInfoV1(Structure):
 
 
 class CBinaryInfoV3(Structure):
-    """`QnnSystemContext_BinaryInfoV3_t`."""
+    """Layout of `QnnSystemContext_BinaryInfoV3_t`."""
 
     _fields_ = (
         ("backend_id", c_uint32),
@@ -226,7 +226,7 @@ class _BinaryUnion(Union):
 
 
 class CBinaryInfo(Structure):
-    """`QnnSystemContext_BinaryInfo_t`."""
+    """Layout of `QnnSystemContext_BinaryInfo_t`."""
 
     _fields_ = (("version", c_uint32), ("of", _BinaryUnion))
 
@@ -306,7 +306,7 @@ class CHtpGraphConfig(Structure):
 
 
 class WholeInterface(Structure):
-    """`QnnInterface_t` in full, as it is passed by value."""
+    """All of `QnnInterface_t`, which is passed by value."""
 
     _fields_ = (
         ("backend_id", c_uint32),

@@ -28,7 +28,7 @@ class Lender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApiVersion:
-    """`Qnn_Version_t`."""
+    """API version (`Qnn_Version_t`)."""
 
     major: int
     minor: int
@@ -123,7 +123,7 @@ class GraphInfo(_Lent):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GraphInfoV2(GraphInfo):
-    """`QnnSystemContext_GraphInfoV2_t`."""
+    """Description of a graph, version 2 (`QnnSystemContext_GraphInfoV2_t`)."""
 
     version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_2
     updateable_tensors: tuple[QnnTensor, ...] = ()
@@ -136,7 +136,7 @@ class GraphInfoV2(GraphInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GraphInfoV3(GraphInfoV2):
-    """`QnnSystemContext_GraphInfoV3_t`."""
+    """Description of a graph, version 3 (`QnnSystemContext_GraphInfoV3_t`)."""
 
     version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_3
     graph_blob_info: bytes = b""
@@ -193,7 +193,7 @@ class BinaryInfo(_Lent):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BinaryInfoV1(BinaryInfo):
-    """`QnnSystemContext_BinaryInfoV1_t`."""
+    """Description of a binary, version 1 (`QnnSystemContext_BinaryInfoV1_t`)."""
 
     version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.VERSION_1
     hw_info_blob_version: ApiVersion = ApiVersion(0, 0, 0)
@@ -207,7 +207,7 @@ class BinaryInfoV1(BinaryInfo):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BinaryInfoV2(BinaryInfoV1):
-    """`QnnSystemContext_BinaryInfoV2_t`."""
+    """Description of a binary, version 2 (`QnnSystemContext_BinaryInfoV2_t`)."""
 
     version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.VERSION_2
     platform_info: object | None = None  # NULL in binaries for LPAI
@@ -215,7 +215,7 @@ class BinaryInfoV2(BinaryInfoV1):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class BinaryInfoV3(BinaryInfo):
-    """`QnnSystemContext_BinaryInfoV3_t`."""
+    """Description of a binary, version 3 (`QnnSystemContext_BinaryInfoV3_t`)."""
 
     version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.VERSION_3
     platform_info: object | None = None  # NULL in binaries for LPAI

@@ -177,7 +177,7 @@ class GraphDraft:
         mem_type: TensorMemType = TensorMemType.RAW,
         mem_handle: None = None,
     ) -> ComposedTensor:
-        """Create a tensor of the graph (`QnnTensor_createGraphTensor`).
+        """Create a tensor of the graph and return it (`QnnTensor_createGraphTensor`).
 
         `data` is the values of a static tensor. With `mem_type` MEMHANDLE, executions pass the
         input or output in registered memory; its handle is NULL until then.
@@ -211,7 +211,7 @@ class GraphDraft:
         *,
         name: str = "",
     ) -> ComposedOp:
-        """Add a node to the graph (`QnnGraph_addNode`).
+        """Add a node to the graph and return it (`QnnGraph_addNode`).
 
         A parameter is a number or an array. Python numbers become BOOL_8, UINT_32 and FLOAT_32;
         NumPy numbers and arrays keep their type.

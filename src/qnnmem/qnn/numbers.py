@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Number(Code):
-    """One meaning of a number: a code of QNN or of the software around it."""
+    """A meaning of a number: a code of QNN or of the software around it."""
 
     family: str = "qnn"
     note: Note = Note()
@@ -76,7 +76,7 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 
 
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
-    """Return the codes with a name in any spelling; `whole` requires its prefix."""
+    """Return the codes with this name, in any spelling; `whole` requires the name's prefix."""
     wanted = squeezed(name.rpartition("::")[2])
     exact = _by_name().get(wanted, ())
     if exact or whole:

@@ -100,5 +100,5 @@ class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return f"{self.facts.title}: {counted(len(self.facts.binaries), 'context')}"

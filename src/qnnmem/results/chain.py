@@ -32,7 +32,7 @@ class ChainTensor(Struct, frozen=True, kw_only=True):
 
 
 class ChainPart(Struct, frozen=True, kw_only=True):
-    """One model of a chain of parts."""
+    """A model of a chain of parts."""
 
     file: Annotated[str, describe("Name of the ONNX file beside the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]

@@ -140,7 +140,7 @@ class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return self.verdict
 
 

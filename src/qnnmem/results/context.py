@@ -26,7 +26,7 @@ Flag = Literal[0, 1]
 
 
 class ContextGraph(Struct, frozen=True, kw_only=True):
-    """The fields of qnnmem for a graph."""
+    """Fields that qnnmem adds to the description of a graph."""
 
     name: str
     vtcm_stored_bytes: Annotated[
@@ -41,7 +41,7 @@ class ContextGraph(Struct, frozen=True, kw_only=True):
 
 
 class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-htp/1"):
-    """The fields of qnnmem for an HTP context binary."""
+    """Fields that qnnmem adds to the description of an HTP context binary."""
 
     format_version: Annotated[str, describe("Version of the container.")] = ""
     file_bytes: Annotated[Count, describe("Size of the file in bytes.")]
@@ -49,7 +49,7 @@ class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-ht
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return counted(len(self.graphs), "graph")
 
 

@@ -38,7 +38,7 @@ class PoolChange(Struct, frozen=True):
 
 
 class VerdictChange(Struct, frozen=True):
-    """A question whose answer changed."""
+    """A verdict that differs between the two results."""
 
     question: str
     before: str
@@ -124,5 +124,5 @@ class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return self.verdict

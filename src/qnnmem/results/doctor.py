@@ -60,7 +60,7 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         if not self.incidents:
             return self.answer or "no failure found"
         left = len(self.incidents) - 1

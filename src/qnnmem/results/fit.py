@@ -65,8 +65,8 @@ class FitCheck(Struct, frozen=True, kw_only=True):
     ) -> FitCheck:
         """Return the comparison of a need with a limit.
 
-        Acceptance or refusal by the library takes precedence over our own sum. If the limit is
-        between the bounds of the need, the result is undecided.
+        Acceptance or refusal by the library takes precedence over the sum that qnnmem computes. If
+        the limit is between the bounds of the need, the result is undecided.
         """
         fits = None
         if refused or accepted:
@@ -211,7 +211,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return ", ".join(f"{one.soc} {one.answer.replace('-', ' ')}" for one in self.socs[:_NAMED])
 
 

@@ -99,7 +99,7 @@ class OnnxNode(Struct, frozen=True):
 
 
 class PartitionCheck(Struct, frozen=True):
-    """One run of the EPContext model in ONNX Runtime, compared with the model on the CPU."""
+    """A run of the EPContext model in ONNX Runtime, compared with the model on the CPU."""
 
     verified: Annotated[bool, describe("Whether all outputs are those of the CPU.")]
     difference: Annotated[
@@ -264,7 +264,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         size = "total not known" if self.total is None else f"{self.total.value:,} bytes"
         return f"{size} on {self.soc or 'an unnamed SoC'}"
 

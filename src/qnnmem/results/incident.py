@@ -92,7 +92,7 @@ class Resemblance(msgspec.Struct, frozen=True):
 
 
 class ModelPart(msgspec.Struct, frozen=True):
-    """One number about the model or the SoC, and its source."""
+    """A number about the model or the SoC, and its source."""
 
     name: str
     bytes: Count
@@ -128,7 +128,7 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
-    """One failure in a log: conclusion, position, evidence."""
+    """A failure in a log: conclusion, position, evidence."""
 
     file: str
     first_line: Count

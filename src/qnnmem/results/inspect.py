@@ -50,7 +50,7 @@ class DlcResult(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-dlc/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return counted(len(self.graphs), "graph")
 
 

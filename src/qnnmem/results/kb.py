@@ -59,7 +59,7 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
 
 
 class CodeMeaning(Struct, frozen=True):
-    """One meaning of an error code, and the diagnoses that use it."""
+    """A meaning of an error code, and the diagnoses that use it."""
 
     code: Annotated[int, describe("The number.")]
     hex: Annotated[str, Meta(pattern="^-?0x[0-9a-f]+$"), describe("The number in hexadecimal.")]

@@ -22,7 +22,7 @@ class Severity(Enum):
 
 
 class ConfigFinding(Struct, frozen=True):
-    """One finding in one config file."""
+    """A finding in a config file."""
 
     file: Annotated[str, describe("The path of one of the files.")]
     line: Annotated[Positive | None, describe("Line counted from 1; null for the file as a whole.")]

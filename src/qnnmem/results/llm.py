@@ -55,7 +55,7 @@ class LlmRecipe(Struct, frozen=True, kw_only=True):
 
 
 class LlmShard(Struct, frozen=True, kw_only=True):
-    """One context binary of the model."""
+    """A context binary of the model."""
 
     name: str
     first: Annotated[Count, describe("Its first layer.")] = 0
@@ -71,7 +71,7 @@ class LlmShard(Struct, frozen=True, kw_only=True):
 
 
 class LlmRow(Struct, frozen=True, kw_only=True):
-    """The answer for one SoC or setting."""
+    """Whether the model fits one SoC or with one setting, and its needs."""
 
     setting: dict[str, str | int]
     answer: FitAnswer
@@ -152,7 +152,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         word = {True: "fits", False: "does not fit", None: "cannot tell"}[self.fits]
         parts = f"{counted(len(self.shards), 'shard')} at context {self.context:,}"
         return f"{word}: {shorten(self.model.name)} on {self.soc}, {parts}"

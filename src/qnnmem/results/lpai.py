@@ -17,7 +17,7 @@ class RuleCode(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """One rule for clients, and the named codes of breaking it."""
+    """A rule for clients, and the named error codes for breaking it."""
 
     id: Annotated[str, describe("Id as messages name it.")]
     title: Annotated[str, describe("The rule itself.")]
@@ -51,7 +51,7 @@ class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):
 
 
 class Choice(Struct, frozen=True):
-    """One question that public material leaves open, and our decision."""
+    """A question that public material leaves open, and qnnmem's decision."""
 
     id: Annotated[str, describe("Name of the choice.")]
     section: Annotated[str, describe("Its subject.")]
@@ -61,7 +61,7 @@ class Choice(Struct, frozen=True):
 
 
 class ChoicesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-choices/1"):
-    """Decisions of the LPAI runtime where public material is silent."""
+    """Decisions of the LPAI runtime where public material specifies nothing."""
 
     choices: Annotated[tuple[Choice, ...], describe("The choices, by section.")]
 

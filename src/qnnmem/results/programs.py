@@ -20,7 +20,7 @@ _FRAMES = 64  # of a call stack in JSON
 
 
 class Frame(Struct, frozen=True):
-    """One function on a call stack."""
+    """A function on a call stack."""
 
     function: Annotated[
         str, Meta(max_length=1000), describe("Name of the function; empty where it is not known.")
@@ -156,7 +156,7 @@ class ProgramResult(Result, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return self.verdict
 
 

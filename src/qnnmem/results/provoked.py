@@ -10,7 +10,7 @@ from qnnmem.results.result import Count, Difference, Result, describe
 
 
 class Attempt(Struct, frozen=True):
-    """One attempt to provoke the failure."""
+    """An attempt to provoke the failure."""
 
     what: str
     outcome: Annotated[str, describe("done, refused, crashed, timeout or memory.")]

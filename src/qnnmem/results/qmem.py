@@ -27,7 +27,10 @@ class CopyTime(Struct, frozen=True):
 
 
 class QmemRow(Struct, frozen=True, kw_only=True):
-    """One combination: bytes over all graphs, copies for one inference of each graph."""
+    """Memory costs of a combination of preparation and execution mode.
+
+    Bytes are over all graphs, copies for one inference of each graph.
+    """
 
     prepared: Annotated[IoMode, describe("The way that was chosen when the graph was prepared.")]
     executed: Annotated[IoMode, describe("The way that is chosen at each execution.")]
@@ -90,7 +93,7 @@ class QmemFinding(Struct, frozen=True):
 
 
 class RanRow(Struct, frozen=True, kw_only=True):
-    """One executed combination."""
+    """Result of executing a combination of preparation and execution mode."""
 
     prepared: IoMode
     executed: IoMode
@@ -126,7 +129,7 @@ class LibraryAnswer(Struct, frozen=True):
 
 
 class MisuseAnswer(Struct, frozen=True, kw_only=True):
-    """One mistake, with the results of the contract and of the library."""
+    """A mistake, with the results of the contract and of the library."""
 
     id: str
     what: str
@@ -181,5 +184,5 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         return self.advice

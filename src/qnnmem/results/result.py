@@ -43,7 +43,7 @@ class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results; empty if a result has none."""
+        """Result in one line, for a history of results; empty if there is none."""
         return ""
 
 

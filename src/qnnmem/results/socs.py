@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 
 class Soc(Struct, frozen=True, kw_only=True):
-    """One name of a SoC and its HTP limits; several names may share an id."""
+    """A name of a SoC and its HTP limits; several names may share an id."""
 
     name: str
     marketing_name: str

@@ -40,7 +40,7 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
 
 
 class SweptSetting(CompileNumbers, frozen=True):
-    """One row: a setting and the outcome of its compile."""
+    """A row: a setting and the outcome of its compile."""
 
     setting: Annotated[dict[str, SettingValue], describe("The value of each name that is varied.")]
     state: Annotated[
@@ -96,6 +96,6 @@ class SweepResult(Result, frozen=True, kw_only=True, tag="qnnmem.sweep/1"):
 
     @property
     def summary(self) -> str:
-        """One line for a history of results."""
+        """Result in one line, for a history of results."""
         fits = sum(row.state == "fits" for row in self.rows)
         return f"{fits} of {counted(len(self.rows), 'setting')} fit on {self.soc}"

@@ -40,8 +40,8 @@ def socs() -> tuple[Soc, ...]:
 def find_soc(text: str) -> Soc:
     """Return the SoC for a text such as `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case.
 
-    It must be a target of the HTP backend: raise UsageError for an unknown SoC, CannotTell for one
-    without HTP.
+    The SoC must be a target of the HTP backend: raise UsageError for an unknown SoC, CannotTell for
+    one without HTP.
     """
     found = _find(text)
     if found is None:

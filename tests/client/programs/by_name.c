@@ -80,6 +80,7 @@ int main(int count, char **words) {
     must("createFromBinary", QnnContext_createFromBinary(backend, NULL, list, binary, length, &context, NULL));
     must("systemCreate", QnnSystemContext_create(&system));
     must("getBinaryInfo", QnnSystemContext_getBinaryInfo(system, binary, length, &info, &size));
+    if (size != sizeof *info) return 5;
     QnnSystemContext_GraphInfoV1_t first = graphs(info)[0].graphInfoV1;
     printf("version %u\n", (unsigned)info->version);
     must("retrieve", QnnGraph_retrieve(context, first.graphName, &graph));

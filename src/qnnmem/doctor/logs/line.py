@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs import header
+from qnnmem.doctor.logs import header, words
 from qnnmem.doctor.logs.lpai_sizes import LpaiWords
 from qnnmem.doctor.logs.reading import FailingLine, code_alone, code_at_end, read
 from qnnmem.text import lazy_pattern
@@ -127,6 +127,8 @@ def _code(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> Found | 
 def _lpai_beside(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> list[Found]:
     if not all(index in knowledge.bare_calls for index, _ in found):
         return []
+    if not words.rule("lpai").search(text.lower()):
+        return []  # most lines: reading them would compile dozens of expressions
     failure = read(text)
     return [] if failure is None or failure.lpai is None else _said_of_lpai(knowledge, failure.lpai)
 

@@ -55,7 +55,7 @@ class GraphRam:
 
 @dataclass(frozen=True, slots=True)
 class HtpGraph(GraphRam):
-    """One compiled graph."""
+    """A compiled graph."""
 
     name: str
     inputs: tuple[TensorInfo, ...]

@@ -1,8 +1,8 @@
-"""A FlatBuffer walked by hand: tables, vectors and texts, every offset checked before use.
+"""Reads FlatBuffers without generated code: tables, vectors and texts, with checked offsets.
 
-The input is not trusted. Each position is compared with the end of the buffer, and a field must
-lie inside its table. All bytes returned are charged to a budget, so a file whose offsets all lead
-to one large text cannot take more memory than a few times its own size. Only the caller follows
+The input is not trusted. Each position is compared with the end of the buffer, and a field must lie
+inside its table. All bytes returned are charged to a budget, so a file whose offsets all lead to
+one large text cannot take more memory than a few times its own size. Only the caller follows
 offsets to tables, so a cycle is walked only as deep as the caller's own code is nested.
 """
 
@@ -117,7 +117,7 @@ class FlatBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table; an absent field reads as its default."""
+    """A table; an absent field reads as its default."""
 
     flat: FlatBuffer
     position: int

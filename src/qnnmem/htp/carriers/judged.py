@@ -34,7 +34,7 @@ _NAMED = 4  # parts listed in a message
 
 @dataclass(frozen=True, slots=True)
 class CarriedContext:
-    """One distinct context binary of a deployment file, after reading."""
+    """A distinct context binary of a deployment file, after reading."""
 
     payload: Payload
     context: HtpContext
@@ -181,7 +181,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Merge several bills: sums over binaries, but VTCM once, as graphs use it in turn."""
+    """Return one bill for several binaries: sums, but VTCM once, as graphs use it in turn."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -292,7 +292,7 @@ def unread_words(facts: CarrierFacts) -> str:
 def facts_of(
     read: ReadCarrier, bills: Sequence[Bill] = (), chosen: Sequence[int] = ()
 ) -> CarrierFacts:
-    """Describe the contents of a carrier, with the bill of each binary if there are bills."""
+    """Return the contents of a carrier, with the bill of each binary if there are bills."""
     carrier = read.carrier
     rows = tuple(
         _row(one, bills[number] if bills else None, not bills or number in chosen)

@@ -47,7 +47,10 @@ class _Model:
         self._pieces: list[Piece] = []
 
     def read(self) -> bool:
-        """Add each operator that runs a binary, and list the operators that run on the CPU."""
+        """Add each binary that an operator runs, and list the operators that run on the CPU.
+
+        Return False, and add nothing, if no operator runs a binary.
+        """
         if _DISPATCH not in self._codes:
             return False
         maker, model = self._stamp()

@@ -130,7 +130,7 @@ def _start(piece: Piece) -> tuple[str, int]:
 
 
 def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
-    """Number the pieces by content: equal pieces get the same number."""
+    """Return a number for each piece: pieces of equal content have the same number."""
     numbers: dict[tuple[Path, int, int], int] = {}
     sizes: dict[int, list[Piece]] = {}
     contents: dict[str, int] = {}

@@ -190,7 +190,7 @@ def compile_model(
     deadline: Deadline | None = None,
     try_cures: bool = False,
 ) -> Compiled | CompileFailure:
-    """Compile a model with the real library.
+    """Compile a model with the real library, and return the result or the failure.
 
     The binary is written to `output`, overwriting it; without `output`, its bytes are returned.
     `deadline` overrides the time limit of the options, for callers that do other work within the
@@ -275,7 +275,7 @@ class _Done:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One running compile."""
+    """A running compile."""
 
     path: Path
     soc: Soc
@@ -286,7 +286,7 @@ class _Job:
     deadline: Deadline
 
     def run(self, *, try_cures: bool) -> _Done | CompileFailure:
-        """Compile the file unchanged if that works, else with every shape fixed."""
+        """Return the outcome of compiling the file unchanged or, on failure, with fixed shapes."""
         self.progress(f"reading {self.path.name}")
         wanted = self.options
         if wanted.trust or is_composed(self.path):
@@ -348,7 +348,7 @@ class _Job:
         return ModelSource(target, self.scratch, is_fixed=True)
 
     def _composed(self) -> _Done | CompileFailure:
-        """Have the library compose and compile the graphs of the file."""
+        """Return the outcome of composing and compiling the graphs of a file by the library."""
         output = self.scratch / "model.bin"
         kind: Literal["library", "dlc"] = "library" if self.options.trust else "dlc"
         request = ComposeRequest(kind, self.path.absolute(), output, self._settings())
@@ -390,7 +390,10 @@ class _Job:
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
-        """Run a partitioned model and add the comparison; a failed run is a compile failure."""
+        """Run a partitioned model, and return the compile with the comparison.
+
+        Return a failure if the run fails.
+        """
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries, this is the first")
             return replace(done, run=several)

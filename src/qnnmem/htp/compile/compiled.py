@@ -110,7 +110,10 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
 
 
 def _parsed(epcontext: bytes) -> onnx.ModelProto:
-    """Parse the model; WorkerError if it is invalid, as a remote worker may send any bytes."""
+    """Return the parsed model; WorkerError if it is invalid.
+
+    A remote worker may send any bytes.
+    """
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
@@ -264,7 +267,7 @@ def for_a_cluster(options: CompileOptions) -> CompileOptions:
 
 
 def compile_options(options: CompilerOptions) -> CompileOptions:
-    """Convert the options of a verb into compile options."""
+    """Return compile options for the options of a verb."""
     return CompileOptions(
         precision=HtpPrecision(options.precision)
         if isinstance(options, HtpOptions)
@@ -348,7 +351,7 @@ def can_leave_rest(failure: CompileFailure) -> bool:
 
 
 def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> Words:
-    """List the refused nodes by reason, then the cures that can help."""
+    """Return a sentence that lists the refused nodes by reason, then the cures that can help."""
     by_reason: dict[str, list[RefusedNode]] = {}
     for node in nodes[:_SHOWN]:
         by_reason.setdefault(node.reason, []).append(node)

@@ -183,7 +183,7 @@ def _findings(
 
 
 def _lonely(bills: Sequence[Bill]) -> set[int]:
-    """Return the indexes of contexts that do not fit into the process's domains in any order."""
+    """Return the indexes of contexts that fit into no process domain, in any loading order."""
     needs = [0 if one.process_domain is None else one.process_domain.low.value for one in bills]
     placed = best_order(needs, pd_budget().value)
     late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]

@@ -85,7 +85,7 @@ class LlmGraph(NamedTuple):
 
 
 class MeasuredParts(NamedTuple):
-    """Exact parts of a graph that was compiled whole."""
+    """Numbers of a graph that was compiled with all its layers, so that they are exact."""
 
     op_data: int
     ddr_tensors: int

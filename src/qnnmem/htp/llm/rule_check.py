@@ -43,7 +43,7 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
 def plain_case(case: LlmCase) -> LlmCase:
-    """Return the case with uniform layers, as they are compiled and compared with the rule."""
+    """Return the case with uniform layers, which are compiled and compared with the rule."""
     if case.recipe.bits == _FLOAT:
         cure = ("leave out ", Setting("compile"))
         raise UsageError("layers of floats are planned by rule, not compiled", cure=cure)

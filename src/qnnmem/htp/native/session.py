@@ -292,7 +292,10 @@ PRECISIONS = {"int8": ("QUInt8", "QUInt8"), "w8a16": ("QUInt16", "QUInt8")}
 
 
 def quantize(request: QuantizeRequest) -> QuantizeReply:
-    """Write a quantized model with Q and DQ nodes; every shape of the input model must be fixed."""
+    """Write a quantized model with Q and DQ nodes, and return the reply.
+
+    Every shape of the input model must be fixed.
+    """
     quantization = import_onnxruntime("quantization")
     for_qnn = import_onnxruntime("quantization.execution_providers.qnn")
     folded = _folded(request)

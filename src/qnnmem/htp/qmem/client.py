@@ -144,7 +144,10 @@ class HtpBackend:
             self.fail(4011, finding("Q13", "the backend was freed", call))
 
     def free(self) -> tuple[Finding, ...]:
-        """Free the backend (`QnnBackend_free`); contexts that were not freed become findings."""
+        """Free the backend (`QnnBackend_free`) and return its findings.
+
+        Contexts that were not freed become findings.
+        """
         if self.is_freed:
             self.fail(4011, finding("Q13", "the backend was freed already", _BACKEND_FREE))
         self.is_freed = True
@@ -517,7 +520,7 @@ def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
 
 
 class HtpSession:
-    """One graph of an HTP context binary, ready to run.
+    """A graph of an HTP context binary, ready to run.
 
     With `io` memhandle all inputs and outputs share one buffer, registered once for all runs. With
     raw they are plain memory, which the backend copies. Values have the stored type of the graph: a

@@ -79,7 +79,10 @@ class IoLayer:
         inputs: Given,
         outputs: Given,
     ) -> Inference:
-        """Run the graph once, with any mix of raw buffers and handles."""
+        """Execute the graph once, with any mix of raw buffers and handles.
+
+        Return the reserved and copied bytes.
+        """
         before = self.reserved
         copied_in = copied_out = 0
         with ExitStack() as held:

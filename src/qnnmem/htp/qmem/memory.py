@@ -397,7 +397,10 @@ class RpcHeap:
         buffer.when_freed(lambda _: made.freed())
 
     def freed_again(self, buffer: SharedBuffer) -> None:
-        """Report a second free to all living backends; if there are none, also at process exit."""
+        """Report a second free to all living backends.
+
+        Without any, report it to the freed backends, and at process exit.
+        """
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""
         what = f"the buffer of {buffer.size:,} bytes was freed already{where}"
@@ -432,7 +435,10 @@ def rpcmem_to_fd(buffer: SharedBuffer | None) -> int:
 
 
 def rpcmem_free(buffer: SharedBuffer | None) -> None:
-    """Free a buffer (`rpcmem_free`), once and after QnnMem_deRegister; NULL is ignored."""
+    """Free a buffer (`rpcmem_free`); NULL is ignored.
+
+    Freeing it twice, or before `QnnMem_deRegister`, is a finding.
+    """
     if not isinstance(buffer, SharedBuffer):
         return
     if buffer.is_freed:

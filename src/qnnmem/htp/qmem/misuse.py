@@ -253,7 +253,7 @@ def _ask_retrieve(graph: HtpGraph) -> list[Call]:
 
 
 class Misuse(NamedTuple):
-    """One mistake: its description, code for the emulated contract, calls of the library."""
+    """A mistake: its description, code for the emulated contract, calls of the library."""
 
     what: str
     make: Callable[[_Stage], None]

@@ -147,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return the free bytes of the process domain, with mapped bytes in place of estimated IO."""
+    """Return the free bytes of the process domain if inputs and outputs map `io` bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain
@@ -269,9 +269,10 @@ def run_rows(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> QmemRun:
-    """Execute all combinations within one time limit, with the binary prepared for each mode.
+    """Return the results of all combinations, executed within one time limit.
 
-    Both modes may use the same binary: the library for x86 stores the hint and ignores it.
+    `binaries` has the binary prepared for each mode. Both modes may use the same binary: the
+    library for x86 stores the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)

@@ -285,7 +285,7 @@ class Connection(PipeEnd):
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    """Start a command in its own session, without Ctrl-C or password prompts."""
+    """Return a started command in its own session, without Ctrl-C or password prompts."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(  # noqa: S603  the user's own command, no shell

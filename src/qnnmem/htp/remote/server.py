@@ -77,7 +77,10 @@ class ServerLimits:
 
 
 def run_server(folder: Path, cache_bytes: int, limits: ServerLimits) -> int:
-    """Serve the client on standard input and output; no other code may write there."""
+    """Serve the client on standard input and output, and return the exit code.
+
+    No other code may write to standard output.
+    """
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):

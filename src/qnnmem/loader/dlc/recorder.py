@@ -141,7 +141,7 @@ class Composition:
 
 
 class FunctionTable:
-    """A table of recording functions for the library; no exception leaves them."""
+    """Table of recording functions for the library; their exceptions never reach the library."""
 
     def __init__(self, table: Any, composition: Composition) -> None:
         self._table, self._composition = table, composition

@@ -56,10 +56,10 @@ def scaled(
     *,
     once: int = 0,
 ) -> str:
-    """Return 64-bit integers times a real factor, or one factor per channel of shape `along`.
+    """Add nodes that multiply integers by a real factor; return the name of the 64-bit result.
 
-    The product is rounded twice. With `once`, the factor has that many bits and the product is
-    rounded once, with halves rounded up.
+    Several factors apply per channel; `along` is their shape. The product is rounded twice. With
+    `once`, the factor has that many bits and the product is rounded once, with halves rounded up.
     """
     import numpy
 
@@ -71,7 +71,7 @@ def scaled(
         return step.constant(shaped if same else shaped.reshape(along))
 
     def moved(rights: Sequence[int], product: str) -> str:
-        """Return products shifted right, with halves rounded up."""
+        """Return the name of products shifted right, with halves rounded up."""
         ups = numbers([_UP + (1 << right >> 1) for right in rights])
         quotient = step.one("Div", step.one("Add", product, ups), numbers([1 << r for r in rights]))
         return step.one("Sub", quotient, numbers([_UP >> right for right in rights]))
@@ -98,21 +98,21 @@ def _fewer_bits(whole: int, dropped: int) -> int:
 
 
 def upper(step: TfliteStep, product: str) -> str:
-    """Return products without their lower 31 bits; halves are rounded up."""
+    """Return the name of products without their lower 31 bits; halves are rounded up."""
     positive = step.one("Add", product, step.constant(_UP + _HALF, "i8"))
     quotient = step.one("Div", positive, step.constant(1 << 31, "i8"))
     return step.one("Sub", quotient, step.constant(_UP >> 31, "i8"))
 
 
 def wide(step: TfliteStep, place: int) -> str:
-    """Return an input as 64-bit integers, minus their zero point."""
+    """Return the name of an input as 64-bit integers, minus their zero point."""
     _, zero = step.encoding(step.tensor(place))
     value = step.one("Cast", step.raw(place), to=_INT64)
     return step.one("Sub", value, step.constant(zero, "i8")) if zero else value
 
 
 def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
-    """Return values with an output's zero point added, clipped, in its integer type."""
+    """Return the name of values in an output's integer type, clipped, with its zero point added."""
     import numpy
 
     _, zero = step.encoding(tensor)
@@ -127,7 +127,7 @@ def kept(step: TfliteStep, value: str, tensor: RawTensor) -> str:
 
 
 def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-    """Write the function value of each integer, from a table of all values."""
+    """Add a table lookup that computes a function of each integer."""
     import numpy
 
     tensor, made = step.tensor(), step.result()
@@ -144,7 +144,7 @@ def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) 
 
 
 def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
-    """Return an 8-bit input as unsigned integers, and their zero point.
+    """Return the name of an 8-bit input as unsigned integers, and their zero point.
 
     Products of unsigned integers are exact on every processor; mixed products may saturate.
     """
@@ -162,7 +162,7 @@ def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
 
 
 def halves(step: TfliteStep) -> tuple[str, str]:
-    """Return the upper bytes of a 16-bit input (zero point 128) and its lower bytes (0)."""
+    """Return the names of a 16-bit input's upper bytes (zero point 128) and lower bytes (0)."""
     value = step.one("Cast", step.raw(), to=6)
     lower = step.one("BitwiseAnd", value, step.constant(255, "i4"))
     rest = step.one("Div", step.one("Sub", value, lower), step.constant(256, "i4"))

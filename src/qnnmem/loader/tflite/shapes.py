@@ -234,7 +234,7 @@ def strided_slice(call: Call) -> list[Shape]:
 
 
 def selection(call: Call) -> tuple[slice | int | None, ...]:
-    """Return the selection of STRIDED_SLICE as Python slices; None stands for a new axis."""
+    """Return the selection of STRIDED_SLICE as Python slices; None is a new axis."""
     shape = call.shape(0)
     begin, end, step = call.value(1), call.value(2), call.value(3)
     masks = {name: call.option(name) for name in _MASKS}

@@ -272,7 +272,7 @@ class TfliteStep(NodeWriter):
         self.write_raw(self.one("Transpose", value, perm=perm) if perm else value, place)
 
     def activated(self, value: str) -> str:
-        """Return real numbers after the fused activation."""
+        """Return the name of real numbers after the fused activation."""
         kind = self.option("FusedActivationFunction")
         if kind not in _REAL_LIMITS:
             raise self.refuse(f"has the fused activation {kind}, which is not supported")
@@ -283,7 +283,7 @@ class TfliteStep(NodeWriter):
         return self.one("Clip", value, *limits)
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
-        """Return quantized real numbers; halves are rounded away from zero, as in TFLite."""
+        """Return the name of quantized real numbers; halves are rounded away from zero."""
         import numpy
 
         scale, zero = self.encoding(tensor)

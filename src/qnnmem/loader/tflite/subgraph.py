@@ -201,7 +201,7 @@ class _GraphReader:
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
 
     def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
-        """Accept the stored shapes of data-dependent outputs if the file fixes them; else fail."""
+        """Use stored shapes of data-dependent outputs as limits; fail if a stored size is open."""
         if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
             self.file.fail(
                 f"{where} returns a size that depends on its data, which cannot be planned"

@@ -53,7 +53,7 @@ _PRODUCER = re.compile(r"qnnmem [0-9]+(?:\.[0-9]+)*[0-9A-Za-z.+-]*", re.ASCII)
 
 
 class Section(NamedTuple):
-    """One entry of the section table."""
+    """An entry of the section table."""
 
     kind: int
     graph: int  # graph index of a program, else 0
@@ -81,7 +81,7 @@ class BinarySections(NamedTuple):
 def assemble(
     meta: bytes, programs: Sequence[bytes], constants: memoryview
 ) -> Iterator[bytes | memoryview]:
-    """Yield the pieces of the file, which joined are the whole binary."""
+    """Yield pieces of the file, which together are the whole binary."""
     kinds = [(META, 0), *((PROGRAM, index) for index in range(len(programs))), (CONSTANTS, 0)]
     bodies: list[bytes | memoryview] = [meta, *programs, constants]
     header_size = HEADER_SIZE + SECTION_SIZE * len(bodies)

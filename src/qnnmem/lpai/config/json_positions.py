@@ -54,7 +54,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class JsonNode:
-    """One value of a JSON text."""
+    """A value in a JSON text."""
 
     kind: JsonKind
     at: Position

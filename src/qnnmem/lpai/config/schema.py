@@ -1,7 +1,7 @@
 """The keys of both config files: type, values, default and source of each fact.
 
-`--config_file` names the tool file, which points to the LPAI file. Paths are dotted; `[]` stands
-for any entry of a list.
+`--config_file` names the tool file, which points to the LPAI file. Paths are dotted; `[]` matches
+any entry of a list.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FileKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a config file."""
+    """A key of a config file."""
 
     path: str
     kind: JsonKind

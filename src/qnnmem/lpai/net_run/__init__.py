@@ -66,7 +66,7 @@ _CREATE = ("Could not create context from binary.", "Create From Binary failure"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One graph to run, with its inputs and the writer of its results."""
+    """A graph to run, with its inputs and the writer of its results."""
 
     index: int
     compiled: CompiledGraph

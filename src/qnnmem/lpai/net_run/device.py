@@ -1,9 +1,9 @@
 """The device of a run: backend, context, buffers, executions. It reads no file but the binary.
 
-It runs in a child process, so an untrusted binary cannot harm the parent. The parent sends `Start`,
-and the child replies `Ready`. Then each `DeviceCall` names a method of `Device`; its payload has
-the inputs of an execution. The child sends any number of `DeviceLogLine`, then one `DeviceAnswer`
-with the result, new findings and times, and the outputs of an execution.
+The device runs in a child process, so an untrusted binary cannot harm the parent. The parent sends
+`Start`, and the child replies `Ready`. Then each `DeviceCall` names a method of `Device`; its
+payload has the inputs of an execution. The child sends any number of `DeviceLogLine`, then one
+`DeviceAnswer` with the result, new findings and times, and the outputs of an execution.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ Method = Literal[
 
 @dataclass(slots=True)
 class IoBuffers:
-    """Memory for all inputs and outputs of one execution."""
+    """Memory for all inputs and outputs of an execution."""
 
     inputs: Sequence[QnnTensor]
     outputs: Sequence[QnnTensor]

@@ -59,7 +59,7 @@ Native = Mapping[str, frozenset[str]]  # by graph: inputs whose files hold the t
 
 @dataclass(frozen=True, slots=True)
 class InputEntry:
-    """One input of one inference, as written in the list."""
+    """An input of an inference, as written in the list."""
 
     name: str | None
     path: str
@@ -134,7 +134,7 @@ class InputList:
     def _warn_of_order(
         self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
     ) -> bool:
-        """Warn if a line has its files in another order than they are read; return whether."""
+        """Return whether a line lists files in another order than they are read, and warn of it."""
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
@@ -587,7 +587,10 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 
 
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
-    """Write all files or none; existing files with the same bytes stay unchanged."""
+    """Write all files or none, and return the number of written files.
+
+    Existing files with the same bytes stay unchanged.
+    """
     with ExitStack() as stack:
         staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}

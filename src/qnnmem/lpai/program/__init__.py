@@ -275,7 +275,7 @@ class ProgramSource:
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """Yield the names that a node reads, including reads of its bodies from outside."""
+    """Yield the names that a node reads, including outer names that its bodies read."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

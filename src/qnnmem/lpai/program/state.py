@@ -203,8 +203,8 @@ def rewrite_states(
 ) -> Rewritten:
     """Write a model with explicit state to `folder` if the model has implicit state.
 
-    `shapes`, `dims` and `values` fix open dimensions and inputs, as in `qnnmem.load`. The new file
-    does not contain them: load it with the same ones.
+    Return the path and the state pairs. `shapes`, `dims` and `values` fix open dimensions and
+    inputs, as in `qnnmem.load`. The new file does not contain them: load it with the same ones.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)

@@ -91,7 +91,7 @@ def quantize_model(
     time_limit_s: float = 600.0,
     progress: Callable[[str], None] | None = None,
 ) -> QuantizeResult:
-    """Write a quantized copy of an ONNX model.
+    """Write a quantized copy of an ONNX model, and return its errors and scales.
 
     Without `calibration` the ranges come from random data that depends only on `seed`. Both ends of
     each pair in `states` get the same scale and zero point.

@@ -155,7 +155,10 @@ class Execution:
     def run(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> ExecutionOutcome:
-        """Execute once; tensors without a buffer are read and written where the plan has them."""
+        """Execute once and return the outcome.
+
+        Tensors without a buffer are read and written where the plan has them.
+        """
         copied = self._place(inputs, outputs)
         watch = self._watch()
         stages = self._open_stages(stepped=watch is not None or not self._in_order)
@@ -339,7 +342,7 @@ class Execution:
             stage.collect(strays, self._views)
 
     def _empty_unreached(self, emptied: set[str], done: int) -> None:
-        """Empty the windows that were to be reset in an execution that ended before their ops."""
+        """Empty the windows that an execution should reset but whose ops did not run."""
         for window in self.graph.windows:
             if window.name in emptied and self._maker[window.new] >= done:
                 self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
@@ -375,7 +378,7 @@ class Execution:
         return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
 
     def _check_gaps(self) -> list[Finding]:
-        """Return X6 if the gaps between states were written to."""
+        """Return finding X6 if bytes between states were written; empty if not."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is None or not self._sanitize:
             return []

@@ -76,7 +76,7 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Fail if tensors overlap memory still in use; checked again only after a change."""
+        """Fail if tensors overlap memory in use; do not repeat a check without a change."""
         places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:

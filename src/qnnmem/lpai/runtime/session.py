@@ -169,7 +169,7 @@ class Session:
 
     @property
     def _real(self) -> Mapping[str, Quant]:
-        """Scales of the outputs that are returned in real numbers."""
+        """Quantization of the tensors that are returned in real numbers."""
         return {} if self._native else self.compiled.quants
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:

@@ -70,7 +70,7 @@ class SystemContext:
     def binary_info_size(self) -> int:
         """Bytes of `QnnSystemContext_BinaryInfo_t` in C (`binaryInfoSize`).
 
-        Structs behind its pointers are not included; a real library may include them, or return 0.
+        Structs behind its pointers are not included (choice `binary-info-size`).
         """
         from qnnmem.qnn.abi import BINARY_INFO_BYTES
 

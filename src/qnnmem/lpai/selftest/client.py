@@ -294,7 +294,7 @@ class Trial:
         return client
 
     def check(self, holds: bool, otherwise: str) -> Trial:
-        """Add a problem unless a condition is true."""
+        """Add a problem unless a condition is true; return the trial."""
         if not holds:
             self.problems.append(otherwise)
         return self
@@ -302,7 +302,7 @@ class Trial:
     def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> Trial:
         """Check that the call fails with a code of the case and that its finding has a cure.
 
-        If the case has several codes, `code` selects one.
+        Return the trial. If the case has several codes, `code` selects one.
         """
         wanted = named.pop("code", self.codes[0])
         expected = f"expected {wanted} and rule {self.rule}"

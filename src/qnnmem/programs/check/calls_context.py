@@ -298,7 +298,7 @@ def binary_info(call: ClientCall) -> int:
     one.blocks.append((address, block.size))
     call.memory.write(struct.pack("<Q", address), call.word(3))
     if call.word(4) and call.name == "QnnSystemContext_getBinaryInfo":
-        call.memory.write(struct.pack("<Q", block.size), call.word(4))
+        call.memory.write(struct.pack("<Q", one.system.binary_info_size), call.word(4))
     return 0
 
 

@@ -39,7 +39,7 @@ _FLOATS = {DataType.FLOAT_16, DataType.FLOAT_32}
 
 
 def _numbered(names: tuple[str, ...], step: Step) -> None:
-    """Write the operator that the parameter `operation` selects."""
+    """Add the nodes of the operator that the parameter `operation` selects."""
     number = int(step.scalar("operation"))
     if number >= len(names):
         raise NotTranslated(f"{quote(step.op.type)} with operation {number} is not supported")
@@ -123,7 +123,11 @@ def _gelu(step: Step, value: str) -> str:
 
 
 def _softplus(step: Step, value: str) -> str:
-    """Return softplus; QNN may pass through inputs above a threshold, almost equal from 16 on."""
+    """Add a softplus node and return the name of its result.
+
+    QNN may return inputs above a threshold unchanged; with a threshold from 16 on the difference is
+    negligible.
+    """
     step.only(beta=(1.0,))
     threshold = float(step.scalar("threshold", _LINEAR))
     if threshold < _LINEAR:

@@ -27,7 +27,7 @@ def _axes(step: Step) -> int:
 
 
 def _channels_second(step: Step) -> str:
-    """Return the first input with channels second, as ONNX expects."""
+    """Return the name of the first input with channels second, as ONNX expects."""
     inside = range(1, _axes(step) + 1)
     return step.one("Transpose", step.read(0), perm=(0, len(inside) + 1, *inside))
 
@@ -103,7 +103,10 @@ def _product(step: Step) -> None:
 
 
 def _scaled(step: Step) -> None:
-    """Write a batch normalization: a factor and an offset for each channel, the last axis."""
+    """Add the nodes of a batch normalization: a factor and an offset for each channel.
+
+    Channels are the last axis.
+    """
     made = step.one("Mul", step.read(0), step.read(1))
     step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
 
@@ -116,7 +119,10 @@ def _affine(step: Step, value: str) -> None:
 
 
 def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
-    """Return values normalized to variance 1 over axes, and to mean 0 if `centred`."""
+    """Add nodes that normalize values to variance 1 over axes, and return the result's name.
+
+    With `centred` the mean becomes 0.
+    """
     listed = step.constant(axes, "i8")
     value = step.read(0)
     if centred:
@@ -263,7 +269,7 @@ def _batch_first(step: Step) -> bool:
 
 
 def _steps(step: Step) -> str:
-    """Return the input with the axes steps, batch, features."""
+    """Return the name of the input with the axes steps, batch, features."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
         return step.one("Unsqueeze", value, step.constant([0], "i8"))
@@ -271,7 +277,10 @@ def _steps(step: Step) -> str:
 
 
 def _joined(step: Step, places: Sequence[int], size: int, more: int = 0) -> str:
-    """Return the concatenated gates with an axis for the direction; omitted gates are 0."""
+    """Return the name of the concatenated gates; omitted gates are 0.
+
+    The result has an additional axis for the direction.
+    """
     parts = [step.read(one) if step.has(one) else _nothing(step, size) for one in places]
     parts += [_nothing(step, size)] * more
     return step.one("Unsqueeze", step.one("Concat", *parts, axis=0), step.constant([0], "i8"))

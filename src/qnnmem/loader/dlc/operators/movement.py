@@ -19,7 +19,7 @@ _INTERPOLATIONS = ("nearest", "linear", "cubic")
 
 
 def _moved(step: Step, kind: str, more: tuple[str, ...] = (), **attributes: Any) -> None:
-    """Write one node; elements are rounded only if the output has another encoding."""
+    """Add a node that moves elements; they are rounded only if the output's encoding differs."""
     if step.moves():
         step.write_raw(step.one(kind, step.raw(0), *more, **attributes))
     else:
@@ -57,7 +57,7 @@ def _pack(step: Step) -> None:
 
 
 def _split(step: Step) -> None:
-    """Write a split with the sizes of the outputs, which agree with the index parameter."""
+    """Add a split with the sizes of the outputs, which agree with the index parameter."""
     axis = int(step.scalar("axis"))
     count = len(step.op.outputs)
     sizes = [step.result(place).dimensions[axis] for place in range(count)]
@@ -136,7 +136,7 @@ def _gather_places(step: Step) -> None:
 
 
 def _scatter(kind: str, step: Step) -> None:
-    """Write a scatter that replaces, adds to or multiplies elements."""
+    """Add a scatter that replaces, adds to or multiplies elements."""
     step.only(reduction=(0, 1, 2))
     way = ("none", "add", "mul")[int(step.scalar("reduction", 0))]
     more = {"axis": int(step.scalar("axis", 0))} if kind == "ScatterElements" else {}
@@ -145,7 +145,10 @@ def _scatter(kind: str, step: Step) -> None:
 
 
 def _blocks(kind: str, step: Step) -> None:
-    """Write a move of pixel blocks to channels or back, with channels second as in ONNX."""
+    """Add nodes that move pixel blocks to channels or back.
+
+    Channels are second, as in ONNX.
+    """
     high, wide = step.array("block_size").tolist()
     if high != wide:
         raise NotTranslated(f"{quote(step.op.type)} with blocks of {high}x{wide} is not supported")
@@ -159,7 +162,7 @@ def _blocks(kind: str, step: Step) -> None:
 
 
 def _resize_image(step: Step, **attributes: Any) -> None:
-    """Write a resize of the two axes before the last, such as rows and columns of an image."""
+    """Add a resize of the two axes before the last, such as rows and columns of an image."""
     value = step.one("Transpose", step.read(0), perm=NCHW)
     batch, height, width, channels = step.result().dimensions
     sizes = step.constant((batch, channels, height, width), "i8")

@@ -51,7 +51,7 @@ def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
 
 
 def fold_graph(trials: Trials, graph: OnnxGraph) -> Scope:
-    """Return the scope of a graph, starting from the types of its inputs."""
+    """Return the scope of a graph with inferred types, and with constant Ifs replaced."""
     return fold_branches(trials, infer_scope(trials, Scope(graph)))
 
 

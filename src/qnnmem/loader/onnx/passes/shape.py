@@ -99,7 +99,10 @@ def shape_graph(trials: Trials, scope: Scope) -> Scope:
 
 
 def _with_numbers(scope: Scope) -> Scope:
-    """Return the scope with shapes as constants; nodes that only feed Shape become dead."""
+    """Return the scope with Shape and Size nodes replaced by constants, where possible.
+
+    Nodes that only feed these become dead.
+    """
     nodes = []
     for node in scope.graph.node:
         number = None
@@ -110,7 +113,7 @@ def _with_numbers(scope: Scope) -> Scope:
 
 
 def _examine_bodies(trials: Trials, scope: Scope) -> tuple[Scope, bool]:
-    """Return the scope with all ready bodies shaped, and whether this settled an output."""
+    """Return the scope with all ready bodies shaped, and whether an output type became known."""
     news = False
     for index, node in enumerate(scope.graph.node):
         if not is_op(node, *CONTROL) or not node.output or node.output[0] in scope.bodies:

@@ -111,7 +111,10 @@ class _Advisor:
     def _at_other_rates(
         self, attempts: Attempts, found: OpenChoice, settings: Sequence[Setting]
     ) -> tuple[Words, ...]:
-        """Return the settings that change for the same window at other sample rates that run."""
+        """Return changed settings for other sample rates at which the model runs.
+
+        The window keeps its duration at each rate.
+        """
         choices = (
             found.switched({switch: rate})
             for switch, chosen in found.numbers

@@ -299,7 +299,10 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
 
 
 def _others(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield other usual sizes: all except batches together, then switches, then one at a time."""
+    """Yield choices with other usual sizes.
+
+    First all sizes except batches change together, then the switches, then single sizes.
+    """
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.worth) for size in long), default=0)
     for at in range(1, most):
@@ -320,7 +323,7 @@ def _switched(start: OpenChoice, at: int) -> Iterator[OpenChoice]:
 
 
 def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield the start with one size repeatedly doubled or halved."""
+    """Yield choices with one size repeatedly doubled or halved."""
     for power in range(1, 12):
         for size, number in start.sizes:
             if number << power <= _LARGEST and number:

@@ -70,7 +70,7 @@ _SAME = {
 
 
 def softmax(step: TfliteStep) -> None:
-    """Write a quantized SOFTMAX with TFLite's integer arithmetic."""
+    """Add the nodes of a quantized SOFTMAX with TFLite's integer arithmetic."""
     tensor, made = step.tensor(), step.result()
     if step.dtype(tensor).bits != 8 or step.dtype(made).bits != 8:
         raise step.refuse("is not supported with 16 bits")
@@ -137,14 +137,14 @@ def _rounded_shift(value: NDArray[Any], right: int) -> NDArray[Any]:
 
 
 def _bit_length(step: TfliteStep, value: str) -> str:
-    """Return the number of bits of positive numbers, whose last axis has size 1."""
+    """Return the name of the bit counts of positive numbers, whose last axis has size 1."""
     reached = step.one("GreaterOrEqual", value, step.constant([1 << at for at in range(32)], "i8"))
     ones = step.one("Cast", reached, to=7)
     return step.one("ReduceSum", ones, step.constant([-1], "i8"), keepdims=1)
 
 
 def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
-    """Return 1 / x with 31 bits, for x normalized to between 1 and 2."""
+    """Return the name of 1 / x with 31 bits, for x normalized to between 1 and 2."""
     powers = step.constant([1 << (32 - at) for at in range(33)], "i8")
     moved = step.one("Mul", value, step.one("Gather", powers, bits))
     half = step.one("Div", moved, step.constant(2, "i8"))
@@ -170,7 +170,7 @@ def _chain(kinds: tuple[str, ...], step: TfliteStep) -> None:
 
 
 def _compared(kinds: tuple[str, ...], step: TfliteStep) -> None:
-    """Write a comparison; integers with equal encodings are compared in stored form."""
+    """Add a comparison; integers with equal encodings are compared in stored form."""
     tensors = [step.tensor(place) for place in range(len(step.op.inputs))]
     alike = len({(one.scales, one.zeros) for one in tensors}) == 1
     values = [(step.raw if alike else step.read)(place) for place in range(len(tensors))]
@@ -187,7 +187,7 @@ def _extreme(kind: str, step: TfliteStep) -> None:
 
 
 def _clipped(low: float, high: float | None, step: TfliteStep) -> None:
-    """Write a RELU variant; integers are scaled before they are clipped."""
+    """Add a RELU variant; integers are scaled before they are clipped."""
     if not step.is_integer:
         limits = [step.constant(low, "f4"), *([] if high is None else [step.constant(high, "f4")])]
         step.write(step.one("Clip", step.read(), *limits))
@@ -225,7 +225,7 @@ def _leaky(step: TfliteStep) -> None:
 
 
 def _function(name: str, step: TfliteStep) -> None:
-    """Write a function of one real number; for 8-bit integers it is a table of 256 values."""
+    """Add nodes for a function of real numbers; for 8-bit integers, a table of 256 values."""
     if not (step.is_integer and step.dtype(step.tensor()).bits == 8):
         _chain(_SAME[name], step)
         return
@@ -262,7 +262,10 @@ def _gelu(step: TfliteStep) -> None:
 
 
 def _sum(kind: str, step: TfliteStep) -> None:
-    """Write ADD or SUB: scale integers to a common scale, add, scale to the output."""
+    """Add the nodes of ADD or SUB.
+
+    Integers are scaled to a common scale, added, and scaled to the output.
+    """
     if not step.is_integer:
         _chain((kind,), step)
         return
@@ -301,7 +304,7 @@ def _squared(step: TfliteStep) -> None:
 
 
 def _whole_division(step: TfliteStep) -> None:
-    """Write FLOOR_DIV; ONNX integer division truncates towards zero."""
+    """Add the nodes of FLOOR_DIV; ONNX integer division truncates towards zero."""
     kind = step.dtype(step.result())
     numbers = [step.one("Cast", step.read(at), to=11) for at in (0, 1)]
     found = step.one("Floor", step.one("Div", *numbers))
@@ -360,7 +363,7 @@ def _reduced(kind: str, step: TfliteStep) -> None:
 
 
 def _added(step: TfliteStep) -> None:
-    """Write SUM or MEAN; the division of a mean is part of the scale."""
+    """Add the nodes of SUM or MEAN; the division of a mean is part of the scale."""
     name = "ReduceMean" if step.op.type == "MEAN" else "ReduceSum"
     if not step.is_integer:
         _reduced(name, step)
@@ -380,7 +383,10 @@ def _added(step: TfliteStep) -> None:
 
 
 def _mean(step: TfliteStep, total: str, factor: float, count: int) -> str:
-    """Return a total times a factor, divided by a count, with one fixed-point factor."""
+    """Return the name of a total times a factor, divided by a count.
+
+    A single fixed-point factor does both.
+    """
     whole, shift = fixed_point(factor)
     # TFLite includes the division in the factor, with as many bits as are free.
     spare = min(64 - _leading_zeros(count), 32, 31 + shift)

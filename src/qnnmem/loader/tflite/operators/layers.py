@@ -80,7 +80,10 @@ def _sums(
     shaped: Callable[[TfliteStep, str], str],
     **attributes: Any,
 ) -> str:
-    """Return sums of products with the weights; 16-bit integers are multiplied byte by byte."""
+    """Return the name of sums of products with the weights.
+
+    16-bit integers are multiplied byte by byte.
+    """
     if step.dtype(step.tensor()).bits == 8:
         value, zero = unsigned(step, 0)
         return _products(step, (shaped(step, value), zero), kind, order, **attributes)
@@ -93,7 +96,7 @@ def _sums(
 def _products(
     step: TfliteStep, source: tuple[str, int], kind: str, order: tuple[int, ...], **attributes: Any
 ) -> str:
-    """Return sums of products of 8-bit integers, as 64-bit integers."""
+    """Return the name of sums of products of 8-bit integers, as 64-bit integers."""
     value, zero = source
     weights, offset = _weights(step, order)
     zeros = (step.constant(zero, "u1"), step.constant(offset, "u1"))
@@ -116,7 +119,7 @@ def _weights(step: TfliteStep, order: tuple[int, ...]) -> tuple[NDArray[Any], in
 
 
 def _write_sums(step: TfliteStep, total: str, along: Shape) -> None:
-    """Write sums after adding the bias and scaling them to the output."""
+    """Write sums to the output after adding the bias and scaling them."""
     if step.has(2):
         bias = step.known(2).astype("i8")
         total = step.one("Add", total, step.constant(bias.reshape(along)))
@@ -133,7 +136,7 @@ def _shaped(step: TfliteStep, value: str) -> str:
 
 
 def _connected(step: TfliteStep) -> None:
-    """Write FULLY_CONNECTED: rows of the input times the transposed weights."""
+    """Add the nodes of FULLY_CONNECTED: rows of the input times the transposed weights."""
     _check_filter(step)
     if step.option("WeightsFormat"):
         raise step.refuse("has shuffled weights")
@@ -152,7 +155,7 @@ def _connected(step: TfliteStep) -> None:
 
 
 def _multiplied(step: TfliteStep) -> None:
-    """Write BATCH_MATMUL, with transposes for `AdjX` and `AdjY`."""
+    """Add the nodes of BATCH_MATMUL, with transposes for `AdjX` and `AdjY`."""
     parts = []
     for place, name in enumerate(("AdjX", "AdjY")):
         value, rank = step.read(place), len(step.shape(place))
@@ -164,7 +167,7 @@ def _multiplied(step: TfliteStep) -> None:
 
 
 def _transposed(step: TfliteStep) -> None:
-    """Write TRANSPOSE_CONV; integers are computed as real numbers and rounded."""
+    """Add the nodes of TRANSPOSE_CONV; integers are computed as real numbers and rounded."""
     image, filters, made = step.shape(2), step.shape(1), step.made_shape()
     strides = [step.option("StrideH", 1), step.option("StrideW", 1)]
     pads, extra = [], []
@@ -216,7 +219,7 @@ def _pool(kind: str, step: TfliteStep) -> None:
 
 
 def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: Shape) -> None:
-    """Write AVERAGE_POOL_2D of integers: sums divided by the pixels of each window.
+    """Add the nodes of AVERAGE_POOL_2D of integers: sums divided by the pixels of each window.
 
     Halves are rounded away from zero.
     """
