@@ -434,7 +434,7 @@ static void register_memory(unsigned times) {
     if (place[0] < 0 || ftruncate(place[0], 1 << 16) != 0) exit(8);
     for (; times > 0; times--) check("QnnMem_register", memRegister(context, &one, 1, &made)); /* line: memRegister */
     if (makes("memory-used-after")) {
-        check("QnnMem_deRegister", memDeRegister(&made, 1));
+        check("QnnMem_deRegister", memDeRegister(&made, 1)); /* line: memDeRegister */
         inputs[0].of.v1.mem_type = 1;
         inputs[0].of.v1.memory.mem_handle = made;
     }

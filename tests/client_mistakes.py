@@ -54,7 +54,7 @@ MISTAKES = {
     "input-missing": Expected("R9", "execute"),
     "memory-not-deregistered": Expected("L3", "contextFree", "memRegister"),
     "memory-registered-twice": Expected("M1", "memRegister"),
-    "memory-used-after": Expected("M2", "execute"),
+    "memory-used-after": Expected("M2", "execute", "memDeRegister"),
     "memtype-unknown": Expected("R9", "execute"),
     "option-unknown": Expected("R14", "setConfig"),
     "output-on-persistent": Expected("R9", "execute"),

@@ -55,7 +55,10 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = "auto"
     trace_state: Annotated[
         bool,
-        Opt("--trace-state", "Find the lines that write to persistent memory; slower."),
+        Opt(
+            "--trace-state",
+            "Find lines that write to persistent memory or use an output early; slower.",
+        ),
     ] = False
     suppress: Annotated[
         tuple[str, ...],

@@ -11,7 +11,7 @@ from qnnmem.programs.process_memory import ProcessMemory
 from qnnmem.qnn.binary_info import ApiVersion, BinaryInfo
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
 
-_TENSOR = struct.Struct("<8xI4xQ64xQI4xQI28x")  # fields of `GivenTensor`
+_TENSOR = struct.Struct("<I4xI4xQ8xI44xI4xQI4xQI28x")  # the fields of `GivenTensor`
 TENSOR_BYTES = _TENSOR.size
 MOST_TENSORS = 1024
 _GRAPH_INFO_BYTES = 88
@@ -27,8 +27,11 @@ class TooLong(Fault):
 class GivenTensor(NamedTuple):
     """Memory fields of a `Qnn_Tensor_t` that is passed to an execution."""
 
+    version: int
     id: int
     name: int  # pointer
+    data_type: int
+    rank: int
     dimensions: int  # pointer
     mem_type: int
     data: int  # pointer or memory handle

@@ -69,6 +69,7 @@ class Mapping:
     writable: bool
     offset: int
     path: str
+    is_private: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,13 @@ class ProcessMemory:
                 break
         return min(size, end - address), writable and end > address
 
+    def is_private(self, start: int, end: int) -> bool:
+        """Return whether a range is mapped for this process alone, readable and writable."""
+        for one in self.mappings():
+            if one.start <= start < one.end and one.is_private and one.readable and one.writable:
+                start = one.end
+        return start >= end
+
     def watch(self, ranges: list[tuple[int, int]]) -> None:
         """Make the shim report when any of these ranges is freed."""
         if not self._shared:
@@ -281,7 +289,9 @@ def _mapping(line: str) -> Mapping | None:
     try:
         start, end = (int(part, 16) for part in parts[0].split("-"))
         path = parts[5] if len(parts) > 5 else ""
-        return Mapping(start, end, parts[1][0] == "r", parts[1][1] == "w", int(parts[2], 16), path)
+        rights, offset = parts[1], int(parts[2], 16)
+        readable, writable, is_private = rights[0] == "r", rights[1] == "w", rights[3] == "p"
+        return Mapping(start, end, readable, writable, offset, path, is_private)
     except (ValueError, IndexError):
         return None
 

@@ -92,6 +92,7 @@ enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 
 enum { GUARD = 16, GUARDED = 64, TRACED = 16, PAGE = 4096, ISOLATED = 64 };
 enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE, CRASHED, WROTE, ENDED, REENTERED, CAUGHT }; /* from here */
 enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY, PROTECT };          /* from there */
+enum { CLOSE_WRITES, CLOSE_ALL, OPEN };                             /* what PROTECT does */
 enum { LIBRARY_CLOSED = 1, OVERRUN = 2 };                           /* in front of a call */
 enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4, CRASH_ROLE = 2 };
 
@@ -111,9 +112,10 @@ static struct {
 static _Atomic word last_caller; /* of QNN */
 static const unsigned char guard_bytes[GUARD + 1] = "\xa5qnnmem guard\xa5\x5a\xa5";
 
-/* Memory whose next write is reported; `is_open`: since the last time that it was closed. */
+/* Memory whose next use is reported; `is_open`: since the last time that it was closed. */
 static struct { word start, size; _Atomic int is_open; } traced[TRACED];
 static int tracing;
+static __thread word retried; /* address of the last fault that another thread opened */
 static char alternate_stack[1 << 16];
 
 static struct {
@@ -127,6 +129,7 @@ static struct {
 } real;
 
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}; /* end the program */
+static int is_watched[sizeof deadly / sizeof *deadly];
 static _Atomic int ending, open_count[2], was_open[2];
 static __thread int busy;
 static __thread word reentered[2]; /* a call inside of a call: 1 + its number, and its caller */
@@ -153,32 +156,43 @@ static int greet(int fd, int role) {
     return send_words(fd, HELLO, 0, words, sizeof words / sizeof *words);
 }
 
-/* --- Memory whose next write is reported ------------------------------------------------------ */
+/* --- Memory whose next use is reported -------------------------------------------------------- */
 
 static int set_protection(word start, word size, int protection) {
     word low = start / PAGE * PAGE, high = (start + size + PAGE - 1) / PAGE * PAGE;
     return (int)syscall(SYS_mprotect, low, high - low, protection);
 }
 
-static void trace(word start, word size) {
+static void trace(word start, word size, word how) {
     int i, at = -1;
+    if (!is_watched[0]) return; /* a sanitizer has SIGSEGV */
     for (i = TRACED - 1; i >= 0; i--) {
-        if (traced[i].start == start || (at < 0 && traced[i].size == 0)) at = i;
+        int is_free = traced[i].size == 0 || atomic_load(&traced[i].is_open);
+        if (traced[i].start == start || (at < 0 && is_free)) at = i;
     }
     if (at < 0) return;
+    if (how == OPEN) {
+        if (traced[at].start != start || traced[at].size == 0) return;
+        if (!atomic_exchange(&traced[at].is_open, 1)) set_protection(start, size, PROT_READ | PROT_WRITE);
+        return;
+    }
     traced[at].start = start;
     traced[at].size = size;
     atomic_store(&traced[at].is_open, 0);
-    set_protection(start, size, PROT_READ);
+    set_protection(start, size, how == CLOSE_ALL ? PROT_NONE : PROT_READ);
 }
 
-/* Opens what a range of addresses has a page of; -1 for none, else which. */
+/* Opens what a range of addresses has a page of; -1 for none, else which. TRACED if another thread
+ * has opened it meanwhile: the access may succeed now. */
 static int open_traced(word start, word size) {
     int i, found = -1;
     for (i = 0; i < TRACED; i++) {
         word low = traced[i].start / PAGE * PAGE, high = (traced[i].start + traced[i].size + PAGE - 1) / PAGE * PAGE;
         if (traced[i].size == 0 || start >= high || start + size <= low) continue;
-        if (atomic_exchange(&traced[i].is_open, 1)) continue;
+        if (atomic_exchange(&traced[i].is_open, 1)) {
+            if (found < 0 && retried != start) found = TRACED;
+            continue;
+        }
         set_protection(traced[i].start, traced[i].size, PROT_READ | PROT_WRITE);
         found = i;
     }
@@ -230,7 +244,7 @@ static int serve(int fd, const reply *asked) {
         break;
     }
     case PROTECT:
-        trace(asked->a, asked->b);
+        trace(asked->a, asked->b, asked->c);
         break;
     default:
         return 0;

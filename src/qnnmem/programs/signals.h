@@ -28,7 +28,6 @@ static void report_signal(int kind, int number, word address, const ucontext_t *
 }
 
 static struct sigaction theirs[sizeof deadly / sizeof *deadly]; /* handlers of the program */
-static int is_watched[sizeof deadly / sizeof *deadly];
 static int (*real_sigaction)(int, const struct sigaction *, struct sigaction *);
 
 static unsigned deadly_at(int number) {
@@ -43,7 +42,8 @@ static void on_signal(int number, siginfo_t *info, void *given) {
     int saved = errno, which = number == SIGSEGV && info->si_code > 0 ? open_traced(at, 1) : -1;
     busy++;
     if (which >= 0) {
-        if (at >= traced[which].start && at < traced[which].start + traced[which].size) {
+        retried = which == TRACED ? at : 0;
+        if (which < TRACED && at >= traced[which].start && at < traced[which].start + traced[which].size) {
             report_signal(WROTE, number, at, context);
         }
         busy--;

@@ -67,6 +67,14 @@ class Action(IntEnum):
     PROTECT = 6
 
 
+class Protection(IntEnum):
+    """What `Action.PROTECT` does with memory."""
+
+    CLOSE_WRITES = 0
+    CLOSE_ALL = 1
+    OPEN = 2
+
+
 class Message(NamedTuple):
     """Message of a program."""
 

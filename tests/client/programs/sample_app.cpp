@@ -260,6 +260,8 @@ StatusCode QnnSampleApp::executeGraph(GraphsInfo &graph) {
     if (is("io-plain-malloc")) graph.inputs[0].of.v1.memory.clientBuf.data = static_cast<char *>(malloc(4096)) + 16;
     if (is("output-short")) graph.outputs[0].of.v1.memory.clientBuf.dataSize /= 2;
     if (is("tensor-unknown")) graph.inputs[0].of.v1.id = 4711, graph.inputs[0].of.v1.name = "nobody";
+    if (is("tensor-renumbered")) graph.inputs[0].of.v1.id = 4711;
+    if (is("tensor-flat")) graph.inputs[0].of.v1.rank = 1;
     if (is("scratch-freed")) alignedFree(graph.scratch);
     if (is("persistent-written")) static_cast<char *>(graph.persistent)[3] ^= 1;
     StatusCode done = StatusCode::SUCCESS;

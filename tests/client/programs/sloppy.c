@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <signal.h>
@@ -167,6 +168,26 @@ static void lose_output(void) {
     out[0].of.v1.memory.clientBuf.data = out_buf;
 }
 
+/* An output of whole pages, or a small one of the heap, is used before the notification comes. */
+static void use_early(void) {
+    size_t size = IS("small-early") ? 128 : 8192;
+    int *got = aligned_alloc(size == 128 ? 64 : 4096, size), i, all = 0;
+    ClientBuffer before = out[0].of.v1.memory.clientBuf;
+    out[0].of.v1.memory.clientBuf.data = memset(got, 0, size);
+    out[0].of.v1.memory.clientBuf.dataSize = size;
+    for (i = 0; i < 4; i++) {
+        notified = 0;
+        TRY(q->graphExecuteAsync(g[0], &in[0], 1, &out[0], 1, NULL, NULL, on_end, NULL)); /* at: early */
+        if (IS("output-early") || IS("small-early")) all += got[1]; /* at: usedEarly */
+        while (!notified) usleep(1000);
+        all += got[2];
+        if (write(open("/dev/null", O_WRONLY), got, size) != (ssize_t)size) DIE("the output stays closed");
+    }
+    out[0].of.v1.memory.clientBuf = before;
+    if (all < 0) DIE("sum");
+    free(got);
+}
+
 /* Memory that stays where it is, but not as it was. */
 static void change_pages(void) {
     void *page = out_buf;
@@ -237,7 +258,12 @@ int main(int argc, char **argv) {
     if (strncmp(mistake, "fault-", 6) == 0) fault();
     if (IS("child-comes-back")) come_back();
     if (IS("output-lost")) lose_output();
+    if (IS("output-early") || IS("small-early") || IS("output-late")) use_early();
     change_pages();
+    if (IS("io-unmapped")) {
+        in[0].of.v1.memory.clientBuf.data = pool + 16384;
+        munmap(pool, 65536); /* at: munmapIo */
+    }
     if (IS("pool-unmapped")) munmap(pool, 65536); /* at: munmap */
     if (IS("arena-freed")) free(arena); /* at: freeArena */
     if (IS("arena-grown")) arena = realloc(arena, 1 << 20); /* at: realloc */

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
-from qnnmem.programs.check.calls_context import CheckedContext
+from qnnmem.programs.check.calls_context import STILL_EXECUTES, CheckedContext
 from qnnmem.programs.check.calls_graph import CheckedGraph
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.findings import CALLED, client_finding, other_place
@@ -126,9 +127,21 @@ def note_reentered(
     report(session, process, finding("C9", sentence, call, line=""), trace)
 
 
-def note_write(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
-    """Report rule X6 for a traced write to persistent memory."""
+def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
+    """Report an output used before its execution ended, or a traced write to persistent memory."""
     trace = session.symbols.trace(process.memory, words[3:])
+    met = session.flights.reading(process, words[1])
+    if met is not None:
+        flight, (name, _) = met
+        sentence = f"the program {_WRITES.get(words[2], 'accessed')} {name} before its execution"
+        cure = "wait for the notification before an output is used"
+        call, place = "QnnGraph_executeAsync", words[1]
+        found = finding("R9", f"{sentence} ended", call, buffer=name, address=place, cure=cure)
+        second = (STILL_EXECUTES, flight.trace)
+        report(session, process, replace(found, line=""), trace, second, "used at")
+        return
+    if not process.buffers.is_traced(words[1], 1):
+        return  # the execution has ended meanwhile
     said, _, _ = describe(session, process, words[1])
     sentence = f"the program wrote to {said}, but only its graph may write there"
     found = finding("X6", sentence, "", buffer="persistent", address=words[1], line="")

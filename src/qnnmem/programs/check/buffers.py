@@ -6,6 +6,7 @@ its block ends, whatever the descriptor claims.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,7 @@ _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
 _LARGEST_ALIGNMENT = _PAGE = 4096
 _UNMAPPED, PROTECTED = 2, 4
+_ISOLATED, _LARGEST_SLACK = 64, 512  # bytes of a block with its own pages; around its buffer
 HOW = {
     0: "freed",
     1: "reallocated",
@@ -91,6 +93,8 @@ class ClientBuffers:
         self._overrun: list[tuple[int, ForeignMemory]] = []  # already overwritten at hand-over
         self.stacks = {stack_range}  # stacks of all threads: from, to
         self._traced: set[Extent] = set()  # pages made read-only to trace writes
+        self._covered: list[Extent] = []  # pages of outputs, closed until the execution ends
+        self._gone: deque[tuple[Extent, Freeing]] = deque(maxlen=_MOST_GONE)  # unmapped ranges
 
     @property
     def changes(self) -> int:
@@ -123,6 +127,9 @@ class ClientBuffers:
 
         block = self._memory.block_at(address)
         room, writable = self._memory.extent(address, size)
+        wanted = Extent(address, address + size, self._memory)
+        if any(one.overlap(wanted) for one in self._covered):
+            room, writable = size, True
         if block is not None:
             room = min(room, block.end - address)
         if room <= 0:
@@ -138,7 +145,7 @@ class ClientBuffers:
         made = ForeignMemory(
             address,
             _aligned(array, room),
-            readonly=not (writable or self._is_traced(address, size)),
+            readonly=not (writable or self.is_traced(address, size)),
             space=self._memory,  # keyed by process memory: after exec the program has another
         )
         if block is not None:
@@ -161,12 +168,32 @@ class ClientBuffers:
             self._memory.write(GUARD, block.end)
         self._guarded[block.end] = made
 
+    def cover(self, buffer: ForeignMemory, *, is_isolated: bool) -> Extent | None:
+        """Return the pages of an output that hold nothing else, to be closed; None if none do."""
+        low = -(-buffer.address // _PAGE) * _PAGE
+        high = buffer.end // _PAGE * _PAGE
+        block = self._memory.block_at(buffer.address) if is_isolated else None
+        if block is not None and _ISOLATED <= block.size < buffer.size + _LARGEST_SLACK:
+            low, high = buffer.address, buffer.end
+        if low >= high or buffer.freed or not self._memory.is_private(low, high):
+            return None
+        extent = Extent(low, high, self._memory)
+        with self._lock:
+            self._covered.append(extent)
+        return extent
+
+    def uncover(self, extent: Extent) -> None:
+        """Note that the pages of an output are open again."""
+        with self._lock:
+            self._covered.remove(extent)
+
     def trace(self, buffer: ForeignMemory) -> None:
         """Record that the pages of a buffer are read-only from now on, to trace writes."""
         low = buffer.address // _PAGE * _PAGE
         self._traced.add(Extent(low, -(-buffer.end // _PAGE) * _PAGE, self._memory))
 
-    def _is_traced(self, address: int, size: int) -> bool:
+    def is_traced(self, address: int, size: int) -> bool:
+        """Return whether writes to a range are traced."""
         wanted = Extent(address, address + size, self._memory)
         return any(one.overlap(wanted) for one in self._traced)
 
@@ -200,6 +227,9 @@ class ClientBuffers:
     def free(self, start: int, size: int, how: int, trace: Trace) -> None:
         """Record that the client frees memory: every buffer that shares a byte with it is freed."""
         with self._lock:
+            if how == _UNMAPPED:
+                freeing = Freeing(HOW[how], trace)
+                self._gone.append((Extent(start, start + size, self._memory), freeing))
             for buffer in self._sharing(start, size):
                 if not buffer.freed:
                     buffer.freed, buffer.loss = True, HOW.get(how, "freed")
@@ -212,7 +242,7 @@ class ClientBuffers:
             for buffer in self._sharing(start, size):
                 if not buffer.freed or self._is_closed(buffer):
                     room, writable = self._memory.extent(buffer.address, buffer.size)
-                    is_traced = self._is_traced(buffer.address, buffer.size)
+                    is_traced = self.is_traced(buffer.address, buffer.size)
                     buffer.freed, buffer.readonly = room < buffer.size, not (writable or is_traced)
                     buffer.loss = HOW[PROTECTED]
                     self._freed[id(buffer)] = Freeing(HOW[PROTECTED], trace)
@@ -241,6 +271,12 @@ class ClientBuffers:
                 if address is not None and buffer.freed and buffer.extent.holds(address):
                     return buffer, self._freed[id(buffer)]
         return None
+
+    def unmapping(self, address: int) -> Trace:
+        """Return where the program unmapped an address, with a buffer or beside one."""
+        with self._lock:
+            gone = [freeing for extent, freeing in self._gone if extent.holds(address)]
+        return gone[-1].trace if gone else ()
 
     def is_on_stack(self, buffer: ForeignMemory) -> bool:
         """Return True if a buffer is on the stack of a thread that called QNN."""

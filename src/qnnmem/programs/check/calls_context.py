@@ -20,6 +20,7 @@ from qnnmem.programs.check.calls_backend import NOT_SUPPORTED, check_out, give
 from qnnmem.programs.check.client_session import ClientCall
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.socket_server import Action
+from qnnmem.programs.stacks import Trace
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import ContextCustomOption, ContextOption, MemRegisterType
 from qnnmem.qnn.shared_memory import tensor_bytes
@@ -46,6 +47,7 @@ class CheckedContext:
     binary: ForeignMemory | None  # set if the client promised to preserve it
     graphs: dict[str, int] = field(default_factory=dict)  # graph handles by name
     handles: dict[int, tuple[Any, int]] = field(default_factory=dict)  # memory and our descriptor
+    freeing: Trace = ()  # where it is freed
 
     @property
     def held_bytes(self) -> int:
@@ -151,6 +153,7 @@ def free(call: ClientCall) -> int:
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     if one.binary is not None:
         call.process.buffers.refresh(one.binary)
+    one.freeing = call.trace
     one.context.free()
     for number in one.graphs.values():
         call.session.handles.free(number, ("graph", call.trace))
@@ -209,7 +212,8 @@ def mem_register(call: ClientCall) -> int:
         for descriptor in opened:
             os.close(descriptor)
         raise
-    numbers = [call.session.give("memory", (one, handle), call.process) for handle in handles]
+    held = [(one, handle, call.trace) for handle in handles]
+    numbers = [call.session.give("memory", value, call.process) for value in held]
     for number, handle, descriptor in zip(numbers, handles, opened, strict=False):
         one.handles[number] = (handle, descriptor)
     call.memory.write(struct.pack(f"<{len(numbers)}Q", *numbers), call.word(3))
@@ -255,7 +259,7 @@ def mem_deregister(call: ClientCall) -> int:
         if found is None or found.kind != "memory":
             unknown += 1
             continue
-        one, handle = found.value
+        one, handle, _ = found.value
         one.context.mem_deregister([handle])
         os.close(one.handles.pop(number)[1])
         call.session.handles.free(number, ("memory", call.trace))

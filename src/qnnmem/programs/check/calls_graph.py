@@ -26,7 +26,7 @@ from qnnmem.programs.check.client_session import (
 from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import Unreadable
-from qnnmem.programs.socket_server import Action
+from qnnmem.programs.socket_server import Action, Protection
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _KINDS = ("input", "output")
 _INVALID_TENSOR = 6004
 _ARGUMENT = 1004
+_VERSIONS = (1, 2)  # of Qnn_Tensor_t
 _PAUSE, _RESUME = 401, 501
 _POOLS = {
     GraphOption.SET_CFG_SCRATCH_MEM: "scratch",
@@ -362,16 +363,41 @@ def execute_async(call: ClientCall) -> int:
     _read(one, inputs)
     if flight is not None:
         flight.keep()
+    _cover(call, flight)
     try:
         with _kept(call, one), call.here():
             one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
     except BaseException:
         if flight is not None:
+            _uncover(flight)
             call.session.flights.end(flight)
         raise
     if one.graph.is_busy:
         clock.start(one.owner.context)
     return 0
+
+
+def _cover(call: ClientCall, flight: Flight | None) -> None:
+    """Have the client report who uses the outputs of an execution before its end.
+
+    Only where pages hold nothing else: a system call with a buffer on a closed page fails.
+    """
+    process = call.process
+    if flight is None or not flight.is_held or process.is_debugged:
+        return
+    for part in flight.writes:
+        extent = process.buffers.cover(part[1], is_isolated=call.session.trace_state)
+        if extent is not None:
+            flight.covered.append((part, extent))
+            size = extent.end - extent.start
+            call.demand(Action.PROTECT, extent.start, size, Protection.CLOSE_ALL)
+
+
+def _uncover(flight: Flight) -> None:
+    for _, extent in flight.covered:
+        with contextlib.suppress(Hangup):  # the program has ended
+            flight.graph.process.uncover(extent)
+    flight.covered.clear()
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
@@ -380,6 +406,7 @@ def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int)
         return code
     if flight.is_held:
         call.session.flights.hold(flight)
+        _uncover(flight)
     backend = one.graph.context.backend
     if code == 0:  # an error has already reported the reason
         for found in flight.losses(call.name):
@@ -449,7 +476,7 @@ def _given(
     if before is not None and (before.data, before.changes) == (data, changes):
         return before.tensors
     items = layout.tensors(data)
-    made = [_tensor(call, item, known) for item in items]
+    made = [_tensor(call, item, known, _KINDS[at > 1]) for item in items]
     if len(call.found) == notes and all(map(_is_plain, items, made)):
         one.seen[at] = SeenTensors(data, call.process.buffers.changes, made)
     return made
@@ -462,7 +489,9 @@ def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
     return item.id == tensor.id and item.mem_type == TensorMemType.RAW and is_whole
 
 
-def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor]) -> QnnTensor:
+def _tensor(
+    call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor], kind: str
+) -> QnnTensor:
     """Return the tensor with the given id, else the tensor with the given name."""
     _check_description(call, item)
     match = next((one for one in known if one.id == item.id), None)
@@ -472,11 +501,11 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
         if match is None:
             sentence = f"tensor {name[:80]!r} with id {item.id} is not one of the graph's"
             call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name))
+    _compare_description(call, item, match)
     made = QnnTensor(match.id, match.name, match.type, match.data_type, match.dimensions)
     made.mem_type = item.mem_type  # type: ignore[assignment]  # the client may pass any value
     if item.mem_type == TensorMemType.MEMHANDLE:
-        found = call.session.handles.get(item.data)
-        made.mem_handle = found.value[1] if found is not None and found.kind == "memory" else None
+        made.mem_handle = _registered(call, item.data, f"{kind} {match.name!r}")
     elif not item.data and item.size:
         sentence = f"{match.name[:80]!r} is given as NULL with a size of {item.size:,} bytes"
         call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name, buffer=match.name[:80]))
@@ -484,6 +513,17 @@ def _tensor(call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTenso
         made.data_size = item.size
         made.client_buf = _buffer(call, item, made)
     return made
+
+
+def _registered(call: ClientCall, number: int, tensor: str) -> Any:
+    """Return the memory of a handle; note the place that findings about the tensor name."""
+    found, gone = call.session.handles.get(number), call.session.handles.freed(number)
+    if found is not None and found.kind == "memory":
+        call.places[tensor] = ("registered at", found.value[2])
+        return found.value[1]
+    if gone is not None and gone[0] == "memory":
+        call.places[tensor] = ("deregistered at", gone[1])
+    return None
 
 
 def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
@@ -496,12 +536,37 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
             call.note(found, trace, "freed at")
 
 
+def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnTensor) -> None:
+    """Report R9 where a tensor is described differently than in the binary."""
+    name, wrong = known.name[:80], ""
+    if item.version not in _VERSIONS:
+        wrong = f"has version {item.version:#x}, which is none"
+    elif item.id != known.id:
+        wrong = f"has id {item.id}, but the graph has it with id {known.id}"
+    elif item.data_type != known.data_type:
+        wrong = f"has data type {item.data_type:#x}, but the graph has {known.data_type:#x}"
+    elif item.rank or item.dimensions:  # some clients set neither
+        try:
+            given = layout.dimensions(call.memory, item.dimensions, item.rank)
+        except (Unreadable, layout.TooLong):
+            given = None
+        if given is None:
+            wrong = f"has {item.rank:,} dimensions at {item.dimensions:#x}, which cannot be read"
+        elif given != tuple(known.dimensions):
+            wrong = f"has dimensions {list(given)}, but the graph has {list(known.dimensions)}"
+    if wrong:
+        found = finding("R9", f"tensor {name!r} {wrong}", call.name, buffer=name, line="")
+        cure = "copy the description from QnnSystemContext_getBinaryInfo, and set only the buffer"
+        call.note(replace(found, cure=cure))
+
+
 def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> Any:
     try:
         return call.process.buffers.take(item.data, max(item.size, 1))
     except Unreadable:
         sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, is not mapped memory"
-        call.fail(_INVALID_TENSOR, finding("C4", sentence, call.name, address=item.data))
+        found = finding("C4", sentence, call.name, address=item.data)
+        call.fail(_INVALID_TENSOR, found, "unmapped at", call.process.buffers.unmapping(item.data))
 
 
 def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:
@@ -553,6 +618,8 @@ def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
     try:
         yield
     except QnnError as exc:
+        if exc.finding.rule == "R16":  # freed after this call began
+            call.places[exc.finding.buffer] = ("freed at", one.owner.freeing)
         if exc.code != EARLY_TERMINATION:
             one.failed[key] = Failure(call.name, exc.code, call.trace)
         raise

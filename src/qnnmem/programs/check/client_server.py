@@ -17,7 +17,7 @@ from qnnmem.programs.check.addresses import (
     note_overrun,
     note_overruns,
     note_reentered,
-    note_write,
+    note_use,
 )
 from qnnmem.programs.check.buffers import PROTECTED, TooMuchMemory
 from qnnmem.programs.check.client_session import (
@@ -157,7 +157,7 @@ class ClientServer:
         if len(message.words) <= 3:
             return
         if message.kind == Kind.WROTE:
-            note_write(self.session, process, message.words)
+            note_use(self.session, process, message.words)
             return
         is_raised = not message.words[1]  # the process raised it itself, not a fault
         if process.caught is None or not is_raised:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from qnnmem.caller import called_from
 from qnnmem.child import memory_limit
 from qnnmem.contract.handles import HandleTable
+from qnnmem.contract.regions import Extent
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
@@ -31,7 +32,13 @@ from qnnmem.programs.process_memory import (
     ProcessMemory,
     presence,
 )
-from qnnmem.programs.socket_server import Action, Kind, Message, ProgramConnection
+from qnnmem.programs.socket_server import (
+    Action,
+    Kind,
+    Message,
+    ProgramConnection,
+    Protection,
+)
 from qnnmem.programs.stacks import Symbols, Trace, of_program
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.results.programs import ClientFinding, HeldMoment, NotChecked
@@ -40,6 +47,7 @@ from qnnmem.text import counted
 _FIRST_HANDLE, _BETWEEN = 0x51000000, 0x10
 _MOST_HANDLES = 65_536
 _END_S = 5.0
+_UNCOVER_S = 0.2
 _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a log line for the client
 _HOLDERS = ("context", "graph")
@@ -178,6 +186,22 @@ class ClientProcess:
     def is_there(self) -> bool:
         """Return False if the process has ended or runs another program."""
         return self._presence.is_there()
+
+    def uncover(self, extent: Extent) -> None:
+        """Open the pages of an output again, unless a callback keeps the thread that does it.
+
+        Then the client opens them at the next access, which is not reported any more.
+        """
+        self.buffers.uncover(extent)
+        if self.notifier is None or not self.notifying.acquire(timeout=_UNCOVER_S):
+            return
+        try:
+            size = extent.end - extent.start
+            self.notifier.send(Action.PROTECT, extent.start, size, Protection.OPEN)
+            while self.notifier.receive().kind != Kind.DONE:
+                pass
+        finally:
+            self.notifying.release()
 
     def notify(self, function: int, argument: int, code: int) -> None:
         """Run a callback of the client on its notification thread."""
@@ -325,6 +349,7 @@ class ClientCall:
     nested: Callable[[Message], None]  # handles other messages that arrive while a demand is served
     found: list[Finding] = field(default_factory=list)
     is_answered: bool = False
+    places: dict[str, tuple[str, Trace]] = field(default_factory=dict)  # by a finding's buffer
     _trace: Trace | None = None
     _second: tuple[str, Trace] = ("", ())  # second place that the failure concerns
     _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
@@ -451,8 +476,10 @@ class ClientCall:
 
     # Findings
 
-    def fail(self, code: int, found: Finding) -> NoReturn:
-        """Fail the call with this code and finding."""
+    def fail(self, code: int, found: Finding, label: str = "", trace: Trace = ()) -> NoReturn:
+        """Fail the call; `trace` is a second place that it concerns."""
+        if trace:
+            self._second = (label, trace)
         raise qnn_error(code, found)
 
     def serve(self, work: Callable[[ClientCall], int]) -> int:
@@ -477,7 +504,7 @@ class ClientCall:
             is_error = error is not None and found is error.finding
             label, trace = self._second if is_error else self._places.get(id(found), ("", ()))
             if not trace:
-                label, trace = self._freeing(found)
+                label, trace = self.places.get(found.buffer) or self._freeing(found)
             if not trace and found.rule in _ALLOCATED:
                 label, trace = self._allocation(found)
             self._add(found, error.code if is_error and error is not None else 0, label, trace)

@@ -19,7 +19,7 @@ from threading import Condition
 from time import monotonic, sleep
 from typing import Any, Protocol
 
-from qnnmem.contract.regions import ForeignMemory
+from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.programs.stacks import Trace
@@ -55,6 +55,7 @@ class Flight:
     is_held: bool = False  # True: delay it before it ends
     is_answered: Callable[[], bool] = lambda: True  # returns whether the program continues
     is_met: bool = False  # True: another execution has met this one
+    covered: list[tuple[Part, Extent]] = field(default_factory=list)  # closed pages
 
     def keep(self) -> None:
         """Store the content of its buffers, to compare at the end."""
@@ -140,6 +141,17 @@ class Flights:
                     one.is_met = True
                     self._changed.notify_all()
                     return one
+        return None
+
+    def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
+        """Return the execution in flight whose covered output holds an address."""
+        with self._changed:
+            flights = [one for one in self._now if one.graph.process is process]
+        for flight in flights:
+            for part, extent in flight.covered:
+                if extent.holds(address):
+                    flight.before.pop(id(part[1]), None)  # a write is not reported again
+                    return flight, part
         return None
 
     def note_results(self, flight: Flight) -> None:
