@@ -309,7 +309,7 @@ def memory(setting: Setting) -> Iterator[Row]:
 
 
 def answers(setting: Setting) -> Iterator[Row]:
-    """Compare the incidents found with the incidents in the logs."""
+    """Yield a row for each log: the incidents found, compared with those that it contains."""
     bench = setting.bench
     mixed = bench.log("crlf.log", "--size", "32M", "--crlf", 0.5, "--density", 0.01, "--seed", 9)
     long = bench.folder / "long.log"

@@ -158,7 +158,7 @@ def logs() -> dict[str, Callable[[], Iterator[bytes]]]:
 
 
 def climb(rounds: int, size: int, seed: int) -> Iterator[tuple[float, str]]:
-    """Search for slow logs: change random mixes one piece at a time, while the cost grows."""
+    """Yield the cost per byte (in µs) and the text of ever slower logs, changed at random."""
     from qnnmem.doctor.kb.knowledge import built_in
 
     rng, knowledge, w = random.Random(seed), built_in(), words()  # noqa: S311 - repeatable

@@ -104,7 +104,7 @@ def _literal(text: str) -> str:
 
 
 def sample(text: str, rng: random.Random) -> str:
-    """A line that the template matches."""
+    """Return a line that the template matches."""
     limit = rng.randrange(1 << 20, 1 << 31)
     values = {
         "{code:code}": rng.choice(("1002", "0x3ea", "5005", "14001", "0x80000406")),

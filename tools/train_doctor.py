@@ -63,13 +63,13 @@ STRENGTH = {
 
 
 class Matrix:
-    """N-gram counts of texts, made once."""
+    """N-gram counts of texts, computed only once."""
 
     def __init__(self, texts: Sequence[Text]) -> None:
         self.counts = [model.features(one.text) for one in texts]
 
     def vocabulary(self, chosen: Sequence[int]) -> tuple[list[int], np.ndarray]:
-        """Buckets that enough of the chosen texts hold, and their stored idf."""
+        """Return the hash buckets that enough of the chosen texts contain, and their stored idf."""
         seen: Counter[int] = Counter()
         for index in chosen:
             seen.update(self.counts[index].keys())
@@ -79,7 +79,7 @@ class Matrix:
         return kept, np.clip(np.rint(np.array(idf) * model.IDF_STEP), 1, 255)
 
     def weighed(self, chosen: Sequence[int], kept: Sequence[int], idf: np.ndarray) -> Any:
-        """Texts as rows of shares; the squares of each row add up to one."""
+        """Return the texts as rows of TF-IDF weights; the squares of each row sum to one."""
         from scipy.sparse import csr_matrix
 
         column = {bucket: at for at, bucket in enumerate(kept)}
@@ -104,7 +104,7 @@ class Matrix:
 
 
 def label(text: Text, head: str) -> str:
-    """The class of a text for a question; "" when it does not train that."""
+    """Return the class of a text for a head; "" if the text does not train that head."""
     if head == "cause":
         return text.causes[0] if text.names_cause else ""
     if head == "decides":  # of messages it is known only where a cause is
@@ -117,7 +117,7 @@ def label(text: Text, head: str) -> str:
 
 
 class Fitted(NamedTuple):
-    """Weights of each head over the kept rows."""
+    """Weights of each head for the selected rows."""
 
     kept: list[int]
     idf: np.ndarray
@@ -127,7 +127,7 @@ class Fitted(NamedTuple):
 
 
 def fit(texts: Sequence[Text], matrix: Matrix, chosen: Sequence[int], rows: int = ROWS) -> Fitted:
-    """Fits all heads on the rows that tell classes apart best."""
+    """Fit all heads on the rows that best distinguish the classes."""
     kept, idf = matrix.vocabulary(chosen)
     if len(kept) > rows:
         most = _tells_apart(texts, chosen, matrix.weighed(chosen, kept, idf))
@@ -137,7 +137,7 @@ def fit(texts: Sequence[Text], matrix: Matrix, chosen: Sequence[int], rows: int 
 
 
 def _tells_apart(texts: Sequence[Text], chosen: Sequence[int], every: Any) -> np.ndarray:
-    """How far the mean share of each n-gram in a class is from that in all, in standard errors."""
+    """Return how far each n-gram's mean share in a class is from its mean in all texts."""
     most = np.zeros(every.shape[1])
     spread = np.sqrt(np.asarray(every.multiply(every).mean(axis=0)).ravel()) + 1e-9
     for head in HEADS:
@@ -174,7 +174,7 @@ def _fit_heads(
 
 
 def packed(fitted: Fitted, temperatures: dict[str, float], thresholds: dict[str, float]) -> bytes:
-    """The model as it is stored."""
+    """Return the model in the format of its file."""
     stacked = np.concatenate([fitted.weights[head] for head in HEADS]).T
     scale = float(np.abs(stacked).max()) / 127
     rounded = np.clip(np.rint(stacked / scale), -127, 127).astype(np.int16) + 128
@@ -216,7 +216,7 @@ def guesses_left_out(texts: Sequence[Text], matrix: Matrix, folds: int) -> Guess
 
 
 def answers(guess: model.Guess, head: str) -> dict[str, float]:
-    """The probabilities of one head."""
+    """Return the probabilities of one head."""
     every = {
         "outcome": guess.outcomes,
         "side": guess.sides,
@@ -229,7 +229,7 @@ def answers(guess: model.Guess, head: str) -> dict[str, float]:
 
 
 def right_classes(text: Text, head: str) -> tuple[str, ...]:
-    """Classes that are right for a text; none when it does not tell."""
+    """Return the right classes for a text; empty if its label does not state any."""
     first = label(text, head)
     return (text.causes if head == "cause" else (first,)) if first else ()
 
@@ -304,26 +304,26 @@ def _quantile(odds: Sequence[float], share: float) -> float:
 
 
 def _highest(pairs: Sequence[tuple[float, bool]], wanted: float) -> float:
-    """The highest odds above which this share of all is right; the lowest odds if none is."""
+    """Return the highest odds above which this share of all is right, else the lowest odds."""
     right = sorted((odd for odd, hit in pairs if hit), reverse=True)
     return round(right[min(int(wanted * len(pairs)), len(right)) - 1], 3)
 
 
 def calibrated(made: model.Guess, heat: dict[str, float]) -> model.Guess:
-    """A guess as the calibrated model would make it."""
+    """Return the guess of the calibrated model."""
     every = {head: heated(answers(made, head), heat[head]) for head in HEADS}
     return model.guess_of(every, made.words)
 
 
 def heated(odds: dict[str, float], heat: float) -> dict[str, float]:
-    """Probabilities at another temperature."""
+    """Return the probabilities at another temperature."""
     scaled = {name: max(odd, 1e-12) ** (1 / heat) for name, odd in odds.items()}
     whole = sum(scaled.values())
     return {name: odd / whole for name, odd in scaled.items()}
 
 
 def _least(pairs: Sequence[tuple[float, bool]], precision: float) -> float:
-    """The lowest probability above which this share is right."""
+    """Return the lowest probability above which this share is right."""
     order = sorted(pairs, reverse=True)
     right, chosen = 0, 1.0
     for count, (odd, hit) in enumerate(order, 1):
@@ -340,7 +340,7 @@ def train(texts: Sequence[Text], matrix: Matrix, found: Guesses) -> bytes:
 
 
 def share(part: int, whole: int) -> str:
-    """A part of a whole, with its percentage."""
+    """Return a part of a whole, with its percentage."""
     return f"{part} of {whole} ({part / whole:.1%})" if whole else "-"
 
 
@@ -422,7 +422,7 @@ WORST = 8  # kinds of confusion that are listed
 
 
 def worst(texts: Sequence[Text], found: dict[int, Answer]) -> Iterator[str]:
-    """What is most often taken for what."""
+    """Yield a table of the most frequent confusions of causes."""
     pairs: Counter[tuple[str, str]] = Counter()
     for at, answer in found.items():
         if texts[at].names_cause:
@@ -437,7 +437,7 @@ def worst(texts: Sequence[Text], found: dict[int, Answer]) -> Iterator[str]:
 
 
 def write_page(texts: Sequence[Text], found: dict[str, dict[int, Answer]]) -> None:
-    """Writes the tables between the marks of the page."""
+    """Write the tables between the marks of the page."""
     before, _, rest = PAGE.read_text("utf-8").partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     made = "\n".join(report(texts, found))

@@ -51,7 +51,7 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Let the shell list files."""
+        """Return an item that makes the shell list files."""
         from click.shell_completion import CompletionItem
 
         return [CompletionItem(incomplete, type="file")]

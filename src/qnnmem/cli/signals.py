@@ -106,7 +106,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
 
 
 def _take(watch: _Watch) -> list[int]:
-    """Handle all signals that are not ignored; `nohup` and background jobs ignore some."""
+    """Handle the signals that `nohup` or a background job does not ignore; return their numbers."""
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     taken: list[int] = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
     sys.unraisablehook = watch.lost

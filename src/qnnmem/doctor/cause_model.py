@@ -115,7 +115,7 @@ def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Gu
 
 
 class Head(msgspec.Struct, frozen=True):
-    """An output of the model: its classes, their biases, and the softmax temperature."""
+    """Output of the model: its classes, their biases, and the softmax temperature."""
 
     classes: tuple[str, ...]
     biases: tuple[float, ...]
@@ -123,7 +123,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class ModelHeader(msgspec.Struct, frozen=True):
-    """The header of the model file, stored before the weights."""
+    """Header of the model file, stored before the weights."""
 
     schema: str
     rows: int
@@ -192,7 +192,7 @@ class CauseModel:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The least probabilities at which answers are used, by name."""
+        """Minimum probabilities at which answers are used, by name of the answer."""
         return self.header.thresholds
 
     def guess(self, text: str) -> Guess:
@@ -248,7 +248,7 @@ class CauseModel:
         ]
 
     def _made_lanes(self, row: int) -> int:
-        """Return the weights of a row as one wide integer, which is remembered."""
+        """Return the weights of a row as one wide integer, which is cached."""
         width = self._width
         spread = bytearray(_LANE * width)
         spread[::_LANE] = self._weights[row * width : (row + 1) * width]
@@ -302,16 +302,16 @@ def _softmax(head: Head, scores: list[float]) -> dict[str, float]:
 
 @cache
 def cause_model() -> CauseModel:
-    """Return the built-in model, which is loaded at the first call."""
+    """Return the built-in model, which is loaded on the first call."""
     return CauseModel(Path(__file__).parent.joinpath("kb", FILE).read_bytes())
 
 
 def threshold(name: str) -> float:
-    """Return the least probability at which an answer of the model is used."""
+    """Return the minimum probability at which an answer of the model is used."""
     return cause_model().thresholds[name]
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def guess(text: str) -> Guess:
-    """Classify a text."""
+    """Return the model's probabilities for a text."""
     return cause_model().guess(text)

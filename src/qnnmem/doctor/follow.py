@@ -112,7 +112,7 @@ class Follower:
             self._diagnosis.take(0, (session,), self._parts)
 
     def _steps(self) -> tuple[Step, ...]:
-        """Detect the wrapping of the log from its first bytes, or from those before a pause."""
+        """Return the steps that unwrap the log, detected from the bytes before the first pause."""
         while len(self._left) < LOOKED_AT and not self._ended:
             data = self._feed.get(_MOMENT)
             self._ended = data == b""

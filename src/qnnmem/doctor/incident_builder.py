@@ -225,7 +225,7 @@ def _doubt(
 
 
 def _strange(knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int]) -> int | None:
-    """Return the index of the first unknown error before the deciding line; None without one."""
+    """Return the index of the first unknown error before the deciding line, or None."""
     deciding, entry = judgement.deciding, judgement.entry
     if entry is None or entry.own or numbers[deciding] in knowledge.read:
         return None  # a team's note is believed whatever else is there
@@ -336,7 +336,7 @@ def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[s
 
 @lru_cache(maxsize=256)
 def _similar(text: str) -> tuple[SimilarEntry, ...]:
-    """Return entries whose lines share words with a line that no entry knows."""
+    """Return entries whose lines share words with a line without a matching entry."""
     from qnnmem.doctor.kb.similar import base_ranker
 
     return base_ranker().rank(text)
@@ -350,7 +350,7 @@ def _resemblances(ranked: Sequence[SimilarEntry]) -> tuple[Resemblance, ...]:
 
 
 def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candidate, ...]:
-    """Return causes of similar entries on the known side; they never decide about memory."""
+    """Return the causes of similar entries on the known side; they never decide about memory."""
     scores: dict[str, float] = {}
     for one in ranked:
         other = isinstance(said.is_memory, bool) and is_memory(one.entry.cause) != said.is_memory
@@ -364,7 +364,7 @@ def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candida
 def _evidence(
     seen: Sequence[Seen], first: Sighting, decider: Sighting | None, parts: Sequence[str]
 ) -> tuple[Evidence, ...]:
-    """Return the relevant lines, each once; lines long before the failure are left out."""
+    """Return the relevant lines, each once; lines long before the failure are dropped."""
     lines: dict[tuple[int, int], Sighting] = {}
     earliest = first.offset - NEAR
     for _, one in seen:
@@ -414,7 +414,7 @@ class _QuantityNames:
         return found, None
 
     def _look(self, numbers: Sequence[int]) -> _Quantities:
-        """Return the place of each named number; the first line wins, in a line the last number."""
+        """Return the places of numbers; for a name, the last number so named in its first line."""
         named: dict[str, tuple[int, int]] = {}
         sizes: list[tuple[int, int, int]] = []
         for line, number in enumerate(numbers):
@@ -432,7 +432,7 @@ class _QuantityNames:
 
 
 def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple[int, int]]]:
-    """Return each added-up number and its place, by the kind of its hole."""
+    """Return each number to be summed and its place, by the kind of its hole."""
     places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COUNTED}
     for number, one in seen:
         if one.counted:

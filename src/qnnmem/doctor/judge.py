@@ -1,10 +1,9 @@
-"""The meaning of the lines of an incident.
+"""Judgement of the lines of an incident.
 
-signs of a healthy run        -> leave the incident; if nothing is left, there is none
-entries whose conditions hold -> those that name a cause before those that only know whether
-memory is short, before those that cannot decide;
-among equals the first deciding line speaks
-nothing holds                 -> undecided
+signs of a healthy run   -> leave the incident; without other signs there is no incident
+entries that match       -> first those that name a cause, then those that only state whether
+memory is short, then undecided entries; among equals, the first deciding line wins
+no such entry            -> undecided
 """
 
 from __future__ import annotations
@@ -18,38 +17,38 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 
 
 class SeenTemplate(msgspec.Struct, frozen=True):
-    """A line template seen in an incident: how often, and the values of its first line."""
+    """Line template seen in an incident: its occurrences, and the values of its first line."""
 
-    template: int  # its number
+    template: int  # template number
     times: int
-    values: tuple[int | str, ...]  # what its holes caught the first time
+    values: tuple[int | str, ...]  # captured values of the first line
     calm: bool = False  # only in lines at info or debug level, which open no incident
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """The meaning of an incident's lines; `entry` is None if no entry matches."""
+    """Judgement of an incident's lines; `entry` is None if no entry matches."""
 
     entry: Entry | None
     stage: str
-    deciding: int  # index of the deciding line among what was seen; -1 without an entry
+    deciding: int  # index of the deciding line; -1 without an entry
     candidates: tuple[tuple[str, float], ...]
-    noise: tuple[str, ...]  # benign entries that fired
-    healthy: bool  # nothing is left once the lines of healthy runs are taken away
-    harmless: frozenset[str] = frozenset()  # signs of healthy runs among what was seen
-    stage_told: bool = True  # by the entry or by a line that names a call
+    noise: tuple[str, ...]  # benign entries that match
+    healthy: bool  # True: all lines belong to healthy runs
+    harmless: frozenset[str] = frozenset()  # signs of healthy runs in the lines
+    stage_told: bool = True  # named by the entry, or by a line with a call
     confidence: str = "low"
 
 
 class _Fired(msgspec.Struct, frozen=True):
     entry: Entry
     deciding: int
-    weight: int  # conditions that had to hold
-    loose: bool  # decided by a line of which only words are known
+    weight: int  # number of conditions
+    loose: bool  # decided by a line read only by its words
     confidence: str
 
 
 def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
-    """Judge lines, in the order in which they were first seen."""
+    """Return the judgement of lines, given in the order of their first occurrence."""
     signs = _first_of_each_sign(knowledge, seen)
     noise = [one for one in _fire(knowledge, seen, signs) if one.entry.cause == "benign_noise"]
     harmless = {sign for one in noise for sign in one.entry.explains}
@@ -111,7 +110,7 @@ def _try(
         return None
     deciding, weight, _ = min(held, key=lambda one: (one[0], -one[1]))
     loose = seen[deciding].template in knowledge.read
-    if entry.typical:  # a note that shows a line twice has it once
+    if entry.typical:  # count a repeated line of a note once
         weight = len({knowledge.texts[seen[index].template].lower() for index, _, _ in held})
     confidence = min((one[2] for one in held), key=CONFIDENCES.index)
     return _Fired(entry, deciding, weight, loose, confidence)
@@ -135,7 +134,7 @@ def _holds(
 
 
 def _passes(test: Condition, sign: str, knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> bool:
-    """Return whether a line with this sign has a number that meets the condition."""
+    """Return True if a line with this sign has a number that meets the condition."""
     for one in seen:
         if knowledge.signs[one.template] == sign:
             value = _value(test.name, one, knowledge)
@@ -177,7 +176,7 @@ def _best(fired: Sequence[_Fired]) -> _Fired:
 def _rank(one: _Fired) -> tuple[object, ...]:
     entry = one.entry
     coverage = one.weight / entry.typical if entry.typical else 1.0
-    # Of a team's notes, the one of which the log shows most; a condition stands for a line.
+    # Of a team's notes, prefer the note with most lines in the log; a condition counts like a line.
     shown = (one.weight if entry.typical else 1 + one.weight) if entry.own else 0
     return (
         not entry.own,
@@ -192,7 +191,7 @@ def _rank(one: _Fired) -> tuple[object, ...]:
 
 
 def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
-    """Return the confidence: low if a medium entry has a rival that names another cause."""
+    """Return the confidence: low if a medium entry has a rival with another cause."""
     if best.confidence != "medium" or best.entry.verdict != "cause":
         return best.confidence
     settled = {best.entry.cause, "unknown", "mem_unknown"}
@@ -202,7 +201,7 @@ def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
 
 
 def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int]) -> str:
-    """Return the stage of the outermost failed call, which chains log last; "" without a call."""
+    """Return the stage of the outermost failed call, which is logged last; "" without a call."""
     for one in reversed(seen):
         if knowledge.calls[one.template] and knowledge.signs[one.template] in left:
             return knowledge.calls[one.template]

@@ -57,7 +57,7 @@ class HtpSettingsRemedy:
                 best = min(best, judged, key=lambda one: one.need.rank)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the settings of a recipe."""
+        """Return the change with the settings of a recipe."""
         wish = {name: step[name] for name in _WORDS if name in step}
         for name, most in (("vtcm_mb", 64), ("opt_level", _LEVELS[-1])):
             if name in wish and (type(wish[name]) is not int or not 1 <= wish[name] <= most):

@@ -202,7 +202,7 @@ class ModelRemedy(Protocol):
         ...
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat a step of a recipe; raise UsageError if the model differs.
+        """Return the change that repeats a step of a recipe; raise UsageError if the model differs.
 
         A malformed step may raise KeyError, TypeError or ValueError.
         """

@@ -163,7 +163,7 @@ def _noun(pool: str) -> str:
 
 
 def _deployed(change: JudgedChange) -> str:
-    """Return the peak memory of a model chain, and the bytes loaded for each inference."""
+    """Return a phrase with the memory of a model chain and the bytes loaded per inference."""
     found, plain_bytes = change.need.deployment, change.before.total
     if found is None:
         return ""

@@ -90,7 +90,7 @@ def check_fix(options: FixOptions) -> None:
 
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
-    """Fix one model and write the result."""
+    """Fix one model and write its files; return the result, the files and the next commands."""
     from dataclasses import replace
 
     from qnnmem.fix.fixed_model import outputs_of, tensor_notes
@@ -137,7 +137,7 @@ def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -
 
 
 def _validated(result: FixResult, listener: ProgressListener) -> Validation:
-    """Run the changed model again and compare every output."""
+    """Run the changed model again; return the comparison of every output."""
     from qnnmem.fix.proof.prove import validate
 
     listener.say("validating")

@@ -141,7 +141,7 @@ def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
 
 
 def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[str, Any], int]:
-    """Downgrade errors about companion files that were not uploaded.
+    """Return result and exit code without errors about companion files that were not uploaded.
 
     The workbench stores every file separately. A config file that names another file is not wrong
     because of that: the user must upload the other file, too.

@@ -73,7 +73,7 @@ class DaskWorkers(Executor):
         self._executor: Executor = client.get_executor(pure=False, retries=3)
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a call to a worker."""
+        """Submit a call to a worker; return its future."""
         return self._executor.submit(fn, *args, **kwargs)
 
     def cores(self) -> int:
@@ -116,7 +116,7 @@ class Processes(Executor):
         return pool
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Submit a call to a worker."""
+        """Submit a call to a worker; return its future."""
         try:
             return self._pool.submit(fn, *args, **kwargs)
         except (RuntimeError, OSError):  # the pool is broken, or breaking at this moment

@@ -169,7 +169,7 @@ class _TaskQueue:
         return decode_result(read_range(task, self._base))
 
     def _awaited(self, future: Future[bytes]) -> bytes | None:
-        """Wait for a task while workers seem alive; return None once no worker answers."""
+        """Wait for a task and return its result; return None once no worker answers."""
         while True:
             now = time.monotonic()
             gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S

@@ -63,7 +63,7 @@ class Look(Protocol):
         """Return the current user's permissions for those of `paths` that exist."""
 
     def run(self, *words: str) -> str | Unseen:
-        """Return the output of a command."""
+        """Return the output of a command, or why it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Attribution:
     def put(
         self, closed: Iterable[LogSession], still_open: Iterable[LogSession]
     ) -> Iterator[LogSession]:
-        """Take closed sessions and yield those that are settled."""
+        """Take closed sessions; yield the sessions that can no longer change."""
         for session in closed:
             if session.pid:
                 self._named.append((session.first, session.last, session))
@@ -69,7 +69,7 @@ class Attribution:
         return near[:2], undecided
 
     def _settle_nameless(self, growing: list[LogSession]) -> Iterator[LogSession]:
-        """Join each nameless session to its only neighbour; yield it unless it has exactly one."""
+        """Join nameless sessions that have exactly one neighbour; yield those that do not."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
             near, undecided = ([], False) if session.crowded else self._near(session, growing)

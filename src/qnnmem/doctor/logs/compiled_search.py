@@ -82,7 +82,7 @@ class CompiledEngine:
         return CompiledMemory(self._library)
 
     def scan(self, buffer: bytes | bytearray, low: int, high: int) -> list[tuple[int, int]]:
-        """Return all anchors found in one pass."""
+        """Return end and number of all anchors, found in one pass."""
         return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
 
     def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
@@ -122,7 +122,7 @@ class CompiledMemory:
         self._keep(raw[body:], style, 0)
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember messages like this one under a number."""
+        """Remember a message, digits ignored, under a number; False if that is impossible."""
         return self._keep(message, style, number)
 
     def clear(self) -> None:

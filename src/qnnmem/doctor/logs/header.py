@@ -114,7 +114,7 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 
 
 def lines_of(log: bytes, process: int | None) -> bytes:
-    """Return a log without the lines that other processes wrote; all of it for no process."""
+    """Return a log without the lines of other processes; if `process` is None, all lines."""
     if process is None:
         return log
     lines = log.split(b"\n")
@@ -122,7 +122,7 @@ def lines_of(log: bytes, process: int | None) -> bytes:
 
 
 def is_chosen(log: bytes) -> bool:
-    """Return whether a log has so few lines that somebody can have chosen them one by one."""
+    """Return True if a log is short enough for a person to have selected its lines."""
     return sum(bool(line.strip()) for line in log.split(b"\n")) <= _CHOSEN
 
 

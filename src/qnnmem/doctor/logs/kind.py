@@ -54,7 +54,7 @@ def _refusal(name: str) -> LoadError | None:
 
 
 def _piped() -> LoadError | None:
-    """Check standard input without consuming it; only the bytes that have arrived count."""
+    """Return an error if standard input is of a wrong kind; no byte of it is consumed."""
     try:
         file = standard_input()
         head = file.peek(_LOOKED_AT) if hasattr(file, "peek") else None

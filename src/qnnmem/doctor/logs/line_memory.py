@@ -35,7 +35,7 @@ class LineMemory(Protocol):
         ...
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember messages equal up to digits under a number; return True if that was possible."""
+        """Remember a message, digits ignored, under a number; False if that is impossible."""
         ...
 
     def clear(self) -> None:
@@ -44,7 +44,7 @@ class LineMemory(Protocol):
 
 
 class LettersMemory:
-    """Memory for engines without their own memory."""
+    """Memory of lines in Python, for engines that do not implement their own."""
 
     def __init__(self) -> None:
         self.full = False
@@ -57,7 +57,7 @@ class LettersMemory:
             self._dull.add(without_digits(raw))
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember messages like this one under a number."""
+        """Remember a message, digits ignored, under a number; False if that is impossible."""
         self.full = self.full or len(self._numbers) >= _MOST
         if self.full or len(message) > _LONGEST:
             return False

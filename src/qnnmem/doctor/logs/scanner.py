@@ -174,7 +174,7 @@ class LogScanner:
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
     def _read(self) -> bool:
-        """Fill the buffer; return False at the end of the log."""
+        """Fill the buffer; return True if it is full, False at the end of the log."""
         while self._fill < len(self._buffer):
             got = self._readinto(self._view[self._fill :])
             if not got:
@@ -343,7 +343,7 @@ class LogScanner:
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
-        """Match templates whose message spans this line and the lines after or before it."""
+        """Return matches across lines: a hit from the previous line, and matches from this line."""
         onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)

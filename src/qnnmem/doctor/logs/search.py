@@ -193,7 +193,7 @@ class PlainEngine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the anchors, searched only in lines with a key of theirs."""
+        """Return end and number of the anchors, each searched only in lines with its key."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
@@ -229,7 +229,7 @@ class Re2Engine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the anchors in lines with a match of the combined regular expression."""
+        """Return end and number of the anchors in lines that the combined expression matches."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
         for start, stop in _lines_matching(text, self._any):
@@ -275,7 +275,7 @@ class VectorscanEngine(_TextsOnly):
         ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return all anchors found in one pass."""
+        """Return end and number of all anchors, found in one pass."""
         found = _hits(self._anchors, buffer, low, high)
         return sorted((low + end, number) for end, number in found)
 

@@ -59,7 +59,7 @@ class LogSession(msgspec.Struct):
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Merge another part of the same process into this one."""
+        """Merge another part of the same process into the session."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
@@ -138,7 +138,7 @@ class SessionGrouper:
             session.last_time = time
 
     def put(self, session: LogSession) -> None:
-        """Add a session of a range; it must start after those already added."""
+        """Add a session of a range; it must start after all sessions of its process so far."""
         mine = self._open.get(session.pid)
         if mine is not None and _together(
             session.first - mine.last, mine.last_time, session.first_time

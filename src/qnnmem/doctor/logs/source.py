@@ -64,7 +64,7 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class FoundLogs(msgspec.Struct, frozen=True):
-    """Logs that the names stand for, and the other content of their folders."""
+    """Logs found by name, and the other content of the named folders."""
 
     streams: tuple[Stream, ...]
     unread: tuple[LoadError, ...] = ()  # files that may be logs but are not read
@@ -137,7 +137,7 @@ class OpenPart:
         self._read, self.shift = unwrapping.readinto, unwrapping.shift
 
     def _looked_at(self, view: memoryview, got: int) -> int:
-        """Unwrap decompressed data if its first bytes show another format around the log."""
+        """Unwrap the log if its first bytes show a format around it; return the filled length."""
         first = bytes(view[:got])
         _refuse_archive(self.name, first)
         if not (steps := steps_of(first, None)):
@@ -163,7 +163,7 @@ class OpenPart:
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """Treat a truncated compressed log as ended, because a crash truncates logs; else raise."""
+        """Return 0, the end of the log, for truncated compressed data; else raise LoadError."""
         if self.packed in AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
@@ -460,7 +460,7 @@ def _few(name: str, found: list[_T]) -> list[_T]:
 
 
 def _rotated(names: Iterable[str]) -> list[Stream]:
-    """Group files whose names differ only in a running number."""
+    """Return one log for each group of files whose names differ only in a running number."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         key, order = _place(name)

@@ -174,7 +174,7 @@ class FusionRemedy:
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the fusion of a recipe; raise UsageError if the model differs."""
+        """Return the change with the fusion of a recipe; raise UsageError if the model differs."""
         nodes, level = count(step["nodes"]), str(step["level"])
         found = len(base.model.scope.graph.node)
         if nodes != found:

@@ -255,7 +255,7 @@ class OperatorRemedy:
             yield allowed_to_round(may, bench.judged(self._change(bench.case, base.change, kinds)))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the replacements of a recipe; raise UsageError if the model differs."""
+        """Return the change with a recipe's replacements; raise UsageError for another model."""
         kinds = [str(kind) for kind in step["operators"]][:_MOST_KINDS]
         if not replaceable(base.model, kinds):
             raise UsageError("the recipe replaces operators that this model does not have")

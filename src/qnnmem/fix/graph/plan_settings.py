@@ -62,7 +62,7 @@ class PlanRemedy:
                 yield bench.judged(found)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the plan settings of a recipe."""
+        """Return the change with the plan settings of a recipe."""
         wish = {name: flag(step[name]) for name in ("inplace", "reorder") if name in step}
         return self._made(case, base, "as in the recipe", wish) or base
 

@@ -214,7 +214,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, done, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the recomputations of a recipe; raise UsageError if the model differs."""
+        """Return the change with a recipe's recomputations; raise UsageError for another model."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:

@@ -76,7 +76,7 @@ class PlacementRemedy:
         yield own.judged(self._made(base.change, rounds, words))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the load order of a recipe; the judge checks that its contexts exist."""
+        """Return the change with a recipe's load order; the judge checks that contexts exist."""
         return self._made(base, read_rounds(step["rounds"]), "order of loading as in the recipe")
 
     def _made(self, base: Change, rounds: Rounds, words: str) -> Change:

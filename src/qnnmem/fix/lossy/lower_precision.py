@@ -124,7 +124,7 @@ class PrecisionRemedy:
         return replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Quantize as in the recipe, with the samples of this run."""
+        """Return the change quantized as in the recipe, with the samples of this run."""
         word = str(step["to"])
         if word not in precisions_for(case):
             raise UsageError(

@@ -60,7 +60,7 @@ class _WrappedRemedy:
         return self.first.name
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat a step with the wrapped remedy."""
+        """Return the change that the wrapped remedy makes for a step of a recipe."""
         return self.first.again(case, base, step)
 
 
@@ -150,7 +150,7 @@ def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
 
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
-    """Yield lossy changes that can be planned without quantizing the model."""
+    """Yield kind and change of each lossy change that can be planned without quantization."""
     options, base = best.options, without_layout(best)
     if not isinstance(options, PoolOptions):
         return

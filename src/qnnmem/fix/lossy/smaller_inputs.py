@@ -90,7 +90,7 @@ class BatchRemedy:
             yield judged
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the batch size of a recipe; raise UsageError if it does not divide the batch."""
+        """Return the change with a recipe's batch size; raise UsageError if the batch differs."""
         size, whole = count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
             raise UsageError(
@@ -167,7 +167,7 @@ class ResolutionRemedy:
             raise ChildFailed(f"the model does not accept pictures of another size: {refusal}")
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the picture sizes of a recipe; raise UsageError if the inputs differ."""
+        """Return the change with a recipe's picture sizes; raise UsageError for other inputs."""
         known = input_shapes(case.model)
         sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
         for name, shape in sizes.items():

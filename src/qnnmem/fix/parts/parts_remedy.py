@@ -63,7 +63,7 @@ class PlannedPartsRemedy:
         yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the cuts of a recipe."""
+        """Return the change with the cuts of a recipe."""
         return cut_again(base, step, ())
 
 
@@ -152,7 +152,7 @@ class HtpPartsRemedy:
             own.obstacles.append(join_words(need.why))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the cuts and the load rounds of a recipe."""
+        """Return the change with the cuts and the load rounds of a recipe."""
         return cut_again(base, step, read_rounds(step["rounds"]))
 
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:

@@ -255,7 +255,7 @@ class TilingRemedy:
         )
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Repeat the bands of a recipe; raise UsageError if the model differs."""
+        """Return the change with the bands of a recipe; raise UsageError if the model differs."""
         graph = TiledGraph.of(base.model)
         options = replace(base.pool_options, inplace=flag(step["inplace"]))
         made = self._change(base, graph, _banded(graph, step), options)

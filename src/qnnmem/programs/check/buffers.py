@@ -313,7 +313,7 @@ class ClientBuffers:
             )
 
     def translate(self, address: int | None) -> int | None:
-        """Translate an address in a copy to the client's address; return others unchanged."""
+        """Return the client's address for an address in a copy; return other values unchanged."""
         if address is None:
             return None
         with self._lock:

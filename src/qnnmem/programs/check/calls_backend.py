@@ -97,7 +97,7 @@ class WatchedBackend(Backend):
 
 
 def create(call: ClientCall) -> int:
-    """Answer `QnnBackend_create`."""
+    """Answer `QnnBackend_create`; return its error code."""
     check_out(call, 2)
     log = call.handle(0, "log", 11004) if call.word(0) else None
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(1))]
@@ -120,7 +120,7 @@ def _config(call: ClientCall, address: int) -> Config:
 
 
 def get_property(call: ClientCall) -> int:
-    """Answer `QnnBackend_getProperty`."""
+    """Answer `QnnBackend_getProperty`; return its error code."""
     backend = call.handle(0, "backend", 4011)
     asked = questions(call, 1)
     backend.get_property([one for one, _ in asked])
@@ -151,20 +151,20 @@ def _bytes(answer: Any) -> bytes:
 
 
 def free(call: ClientCall) -> int:
-    """Answer `QnnBackend_free`."""
+    """Answer `QnnBackend_free`; return its error code."""
     call.handle(0, "backend", 4011).free()
     call.free_handle(0)
     return 0
 
 
 def api_version(call: ClientCall) -> int:
-    """Answer `QnnBackend_getApiVersion`."""
+    """Answer `QnnBackend_getApiVersion`; return its error code."""
     call.memory.write(struct.pack("<6I", *_CORE, *_LPAI), call.word(0))
     return 0
 
 
 def build_id(call: ClientCall) -> int:
-    """Answer `QnnBackend_getBuildId`."""
+    """Answer `QnnBackend_getBuildId`; return its error code."""
     address = call.text(f"qnnmem-{__version__}")
     call.memory.write(struct.pack("<Q", address), call.word(0))
     return 0
@@ -179,14 +179,14 @@ def has_capability(call: ClientCall) -> int:
 
 
 def log_create(call: ClientCall) -> int:
-    """Answer `QnnLog_create`."""
+    """Answer `QnnLog_create`; return its error code."""
     check_out(call, 2)
     log = ClientLog(call.word(0), call.number(1), _made(call, "log"))
     return give(call, "log", log, 2)
 
 
 def log_level(call: ClientCall) -> int:
-    """Answer `QnnLog_setLogLevel`."""
+    """Answer `QnnLog_setLogLevel`; return its error code."""
     call.handle(0, "log", 11004).level = call.number(1)
     return 0
 
@@ -206,7 +206,7 @@ def log_free(call: ClientCall) -> int:
 
 
 def signal_create(call: ClientCall) -> int:
-    """Answer `QnnSignal_create`."""
+    """Answer `QnnSignal_create`; return its error code."""
     check_out(call, 2)
     backend = call.handle(0, "backend", 4011)
     with call.here():
@@ -214,14 +214,14 @@ def signal_create(call: ClientCall) -> int:
 
 
 def signal_free(call: ClientCall) -> int:
-    """Answer `QnnSignal_free`."""
+    """Answer `QnnSignal_free`; return its error code."""
     call.handle(0, "signal", 9003).free()
     call.free_handle(0)
     return 0
 
 
 def profile_create(call: ClientCall) -> int:
-    """Answer `QnnProfile_create`."""
+    """Answer `QnnProfile_create`; return its error code."""
     check_out(call, 2)
     call.handle(0, "backend", 4011)
     return give(call, "profile", ClientProfile(_made(call, "profile")), 2)
@@ -241,7 +241,7 @@ def profile_events(call: ClientCall) -> int:
 
 
 def profile_free(call: ClientCall) -> int:
-    """Answer `QnnProfile_free`."""
+    """Answer `QnnProfile_free`; return its error code."""
     call.handle(0, "profile", 12000).made.freed()
     call.free_handle(0)
     return 0

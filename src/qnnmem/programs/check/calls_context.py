@@ -79,7 +79,7 @@ def create(call: ClientCall) -> int:
 
 
 def create_from_binary(call: ClientCall) -> int:
-    """Answer `QnnContext_createFromBinary`."""
+    """Answer `QnnContext_createFromBinary`; return its error code."""
     check_out(call, 5)
     backend = call.handle(0, "backend", 4011)
     configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(2))]
@@ -143,7 +143,7 @@ def _config(call: ClientCall, address: int) -> Config:
 
 
 def free(call: ClientCall) -> int:
-    """Answer `QnnContext_free`."""
+    """Answer `QnnContext_free`; return its error code."""
     one: CheckedContext = call.handle(0, "context", 5002)
     flight = call.session.flights.using(one, call.connection)
     if flight is not None:
@@ -164,7 +164,7 @@ def free(call: ClientCall) -> int:
 
 
 def validate_binary(call: ClientCall) -> int:
-    """Answer `QnnContext_validateBinary`."""
+    """Answer `QnnContext_validateBinary`; return its error code."""
     from qnnmem.lpai.binary import check_device, unpack
 
     backend = call.handle(0, "backend", 4011)
@@ -248,7 +248,7 @@ def _open(pid: int, fd: int) -> int:
 
 
 def mem_deregister(call: ClientCall) -> int:
-    """Answer `QnnMem_deRegister`."""
+    """Answer `QnnMem_deRegister`; return its error code."""
     count = call.number(1)
     if not 0 < count <= _MOST_DESCRIPTORS:
         call.fail(8000, finding("M2", f"{count:,} handles are given", call=call.name))
@@ -281,7 +281,7 @@ class ClientSystem:
 
 
 def system_create(call: ClientCall) -> int:
-    """Answer `QnnSystemContext_create`."""
+    """Answer `QnnSystemContext_create`; return its error code."""
     check_out(call, 0)
     with call.here():
         return give(call, "system context", ClientSystem(SystemContext.create()), 0)
@@ -318,7 +318,7 @@ def system_free(call: ClientCall) -> int:
 
 
 def footprint(call: ClientCall) -> int:
-    """Answer `QnnSystemTensor_getMemoryFootprint`."""
+    """Answer `QnnSystemTensor_getMemoryFootprint`; return its error code."""
     address = call.word(0) + 8
     data_type, rank, sizes = call.memory.unpack("<24xI44xIxxxxQ", address)
     size = tensor_bytes(layout.dimensions(call.memory, sizes, rank), data_type)

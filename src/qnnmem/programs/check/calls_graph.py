@@ -81,7 +81,7 @@ class CheckedGraph:
 
 
 def retrieve(call: ClientCall) -> int:
-    """Answer `QnnGraph_retrieve`."""
+    """Answer `QnnGraph_retrieve`; return its error code."""
     one: CheckedContext = call.handle(0, "context", 5002)
     name = call.memory.text(call.word(1)) if call.word(1) else None
     with call.here():
@@ -100,7 +100,7 @@ def _graph(call: ClientCall) -> CheckedGraph:
 
 
 def get_property(call: ClientCall) -> int:
-    """Answer `QnnGraph_getProperty`."""
+    """Answer `QnnGraph_getProperty`; return its error code."""
     one = _graph(call)
     asked = questions(call, 1)
     one.graph.get_property([question for question, _ in asked])
@@ -110,7 +110,7 @@ def get_property(call: ClientCall) -> int:
 
 
 def set_config(call: ClientCall) -> int:
-    """Answer `QnnGraph_setConfig`."""
+    """Answer `QnnGraph_setConfig`; return its error code."""
     one = _graph(call)
     configs, pools = [], {}
     for item in layout.pointers(call.memory, call.word(1)):
@@ -158,7 +158,7 @@ def _custom(call: ClientCall, option: int, pointer: int) -> Config:
 
 
 def finalize(call: ClientCall) -> int:
-    """Answer `QnnGraph_finalize`."""
+    """Answer `QnnGraph_finalize`; return its error code."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_setConfig")
     _check_pools(call, one)
@@ -172,7 +172,7 @@ def finalize(call: ClientCall) -> int:
 
 
 def execute(call: ClientCall) -> int:
-    """Answer `QnnGraph_execute`."""
+    """Answer `QnnGraph_execute`; return its error code."""
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
@@ -232,7 +232,7 @@ def _begin(
     *,
     is_async: bool = False,
 ) -> Flight | None:
-    """Record an execution in flight and report overlaps with others; None if it runs alone."""
+    """Record and return an execution in flight, report overlaps; None if none can overlap it."""
     flights = call.session.flights
     if not is_async and flights.is_alone(one, call.connection):
         return None

@@ -114,7 +114,7 @@ class Flights:
         return self._held[id(graph), thread] < _HOLDS
 
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
-        """Add an execution; return a finding if it shares memory with an execution in flight."""
+        """Add an execution; if it shares memory with another, return a finding and the other."""
         with self._changed:
             others = [one for one in self._now if _is_beside(one, flight)]
             self._now.append(flight)

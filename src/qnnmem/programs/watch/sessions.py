@@ -93,7 +93,7 @@ class Sessions:
         return call.name or (session.name if session is not None else "")
 
     def lost(self, end: ProgramEnd, stacks: dict[int, Stack]) -> Iterator[LostSession]:
-        """Yield the lost sessions in order of creation."""
+        """Yield the sessions that failed and were not replaced, in order of creation."""
         if not end.timed_out and (end.exit_code or end.ended_by):
             return  # the program itself reported a failure
         again = {

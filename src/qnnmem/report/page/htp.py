@@ -418,7 +418,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
         return ", ".join(file_name(known[at].file) for at in places if at in known)
 
     def filled(places: Sequence[int], used: int) -> list[tuple[str, int]]:
-        """Return a piece for each context; a single piece if the needs do not add up to `used`."""
+        """Return shade and size of each context; one total if the sizes do not add up to `used`."""
         sizes = [known[at].size for at in places if at in known]
         if len(sizes) != len(places) or sum(sizes) != used:
             return [("total", used)]
