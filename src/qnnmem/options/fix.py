@@ -104,7 +104,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         shared.CLUSTER.but("Use a Dask cluster that sees the same files.", is_advanced=True),
     ] = None
     cache: Annotated[
-        str | None, shared.CACHE.but("Folder of earlier results.", is_advanced=True)
+        str | None, shared.CACHE.but("Folder for cached results.", is_advanced=True)
     ] = None
     recipe: Annotated[
         str | None,

@@ -65,7 +65,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--tolerance",
-            "How much a pool may grow without being worse, e.g. 4K or 1%.",
+            "Growth of a pool that does not count as worse, e.g. 4K or 1%.",
             metavar="SIZE|N%",
             default="nothing",
             is_local=True,
@@ -76,7 +76,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--pool",
-            "Only growth of this pool is worse; may be repeated.",
+            "Count only growth of this pool as worse; may be repeated.",
             metavar="NAME",
             default="every pool",
             is_local=True,

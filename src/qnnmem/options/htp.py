@@ -133,7 +133,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         Opt(
             "--tolerance",
             "Share of a tensor's largest value that may differ.",
-            default="0.02 for HTP, which FP16 explains; 0.00001 for saved outputs",
+            default="0.02 for HTP, because of FP16; 0.00001 for saved outputs",
             ge=0.0,
             le=1.0,
         ),
@@ -203,9 +203,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = None
-    jobs: Annotated[
-        int, shared.JOBS.but("Compiles at the same time, on each worker where there are several.")
-    ] = 1
+    jobs: Annotated[int, shared.JOBS.but("Number of parallel compiles on each worker.")] = 1
     cluster: Annotated[str | None, shared.CLUSTER] = None
     cache: Annotated[str | None, shared.CACHE] = None
     memory_limit: Annotated[
@@ -333,20 +331,24 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     check: Annotated[
         bool,
-        Opt("--check", "Compile four layers, too, and show the error.", is_local=True),
+        Opt(
+            "--check",
+            "Also compile four layers, and show the error of the prediction.",
+            is_local=True,
+        ),
     ] = False
     exact: Annotated[
         bool,
         Opt(
             "--exact",
-            "Compile all layers of the largest shard, too; slow.",
+            "Also compile all layers of the largest shard; slow.",
             is_local=True,
             is_advanced=True,
         ),
     ] = False
     jobs: Annotated[
         int,
-        shared.JOBS.but("Compiles at the same time, on each worker where there are several."),
+        shared.JOBS.but("Number of parallel compiles on each worker."),
     ] = 2
     cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[
@@ -385,7 +387,7 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
 class WorkerOptions(Options, frozen=True, kw_only=True):
     """Cache size and time limits of a worker."""
 
-    cache: Annotated[str | None, shared.CACHE.but("Folder of files that were sent.")] = None
+    cache: Annotated[str | None, shared.CACHE.but("Folder for received files.")] = None
     cache_size: Annotated[
         Bytes,
         Opt(
