@@ -157,8 +157,8 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["a", "--json", "--format", "text"], "--json and --format text exclude each other"),
-        (["a", "--cluster", "x", "--jobs", "2"], "--cluster and --jobs exclude each other"),
+        (["a", "--json", "--format", "text"], "--json and --format text cannot be combined"),
+        (["a", "--cluster", "x", "--jobs", "2"], "--cluster and --jobs cannot be combined"),
         (["a", "--follow", "--jobs", "2"], "--follow reads one log"),
         (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
         (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),

@@ -125,6 +125,6 @@ def test_a_model_that_failed_is_not_said_to_fit_as_it_is() -> None:
     words = ("--dim", "batch=1", "--log", "run.log", "--soc", "SM8650", "-o", "out")
     done = run("fix", "wide.onnx", *words)
     assert exit_code(done) == 3
-    asked = "the log gives no limit that it broke; say what the device had with --budget pd=SIZE"
+    asked = "the log gives no limit that it broke; state what the device has with --budget pd=SIZE"
     assert asked in sentence(done)
     assert not Path("out").exists()

@@ -213,7 +213,7 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
         (("--random-inputs", "1", "--input_list", "x"), "--input_list and --random-inputs cannot"),
         (
             ("--random-inputs", "0"),
-            ("--random-inputs cannot be '0'; it must be a whole number from 1"),
+            ("--random-inputs cannot be '0'; it must be a whole number of at least 1"),
         ),
         (("--random-inputs", "1", "--output_dir", "my output"), "spaces, line ends and :="),
         (("--inputs", "nowhere.npy"), "nowhere.npy: no such file"),

@@ -822,7 +822,7 @@ def test_a_device_that_cannot_be_looked_at(
     assert sentence(done).isprintable()
     beside = run("doctor", LOG, "--host", host)
     assert exit_code(beside) == 1
-    assert f"note: nothing about the machine: {says}" in beside.stdout
+    assert f"note: the machine was not checked: {says}" in beside.stdout
 
 
 def test_a_server_that_starts_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -945,9 +945,9 @@ def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.Monkey
             "--host cannot be 'abd'; it must be local, adb, adb:SERIAL or image:FOLDER, and no log",
         ),
         (["--host", "x\0y"], "--host cannot be 'x\\x00y'; it must be local"),
-        ([LOG, "--host", "--follow"], "--follow and --host exclude each other"),
-        ([LOG, "--host", "--format", "sarif"], "--host gives text or json, not sarif"),
-        (["--host", "--format", "markdown"], "--host gives text or json, not markdown"),
+        ([LOG, "--host", "--follow"], "--follow and --host cannot be combined"),
+        ([LOG, "--host", "--format", "sarif"], "--host supports only text and json, not sarif"),
+        (["--host", "--format", "markdown"], "--host supports only text and json, not markdown"),
         (["--host", "--soc", "SM8650"], "PATH is missing"),
         (["--host", "--jobs", "2"], "PATH is missing"),
         ([], "PATH is missing"),

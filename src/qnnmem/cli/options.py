@@ -86,7 +86,7 @@ def shows(
     formats that no option names.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix
-    default = f"{forms[0]}, or as the file of -o ends" if is_inferred else forms[0]
+    default = f"{forms[0]}, or the format of the -o suffix" if is_inferred else forms[0]
     adapted: dict[str, dict[str, Any]] = {
         "form": {"text": note, "choices": tuple(forms), "default": default},
         "as_json": {"text": f"Short for --format json; its schema is {schema}."},
@@ -135,7 +135,7 @@ def _output(
 
     form = options.form
     if options.as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other")
+        raise UsageError(f"--json and --format {form} cannot be combined")
     form = "json" if options.as_json else form
     if not isinstance(options, ResultOptions):
         return Output(form or forms[0])

@@ -17,19 +17,19 @@ SECTIONS = {
     "Plan a model's memory": {
         "plan": "How many bytes a model needs, why, and the proof.",
         "prepare": "Make a context binary with every offset fixed.",
-        "context-binary-generator": "The same with the flags of the SDK's generator.",
+        "context-binary-generator": "Do the same with the flags of the SDK's generator.",
         "inspect": "Show what a context binary holds.",
         "fix": "Change a model until it fits, with the same results.",
         "check": "Check the budgets that a project keeps in a file.",
     },
-    "LPAI, at the desk": {
+    "LPAI, without a device": {
         "net-run": "Run a context binary as qnn-net-run does.",
-        "check-client": "Run a C or C++ program; which rules does it break?",
+        "check-client": "Run a C or C++ program and list the rules it breaks.",
         "config": "Write a correct pair of config files.",
         "lint": "Find what is wrong in config files.",
         "lpai": "The contract: rules, choices, self-test, a C client.",
     },
-    "HTP, by the real library": {
+    "HTP, with the real library": {
         "fit": "Does a model fit a SoC, and by how many bytes?",
         "footprint": "What a model costs: weights, IO, spill/fill, VTCM.",
         "qmem": "What raw and memhandle inputs and outputs cost.",
@@ -41,19 +41,19 @@ SECTIONS = {
         "htp-worker": "Lend this machine's HTP library to another.",
     },
     "Failures": {
-        "doctor": "From a failing log to cause and missing bytes.",
+        "doctor": "Find the cause and the missing bytes in a failing log.",
         "watch": "Watch any QNN program; make its calls fail.",
         "explain": "What an error code means in practice.",
-        "kb": "What the doctor knows, and how to add to it.",
-        "provoke": "Make the real library fail, and keep what it says.",
+        "kb": "Show what the doctor knows, and add to it.",
+        "provoke": "Make the real library fail and keep its log.",
     },
-    "Show it": {
+    "Show results": {
         "report": "Results as one HTML page: map, bars, diagnosis.",
         "serve": "A workbench in the browser, on this machine.",
         "diff": "Compare two results or models, number by number.",
     },
     "This program": {
-        "completion": "Let your shell complete verbs, options and files.",
+        "completion": "Set up shell completion of verbs, options and files.",
     },
 }
 VERBS = tuple(name for section in SECTIONS.values() for name in section)

@@ -39,7 +39,7 @@ class ExecuteSettings(Options, frozen=True):
         str,
         Opt(
             "--affinity",
-            "Whether the selected core is a wish or a must.",
+            "soft: prefer the selected core; hard: require it.",
             choices=("soft", "hard"),
         ),
     ] = "soft"

@@ -18,8 +18,9 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--host",
-            "Check memory, DSP, libraries and firmware of a machine, too, or alone: local (the "
-            "default), adb, adb:SERIAL, or image:FOLDER for an unpacked image.",
+            "Also check memory, DSP, libraries and firmware of a machine: local (the "
+            "default), adb, adb:SERIAL, or image:FOLDER for an unpacked image. Works "
+            "without a log.",
             metavar="[MACHINE]",
             bare="local",
             offered=("local", "adb"),
@@ -65,8 +66,7 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--model",
-            "Model that failed: compiled where HTP failed and --soc is given, planned where LPAI "
-            "did.",
+            "Model that failed: compiled if HTP failed and --soc is given, planned if LPAI failed.",
             metavar="FILE",
             is_file=True,
             leads=True,

@@ -17,7 +17,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
             "--config",
             "File with the budgets.",
             metavar="FILE",
-            default="qnnmem.toml or pyproject.toml, here or above",
+            default="qnnmem.toml or pyproject.toml, in this folder or above",
             is_file=True,
         ),
     ] = None
@@ -27,7 +27,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
             "--baseline",
             "File with the accepted numbers.",
             metavar="FILE",
-            default="as the config says",
+            default="as in the config",
             is_file=True,
         ),
     ] = None
@@ -35,7 +35,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         False
     )
     history: Annotated[
-        bool, Opt("--history", "Show how accepted numbers changed in the history of git.")
+        bool, Opt("--history", "Show how accepted numbers changed in git history.")
     ] = False
     maps: Annotated[
         str | None,
@@ -50,8 +50,8 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--also",
-            "Write the result to this file, too, in the form of its suffix: .sarif, .xml (junit), "
-            ".json, .html, .md or .txt; may be repeated.",
+            "Also write the result to this file, in the format of its suffix: .sarif, "
+            ".xml (junit), .json, .html, .md or .txt; may be repeated.",
             metavar="FILE",
             is_file=True,
         ),
@@ -65,7 +65,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--tolerance",
-            "How much a pool may grow without being worse, e.g. 4K or 1%.",
+            "Growth of a pool that does not count as worse, e.g. 4K or 1%.",
             metavar="SIZE|N%",
             default="nothing",
             is_local=True,
@@ -76,7 +76,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--pool",
-            "Only growth of this pool is worse; may be repeated.",
+            "Only growth of this pool counts as worse; may be repeated.",
             metavar="NAME",
             default="every pool",
             is_local=True,

@@ -44,12 +44,12 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         ),
     ] = ()
     all_socs: Annotated[
-        bool, Opt("--all-socs", "Judge every SoC with an HTP.", leads=True, is_local=True)
+        bool, Opt("--all-socs", "Check every SoC with an HTP.", leads=True, is_local=True)
     ] = False
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
+            "Set a limit on compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
             leads=True,
             example="pd=256M or vtcm=2M",
         ),
@@ -58,7 +58,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Binary: let the real library load it, for the exact estimate.",
+            "Binary: load it with the real library, for the exact estimate.",
             leads=True,
             is_local=True,
         ),
@@ -85,7 +85,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Let the real library load the binary, for the exact process-domain estimate.",
+            "Load the binary with the real library, for the exact process-domain estimate.",
             leads=True,
             is_local=True,
         ),
@@ -132,7 +132,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         float | None,
         Opt(
             "--tolerance",
-            "Share of a tensor's largest value that may differ.",
+            "Allowed difference, as a share of a tensor's largest value.",
             default="0.02 for HTP, which FP16 explains; 0.00001 for saved outputs",
             ge=0.0,
             le=1.0,
@@ -157,8 +157,8 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make every mistake with shared memory, and show who notices: the contract, the "
-            "library.",
+            "Make every mistake with shared memory, and show whether contract and "
+            "library detect it.",
             leads=True,
             is_local=True,
         ),
@@ -187,7 +187,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--max",
-            "Find the largest value of a varied name: predicted from small ones, then compiled.",
+            "Find the largest value of a varied name: predict it from small ones, then compile.",
             leads=True,
             metavar="NAME",
             is_local=True,
@@ -197,16 +197,14 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--until",
-            "With --max: the largest that fits all limits, or that compiles.",
+            "With --max: the largest value that fits all limits, or that compiles.",
             leads=True,
             choices=("fits", "compiles"),
             default="fits",
             is_local=True,
         ),
     ] = None
-    jobs: Annotated[
-        int, shared.JOBS.but("Compiles at the same time, on each worker where there are several.")
-    ] = 1
+    jobs: Annotated[int, shared.JOBS.but("Number of compiles at the same time, per worker.")] = 1
     cluster: Annotated[str | None, shared.CLUSTER] = None
     cache: Annotated[str | None, shared.CACHE] = None
     memory_limit: Annotated[
@@ -230,7 +228,7 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         Bytes | None,
         Opt(
             "--budget",
-            "Bytes of one process domain.",
+            "Size of one process domain in bytes.",
             metavar="SIZE",
             parse=parse_size,
             default="as measured",
@@ -240,13 +238,15 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--verify",
-            "Load all into the real library and compare: sizes become exact.",
+            "Load all files with the real library and compare: sizes become exact.",
             is_local=True,
         ),
     ] = False
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        shared.CONCURRENT.but("Binaries of LPAI: these graphs may execute at once, others never."),
+        shared.CONCURRENT.but(
+            "LPAI binaries: these graphs may execute at the same time, others never."
+        ),
     ] = ()
 
 
@@ -259,13 +259,13 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     context: Annotated[
         int,
-        Opt("--context", "Tokens that the KV cache holds.", metavar="N", ge=2, le=1 << 20),
+        Opt("--context", "Length of the KV cache in tokens.", metavar="N", ge=2, le=1 << 20),
     ] = 4096
     ar: Annotated[
         tuple[int, ...],
         Opt(
             "--ar",
-            "Tokens that each graph takes at a time.",
+            "Tokens per execution, for each graph.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -320,7 +320,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--beside",
-            "Compare with what was exported: a .pte, a Genie or GenAI folder, a context binary.",
+            "Compare with exported files: a .pte, a Genie or GenAI folder, a context binary.",
             metavar="PATH",
             is_file=True,
         ),
@@ -329,30 +329,30 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compile one and two layers with the real library instead of using the rule.",
+            "Compile one and two layers with the real library instead of predicting by rule.",
             is_local=True,
         ),
     ] = False
     check: Annotated[
         bool,
-        Opt("--check", "Compile four layers, too, and show the error.", is_local=True),
+        Opt("--check", "Also compile four layers, and show the error.", is_local=True),
     ] = False
     exact: Annotated[
         bool,
         Opt(
             "--exact",
-            "Compile all layers of the largest shard, too; slow.",
+            "Also compile all layers of the largest shard; slow.",
             is_local=True,
             is_advanced=True,
         ),
     ] = False
     jobs: Annotated[
         int,
-        shared.JOBS.but("Compiles at the same time, on each worker where there are several."),
+        shared.JOBS.but("Number of compiles at the same time, per worker."),
     ] = 2
     cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[
-        float, shared.TIME_LIMIT.but("Seconds that each compile may take.", is_advanced=True)
+        float, shared.TIME_LIMIT.but("Time limit of each compile in seconds.", is_advanced=True)
     ] = 1800.0
     cache: Annotated[str | None, shared.CACHE.but(is_advanced=True)] = None
 
@@ -378,21 +378,21 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
             writes="file",
         ),
     ] = ""
-    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds that each attempt may take.")] = (
-        120.0
-    )
+    time_limit: Annotated[
+        float, shared.TIME_LIMIT.but("Time limit of each attempt in seconds.")
+    ] = 120.0
     force: Annotated[bool, shared.FORCE.but("Replace files of an earlier run.")] = False
 
 
 class WorkerOptions(Options, frozen=True, kw_only=True):
     """Cache size and time limits of a worker."""
 
-    cache: Annotated[str | None, shared.CACHE.but("Folder of files that were sent.")] = None
+    cache: Annotated[str | None, shared.CACHE.but("Folder for received files.")] = None
     cache_size: Annotated[
         Bytes,
         Opt(
             "--cache-size",
-            "Files kept for later requests; the oldest go first.",
+            "Size of the files kept for later requests; the oldest are deleted first.",
             metavar="SIZE",
             parse=parse_size,
             default="8 GiB",

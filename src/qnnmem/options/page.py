@@ -23,7 +23,8 @@ class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
         ),
     ] = None
     output: Annotated[
-        str | None, shared.OUTPUT.but("The page, e.g. report.html.", metavar="FILE", required=True)
+        str | None,
+        shared.OUTPUT.but("HTML file to write, e.g. report.html.", metavar="FILE", required=True),
     ] = None
     force: Annotated[bool, shared.FORCE] = False
 
@@ -35,7 +36,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--host",
-            "Where to listen; beyond this machine only with --token.",
+            "Address to listen on; other than this machine only with --token.",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1"
@@ -43,7 +44,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         int,
         Opt(
             "--port",
-            "Where to listen; 0 takes any port that is free.",
+            "Port to listen on; 0 takes any free port.",
             metavar="N",
             ge=0,
             le=65_535,
@@ -63,10 +64,10 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--data",
-            "Folder of files and results.",
+            "Folder for files and results.",
             metavar="DIR",
             default="workbench in the user's cache folder",
             is_file=True,
         ),
     ] = None
-    no_browser: Annotated[bool, Opt("--no-browser", "Do not open the page.")] = False
+    no_browser: Annotated[bool, Opt("--no-browser", "Do not open the browser.")] = False

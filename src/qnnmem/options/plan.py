@@ -45,7 +45,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         Opt(
             "--value",
             "Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
-            "mask=@mask.npy; branches that cannot be taken then are left out.",
+            "mask=@mask.npy; branches that can then not be taken are left out.",
             metavar="INPUT=VALUE",
             parse=parsers.value,
             item=parsers.value_item,
@@ -73,7 +73,7 @@ class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
         tuple[tuple[str, str], ...],
         Opt(
             "--state",
-            "Keep an output as an input of the next run, e.g. h_in=h_out, in persistent memory.",
+            "Keep an output in persistent memory as an input of the next run, e.g. h_in=h_out.",
             metavar="IN=OUT",
             parse=parsers.state,
             item=parsers.text_item,
@@ -107,14 +107,14 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
         Bytes | None,
         Opt(
             "--capacity",
-            "For a CSV: does everything fit this many bytes?",
+            "CSV: check whether all buffers fit this many bytes.",
             metavar="SIZE",
             parse=parse_size,
             is_local=True,  # elsewhere it is the budget of scratch
             is_advanced=True,
         ),
     ] = None
-    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds to search for a lower plan.")] = (
+    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds to search for a smaller plan.")] = (
         10.0
     )
     seed: Annotated[int, shared.SEED] = 0
@@ -150,7 +150,8 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--together",
-            "One scratch, persistent and TCM pool for all models; budgets are for all together.",
+            "Share one scratch, persistent and TCM pool among all models; budgets apply "
+            "to the shared pools.",
             is_local=True,
             is_advanced=True,
         ),
@@ -168,11 +169,11 @@ class BackendOptions(ModelOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "Whose memory the model is to fit.",
+            "Backend whose memory the model must fit.",
             leads=True,
             choices=("lpai", "htp"),
             label="Backend",
-            labels=("LPAI", "HTP, by the real library"),
+            labels=("LPAI", "HTP, with the real library"),
         ),
     ] = "lpai"
     soc: Annotated[str | None, shared.SOC.but("SoC by name or id, e.g. SM8650.", backend="htp")] = (

@@ -19,7 +19,8 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "lpai: qnnmem's own binary for the desk; htp: a real one by the real library.",
+            "lpai: a binary in qnnmem's own format, for tests on the host; htp: a real "
+            "one, made by the real library.",
             leads=True,
             choices=("lpai", "htp"),
         ),
@@ -28,7 +29,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--calibration",
-            "Sample inputs (.npy, .npz, .raw) to learn ranges from.",
+            "Sample inputs (.npy, .npz, .raw) for the quantization ranges.",
             metavar="DIR",
             default="random data",
             is_file=True,
@@ -58,7 +59,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--rnn-state",
-            "Keep the state of LSTM, GRU and RNN nodes, too.",
+            "Also keep the state of LSTM, GRU and RNN nodes.",
             backend="lpai",
             is_advanced=True,
         ),
@@ -67,7 +68,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         shared.IO.but(
             "Inputs and outputs inside scratch or in the application's buffers (exclude_io).",
-            default="as the config file says, else inside",
+            default="as in the config file, else inside",
             backend="lpai",
         ),
     ] = None
@@ -89,7 +90,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--float",
-            "Allow floating point, which LPAI does not support, for experiments at the desk.",
+            "Allow floating point, which LPAI does not support, for experiments on the host.",
             backend="lpai",
             is_advanced=True,
         ),
@@ -100,7 +101,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             "--hw-ver",
             "Hardware version.",
             choices=shared.HW_VERSIONS,
-            default="as the config file says, else v6",
+            default="as in the config file, else v6",
             backend="lpai",
             is_advanced=True,
         ),
@@ -119,7 +120,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--io-mem-type",
-            "The Qmem hint that inputs and outputs carry.",
+            "Qmem hint of inputs and outputs.",
             choices=("raw", "memhandle"),
             default="raw",
             backend="htp",
@@ -130,8 +131,8 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--to",
-            "Write what is deployed, too: an EPContext model for ONNX Runtime, or an ExecuTorch"
-            " program.",
+            "Also write the file to deploy: an EPContext model for ONNX Runtime, or an "
+            "ExecuTorch program.",
             choices=("epcontext", "pte"),
             default="the binary alone",
             backend="htp",
@@ -144,7 +145,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--partition",
-            "Leave nodes that QNN cannot take to the CPU, compile the rest, run both once.",
+            "Leave nodes that QNN does not support on the CPU, compile the rest, run both once.",
             backend="htp",
         ),
     ] = False
@@ -153,7 +154,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--log-file",
-            "Keep the library's whole log, up to 256 MiB.",
+            "Write the library's whole log to this file, up to 256 MiB.",
             metavar="FILE",
             backend="htp",
             is_file=True,

@@ -16,14 +16,14 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--mode",
-            "Who calls QNN.",
+            "Processor that calls QNN.",
             choices=("adsp", "arm", "x86"),
-            default="as the config says, else x86",
+            default="as in the config, else x86",
         ),
     ] = None
     config: Annotated[
         str | None,
-        Opt("--config", "Tool file, as net-run takes it.", metavar="FILE", is_file=True),
+        Opt("--config", "Tool file, as for net-run.", metavar="FILE", is_file=True),
     ] = None
     hw_ver: Annotated[str | None, Opt("--hw-ver", "LPAI hardware, e.g. v6.", metavar="VERSION")] = (
         None
@@ -32,24 +32,27 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str, Opt("--profile", "Alignment profile.", choices=("default", "conservative", "v4-era"))
     ] = "default"
     lenient_scratch: Annotated[
-        bool, Opt("--lenient-scratch", "Misaligned scratch is a finding, not an error.")
+        bool, Opt("--lenient-scratch", "Report misaligned scratch as a finding, not an error.")
     ] = False
     own_scratch: Annotated[
         bool,
-        Opt("--own-scratch", "Graphs that share scratch are a finding, also one after the other."),
+        Opt(
+            "--own-scratch",
+            "Report graphs that share scratch as a finding, even if they run one after the other.",
+        ),
     ] = False
     continue_on_error: Annotated[
         bool,
         Opt(
             "--continue-on-error",
-            "Answer 0 where a device would not notice, so that the program goes on.",
+            "Return 0 where a device would not detect the mistake, so that the program continues.",
         ),
     ] = False
     binary_info: Annotated[
         str,
         Opt(
             "--binary-info",
-            "Version of BinaryInfo that the system library gives; auto: 1, or 3 for getMetaData.",
+            "BinaryInfo version that the system library returns; auto: 1, or 3 for getMetaData.",
             choices=("auto", "1", "2", "3"),
         ),
     ] = "auto"
@@ -57,14 +60,14 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--trace-state",
-            "Find lines that write to persistent memory or use an output early; slower.",
+            "Also find lines that write to persistent memory or use an output too early; slower.",
         ),
     ] = False
     suppress: Annotated[
         tuple[str, ...],
         Opt(
             "--suppress",
-            "Known findings: RULE [CALL [FILE:LINE]] on each line.",
+            "File with known findings, one per line: RULE [CALL [FILE:LINE]].",
             metavar="FILE",
             is_file=True,
         ),
@@ -72,12 +75,14 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "End the program after this time.", metavar="SECONDS", default="never"
+            "Kill the program after this time.", metavar="SECONDS", default="never"
         ),
     ] = None
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Address space for what is executed.", is_advanced=False),
+        shared.MEMORY_LIMIT.but(
+            "Address space limit of the process that executes graphs.", is_advanced=False
+        ),
     ] = None
 
 
@@ -88,7 +93,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--fail",
-            "Let calls fail: all, the Nth, or those about more than SIZE bytes.",
+            "Make calls fail: all of them, the Nth, or those for more than SIZE bytes.",
             metavar="FUNCTION[#N][>SIZE]=CODE",
         ),
     ] = ()
@@ -104,14 +109,15 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--serialise",
-            "Run it as it is, then with one call of QNN at a time: does the failure go away?",
+            "Run the program unchanged, then with one QNN call at a time, and compare "
+            "the failures.",
         ),
     ] = False
     most_runs: Annotated[
         int,
         Opt(
             "--most-runs",
-            "Most calls that --fail-each makes fail.",
+            "Largest number of calls that --fail-each makes fail.",
             metavar="N",
             ge=1,
             le=10_000,
@@ -120,7 +126,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "End the program after this time.",
+            "Kill the program after this time.",
             metavar="SECONDS",
             default="never; with --fail-each 5 times the usual",
         ),

@@ -43,7 +43,8 @@ NET_RUN_REFUSED = {
     "model": _BINARY_FIRST.format("model"),
     "dlc_path": _BINARY_FIRST.format("dlc_path"),
     "binary_updates": "would change the weights; prepare the changed model again",
-    "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
+    "set_output_tensors": "cannot be combined with --retrieve_context: the outputs of a binary "
+    "are fixed",
 }
 
 
@@ -74,7 +75,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--random-inputs",
-            "Ours: make up the inputs of N inferences, and write the input list.",
+            "Ours: make random inputs for N inferences, and write the input list.",
             ge=1,
             le=10000,
         ),
@@ -98,7 +99,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
     direct_mode: Annotated[
         str | None,
-        Opt("--direct_mode", "Run as native code of the aDSP does.", metavar="[adsp]", bare="adsp"),
+        Opt("--direct_mode", "Run like native code on the aDSP.", metavar="[adsp]", bare="adsp"),
     ] = None
     shared_buffer: Annotated[
         bool,
@@ -117,7 +118,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--use_native_input_files",
-            "Input files hold the tensors' own type, not float32.",
+            "Input files contain the tensors' own type, not float32.",
             is_advanced=True,
         ),
     ] = False
@@ -133,7 +134,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--native_input_tensor_names",
-            "Inputs whose files hold the tensor's own type.",
+            "Inputs whose files contain the tensor's own type.",
             metavar="GRAPH:TENSOR,...",
             is_advanced=True,
         ),
@@ -158,13 +159,13 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
     num_inferences: Annotated[
         int | None,
-        Opt("--num_inferences", "Loop over the list until N inferences ran.", ge=1, le=1 << 40),
+        Opt("--num_inferences", "Repeat the list until N inferences have run.", ge=1, le=1 << 40),
     ] = None
     duration: Annotated[
         float | None,
         Opt(
             "--duration",
-            "Loop over the list for this long.",
+            "Repeat the list for this long.",
             metavar="SECONDS",
             parse=parsers.seconds,
             ge=0.0,
@@ -198,7 +199,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--asynchronous",
-            "Execute through the queue, as deep as the config says.",
+            "Execute through the queue; the config sets its depth.",
             is_advanced=True,
         ),
     ] = False
@@ -206,7 +207,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--profiling_level",
-            "Write times of API calls.",
+            "Write the times of API calls.",
             choices=("basic", "detailed", "client", "backend"),
         ),
     ] = None
@@ -242,7 +243,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--lenient_scratch",
-            "Ours: misaligned scratch is a finding, not an error.",
+            "Ours: report misaligned scratch as a finding, not an error.",
             is_advanced=True,
         ),
     ] = False
@@ -250,19 +251,19 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--one_scratch",
-            "Ours: one scratch for all graphs, which run one after the other.",
+            "Ours: share one scratch among all graphs, which run one after the other.",
             is_advanced=True,
         ),
     ] = False
     time_limit: Annotated[
         float,
         shared.TIME_LIMIT.but(
-            "Ours: seconds that loading the binary, and each execution, may take."
+            "Ours: time limit of loading the binary, and of each execution, in seconds."
         ),
     ] = 600.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Ours: address space of the process that executes."),
+        shared.MEMORY_LIMIT.but("Ours: address space limit of the process that executes graphs."),
     ] = None
 
 
@@ -311,7 +312,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--binary_file",
-            "Name of the binary in the output folder, without .bin, which is added.",
+            "Name of the binary in the output folder; .bin is added.",
             metavar="NAME",
         ),
     ] = None
@@ -320,23 +321,23 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--input_output_tensor_mem_type",
-            "The Qmem hint that inputs and outputs carry; memhandle is for HTP.",
+            "Qmem hint of inputs and outputs; memhandle is for HTP.",
             choices=("raw", "memhandle"),
         ),
     ] = "raw"
     config_file: Annotated[
         str | None,
-        Opt("--config_file", "Tool file, which points to that of the backend.", metavar="FILE"),
+        Opt("--config_file", "Tool file, which points to the file of the backend.", metavar="FILE"),
     ] = None
     optimization_level_override: Annotated[
         int | None,
-        Opt("--optimization_level_override", "HTP: instead of O in the config file.", ge=1, le=3),
+        Opt("--optimization_level_override", "HTP: overrides O in the config file.", ge=1, le=3),
     ] = None
     vtcm_override: Annotated[
         int | None,
         Opt(
             "--vtcm_override",
-            "HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
+            "HTP: overrides vtcm_mb in the config file; 0 is all of the SoC's VTCM.",
             metavar="MB",
             ge=0,
             le=shared.MAX_VTCM_MB,
@@ -349,10 +350,12 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     version: Annotated[bool, _VERSION] = False
     trust: Annotated[
         bool,
-        Opt("--trust", "Ours: --model is a model library, whatever its name.", is_advanced=True),
+        Opt(
+            "--trust", "Ours: --model is a model library, regardless of its name.", is_advanced=True
+        ),
     ] = False
     quantize: Annotated[
-        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI on the way.")
+        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI before compiling.")
     ] = None
     allow_float: Annotated[
         bool, Opt("--float", "Ours: allow a float model for LPAI.", is_advanced=True)

@@ -17,7 +17,7 @@ HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
 # Limits of the work.
 TIME_LIMIT = Opt(
     "--time-limit",
-    "Seconds that one answer may take: reading, compiling and loading a model, running it.",
+    "Time limit in seconds for each answer: reading, compiling, loading and running a model.",
     metavar="S",
     parse=parsers.seconds,
     ge=0.0,
@@ -30,7 +30,7 @@ MEMORY_LIMIT = Opt(
     "Address space of the compiler.",
     metavar="SIZE",
     parse=parse_size,
-    default="3/4 of the machine",
+    default="3/4 of the machine's memory",
     is_local=True,
     is_advanced=True,
 )
@@ -42,9 +42,9 @@ SEED = Opt(
     is_folded=True,
     is_advanced=True,
 )
-JOBS = Opt("--jobs", "Models at the same time.", metavar="N", ge=1, le=64, is_local=True)
+JOBS = Opt("--jobs", "Number of models at the same time.", metavar="N", ge=1, le=64, is_local=True)
 CLUSTER = Opt(
-    *("--cluster", "Compile on the workers of a Dask cluster, each of which has the library."),
+    *("--cluster", "Compile on the workers of a Dask cluster; each must have the library."),
     metavar="ADDRESS",
     is_local=True,
 )
@@ -75,19 +75,19 @@ ALIGN = Opt(
     ge=1,
     le=1 << 20,
     in_bytes=True,
-    default="64; for a CSV as the file says",
+    default="64; for a CSV as in the file",
     label="Alignment",
     for_buffers=True,
 )
 BITS = Opt(
-    *("--bits", "Width of floating-point elements once quantized."),
+    *("--bits", "Width of floating-point elements after quantization."),
     choices=(8, 16, 32),
     default="as in the model",
     label="Bits",
 )
 BUDGETS = Opt(
     "--budget",
-    "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K.",
+    "Limit of scratch, persistent, io, constants or tcm, e.g. scratch=256K.",
     metavar="POOL=SIZE",
     parse=parsers.budgets,
     parses_many=True,
@@ -107,7 +107,7 @@ SOC = Opt(
     is_soc=True,
 )
 PRECISION = Opt(
-    *("--precision", "What floats become; int8 and w8a16 quantize on the way."),
+    *("--precision", "Type of floats on HTP; int8 and w8a16 quantize before compiling."),
     choices=PRECISIONS,
     label="Precision",
 )
@@ -116,7 +116,7 @@ VTCM_MB = Opt(
     metavar="N",
     ge=1,
     le=MAX_VTCM_MB,
-    default="all that the SoC has",
+    default="all of the SoC's VTCM",
     label="VTCM in MiB",
     is_folded=True,
 )
@@ -125,14 +125,14 @@ OPT_LEVEL = Opt(
     metavar="N",
     ge=1,
     le=3,
-    default="the library's own",
+    default="the library's default",
     label="Optimisation level",
     is_folded=True,
 )
-QUANTIZE = Opt("--quantize", "Quantize a float model on the way.", choices=("int8", "int16"))
+QUANTIZE = Opt("--quantize", "Quantize a float model first.", choices=("int8", "int16"))
 CONCURRENT = Opt(
     "--concurrent",
-    "With --together: these models may execute at once; others never do.",
+    "With --together: these models may execute at the same time; others never do.",
     metavar="A,B",
     parse=parsers.names,
     show=",".join,
@@ -160,7 +160,7 @@ FORCE = Opt("--force", "Replace the output file if it exists.", is_local=True)
 class FormatOptions(Options, frozen=True, kw_only=True):
     """Format of a result; each verb has its own formats and schema."""
 
-    form: Annotated[str | None, Opt("--format", "How the result is written.", is_local=True)] = None
+    form: Annotated[str | None, Opt("--format", "Output format.", is_local=True)] = None
     as_json: Annotated[
         bool, Opt("--json", "Short for --format json; its schema is {schema}.", is_local=True)
     ] = False
@@ -178,5 +178,5 @@ class DetailedOptions(ResultOptions, frozen=True, kw_only=True):
 
     verbose: Annotated[
         bool,
-        Opt("--verbose", "Show the details, too.", short="-v", is_local=True, leads=True),
+        Opt("--verbose", "Show more detail.", short="-v", is_local=True, leads=True),
     ] = False
