@@ -344,7 +344,7 @@ def test_a_live_log_shows_each_incident_and_ends_with_a_summary(tmp_path: Path) 
 def test_a_packed_log_is_not_followed(run: Run) -> None:
     """The message names the option."""
     Path("log.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
-    reason = "log.gz: a packed log does not grow: read it without --follow"
+    reason = "log.gz: a compressed log does not grow; read it without --follow"
     assert run("log.gz", "--follow") == (2, "", f"qnnmem: {reason}\n")
 
 

@@ -154,7 +154,7 @@ def test_what_fits_already_stays_as_it_is(model: str) -> None:
     """Nothing is written where nothing is to be changed."""
     done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=1M,tcm=1M", "-o", "out")
     assert exit_code(done) == 0
-    assert done.stdout.startswith("fits as it is")
+    assert done.stdout.startswith("fits unchanged")
     assert not Path("out").exists()
 
 

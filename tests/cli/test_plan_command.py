@@ -427,7 +427,7 @@ def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> No
         "fits: scratch takes 1,344 of 1,048,576 bytes",
         "scratch 1,344 bytes, minimal for this order",
         "persistent 64, constants 200 bytes; IO is inside scratch",
-        "next: LPAI runs 8- and 16-bit models; the plan as int8: "
+        "next: LPAI runs 8- and 16-bit models; plan it as int8: "
         f"qnnmem plan {shlex.quote(str(model(tmp_path)))} --state h_in=h_out --budget scratch=1M "
         "--bits 8",
     ]
@@ -454,7 +454,7 @@ def test_one_of_a_thing_is_singular(tmp_path: Path) -> None:
     for text in texts:
         assert not re.search(r"(?<![\d,])1 (?:buffer|tensor|state|op|input|output)s\b", text), text
         assert "0 of them" not in text
-    assert "too large by itself (1 in scratch, 4 bytes):" in texts[0]
+    assert "too large alone (1 in scratch, 4 bytes):" in texts[0]
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) ->
     """One is named; that nine others would have to shrink, too, is said."""
     rows = "".join(f"t{at},{at},{at + 1},100\n" for at in range(10))
     done = run(buffers(tmp_path, f"id,lower,upper,size\n{rows}"), "--budget", "scratch=64")
-    assert "too large by itself (1 in scratch" in done.stdout
+    assert "too large alone (1 in scratch" in done.stdout
     assert "9 others are also too large" in done.stdout
 
 
@@ -615,7 +615,7 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     done = run(path, "--bits", "8", "--io", "outside")
     assert done.stdout.startswith("scratch 128 bytes, estimate before quantization\n")
     assert "note: the plan is of the 3 ops of the float model; quantizing fuses some" in done.stdout
-    command = done.stdout.splitlines()[-1].removeprefix("next: the exact bytes: qnnmem ")
+    command = done.stdout.splitlines()[-1].removeprefix("next: get the exact bytes: qnnmem ")
     assert shlex.split(command)[:2] == ["prepare", str(path)]
     assert command.endswith("--io outside --quantize int8 -o 'a model.bin'")
     judged = run(path, "--bits", "16", "--budget", "scratch=1K", "--budget", "tcm=1M", "-v").stdout

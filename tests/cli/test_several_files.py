@@ -225,7 +225,7 @@ def test_a_folder_says_what_it_left_out(lists: Path) -> None:
     done = run("plan", "models")
     assert exit_code(done) == 0
     assert "models/pipe.csv: a pipe; skipped" in done.stderr
-    assert "models/away.csv: a link to nothing; skipped" in done.stderr
+    assert "models/away.csv: a broken link; skipped" in done.stderr
     assert "models: left out 2 files that are no models" in done.stderr
 
 

@@ -215,7 +215,7 @@ def test_a_packed_tar_is_not_read_from_its_start_for_ever(
     assert len(find_streams(["a.tar"])) == 1
     found = find_logs(["a.tgz"])
     assert [stream.parts for stream in found.streams] == [(f"a.tgz: {name}",) for name, _ in files]
-    assert found.notes == ("a.tgz: rotated files are read as logs of their own: unpack it",)
+    assert found.notes == ("a.tgz: rotated files are read as separate logs: unpack it",)
 
 
 def test_members_in_order_cost_one_pass(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,9 +271,9 @@ def utf16() -> bytes:
         ({"type": tarfile.LNKTYPE, "linkname": "a.log"}, "a link", 0),
         ({"type": tarfile.CHRTYPE}, "a device", 0),
         ({"type": tarfile.FIFOTYPE}, "a pipe", 0),
-        ({"type": b"Z"}, "of a kind that is not known", 2),
-        ({"type": b"S"}, "a file with holes, which is not read", 2),
-        ({"pax_headers": {"GNU.sparse.major": "1"}}, "a file with holes, which is not read", 2),
+        ({"type": b"Z"}, "of an unknown kind", 2),
+        ({"type": b"S"}, "a sparse file, which is not supported", 2),
+        ({"pax_headers": {"GNU.sparse.major": "1"}}, "a sparse file, which is not supported", 2),
     ],
 )
 def test_what_is_no_file_in_a_tar_is_said(
@@ -399,7 +399,7 @@ def test_damaged_members_are_said(here: Path) -> None:
     data = zipped([("a.log", HEALTHY * 9)], zipfile.ZIP_STORED)
     (here / "a.zip").write_bytes(data.replace(b"well", b"fine", 1))
     done = doctor("a.zip")
-    assert "a.zip: a.log: damaged: its checksum is not that of the archive" in done.output
+    assert "a.zip: a.log: damaged: the checksum does not match" in done.output
     (here / "a.zip").write_bytes(changed(data, 0, b"PK\x09\x09", b"PK\x03\x04"))
     assert not archive.archive_kind("a.zip")
     data = zipped([("b.log", HEALTHY), ("a.log", HEALTHY * 9)])
@@ -417,7 +417,7 @@ def test_a_tar_without_an_end_is_not_whole(here: Path) -> None:
     (here / "a.tar").write_bytes(data[:1024])
     done = doctor("a.tar")
     assert exit_code(done) == 2
-    assert "note: left out: a.tar: the archive is damaged or breaks off" in done.output
+    assert "note: left out: a.tar: the archive is damaged or truncated" in done.output
 
 
 @pytest.mark.parametrize(
@@ -557,7 +557,7 @@ def test_an_archive_on_standard_input_is_one_sentence(form: str, here: Path) -> 
     command = [sys.executable, "-m", "qnnmem", "doctor", "-"]
     with (here / form).open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, timeout=60)
-    words = "qnnmem: -: an archive, which is read from a file: name that\n"
+    words = "qnnmem: -: an archive, which can be read only from a file: name the file\n"
     assert (done.returncode, done.stderr) == (2, words)
 
 
@@ -569,14 +569,16 @@ def test_an_archive_behind_a_url_is_one_sentence() -> None:
             file.write(FORMS[form](LOGS))
         done = doctor(f"memory://logs/{form}")
         assert exit_code(done) == 2
-        assert sentence(done).endswith("an archive, which is read from a file: name that")
+        assert sentence(done).endswith(
+            "an archive, which can be read only from a file: name the file"
+        )
 
 
 def test_an_archive_does_not_grow(here: Path) -> None:
     """So it is not followed, with one log in it or with many."""
     (here / "one.zip").write_bytes(zipped(LOGS[:1]))
     (here / "two.zip").write_bytes(zipped(LOGS))
-    why = "a packed log does not grow: read it without --follow"
+    why = "a compressed log does not grow; read it without --follow"
     assert sentence(doctor("one.zip", "--follow")) == f"one.zip: logs/a.log: {why}"
     assert sentence(doctor("two.zip", "--follow")).startswith("--follow watches one log")
 

@@ -49,8 +49,8 @@ def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
     assert exit_code(done) == 0
     assert done.output.startswith("healthy: no known failure in 1 line")
     assert [line for line in done.output.splitlines() if line.startswith("note: ")] == [
-        "note: left out: logs/circle.log: a link to nothing",
-        "note: left out: logs/gone.log: a link to nothing",
+        "note: left out: logs/circle.log: a broken link",
+        "note: left out: logs/gone.log: a broken link",
         "note: left out: logs/pipe.log: a pipe",
         "note: left out: logs/piped.log: a link to a pipe",
         "note: left out: logs/zero.log: a link to a device",
@@ -63,7 +63,7 @@ def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
 
 
 def test_what_has_no_name_of_a_log_is_only_counted(logs: Path) -> None:
-    """Also where it is a pipe or a link to nothing."""
+    """Also where it is a pipe or a broken link."""
     os.mkfifo(logs / "pipe.json")
     (logs / ".gone").symlink_to("nowhere")
     found = find_logs(["logs"])
@@ -102,7 +102,7 @@ def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_pat
     done = doctor("logs")
     assert exit_code(done) == 2
     assert done.output.startswith("not all logs could be read: no known failure in 2 lines")
-    assert done.output.count("a link out of the folder: name what it leads to") == 2
+    assert done.output.count("a link out of the folder; name its target instead") == 2
     assert exit_code(doctor("logs/file.log")) == 1  # named, so meant
     assert exit_code(doctor("logs/folder")) == 1
 

@@ -376,7 +376,10 @@ def test_what_lpai_needs(state: str, library: str, verdict: HostVerdict, said: s
     assert found.verdict is verdict
     assert said in found.found
     assert checks(DESK)["lpai"].verdict is NOT_KNOWN
-    assert checks(BOARD.without("remoteproc0"))["lpai"].found == "Linux starts no aDSP here"
+    assert (
+        checks(BOARD.without("remoteproc0"))["lpai"].found
+        == "Linux manages no aDSP on this machine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -907,7 +910,7 @@ def test_alone_it_shows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert len([line for line in lines if "  good  " in line or "  problem  " in line]) > 8
     assert (
-        "     why: A stub works with the skel of the same Hexagon version and release only."
+        "     why: A stub works only with the skel of the same Hexagon version and release."
         in lines
     )
 
@@ -992,4 +995,4 @@ def test_another_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     done = run("doctor", "--host")
     assert exit_code(done) == 2
-    assert sentence(done).endswith("for a device at a cable say --host adb")
+    assert sentence(done).endswith("for a device connected by cable, use --host adb")

@@ -57,8 +57,8 @@ def test_what_is_no_file_is_left_out_and_said() -> None:
         assert exit_code(done) == 1
         assert "(entry camera)" in done.output
         assert [line for line in done.output.splitlines() if line.startswith("note: ")] == [
-            "note: left out: kb/gone.md: a link to nothing",
-            "note: left out: kb/log.md: a link out of the folder: name what it leads to",
+            "note: left out: kb/gone.md: a broken link",
+            "note: left out: kb/log.md: a link out of the folder; name its target instead",
             "note: left out: kb/pipe.toml: a pipe",
             "note: left out: kb/zero.md: a link to a device",
         ]

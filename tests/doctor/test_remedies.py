@@ -167,7 +167,7 @@ def test_without_a_number_the_condition_is_said(tmp_path: Path) -> None:
 def test_placeholders_are_explained_once() -> None:
     """And only those that are left."""
     found = Guide(soc="57").remedies(incident(remedies=["a: `qnnmem fit MODEL --soc SOC`"] * 2))
-    assert legend(found) == "MODEL: the model's file (--model fills it in)"
+    assert legend(found) == "MODEL: the model file (--model fills it in)"
     assert legend(Guide().remedies(incident())) == ""
 
 

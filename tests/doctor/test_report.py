@@ -134,7 +134,7 @@ def test_an_undecided_incident_does_not_pretend() -> None:
         "undecided: the graph stage failed and the lines do not decide why; "
         "memory may be short or not (57%)"
     )
-    at = rest.index("what comes into question:")
+    at = rest.index("possible causes:")
     assert rest[at + 1 : at + 3] == [
         "   57%  memory: the mappings exceed the address space of the DSP process (mem_dsp_va)",
         "   43%  the skel or another library that QNN needs is not found (skel_missing)",
@@ -460,9 +460,9 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
     assert first(("mem_vtcm", 0.1), ("signing", 0.4))[0].endswith(
         "; memory is probably not the reason (20%)"
     )
-    assert first(("unknown", 0.5))[0].endswith("; whether memory is short is unknown")
+    assert first(("unknown", 0.5))[0].endswith("; it is unknown whether memory is short")
     guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))
-    assert guessed[0].endswith("; whether memory is short is unknown")
+    assert guessed[0].endswith("; it is unknown whether memory is short")
     assert any(line.startswith("   30%  memory: one operator") for line in guessed)
     causes = ("mem_vtcm", "mem_leak", "timeout", "signing", "dsp_crash", "mem_spill_fill")
     assert "   17%  1 more" in first(*((cause, 0.1) for cause in causes))
@@ -480,7 +480,7 @@ def test_low_confidence_reads_probably() -> None:
     assert both.startswith("graph stage: probably out of memory, perhaps: the compiler")
     side = first(verdict="memory", cause="mem_unknown", confidence="low")
     assert side == (
-        "graph stage: probably out of memory; the lines do not name the cause (mem_unknown); "
+        "graph stage: probably out of memory; the log does not name the cause (mem_unknown); "
         "confidence low"
     )
 

@@ -337,7 +337,7 @@ def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(pro
     assert "--update-baseline" not in done.stdout
     (line,) = (one for one in done.stdout.splitlines() if one.startswith("next: "))
     _, why, command = line.split(": ", 2)
-    assert why == "the broken limit"
+    assert why == "show the broken limit"
     again = command_line.run(*shlex.split(command)[1:])
     assert again.stdout.startswith("does not fit")
 

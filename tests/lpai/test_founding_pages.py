@@ -35,16 +35,17 @@ def test_the_size_of_the_binary_info_is_given() -> None:
     system.free()
 
 
+@pytest.mark.parametrize("folder", ["model", ".", "here"])
 def test_the_command_of_the_tcm_page_works_as_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders and config files included; what is on the device only is found beside them."""
+    """The .conf lies beside the tool file, or in the current folder, by either path."""
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()
     shutil.copy(ROOT / "examples" / "small_lpai.bin", "model/tmp.bin")
     Path("model/x.raw").write_bytes(bytes(4 * 256))
     Path("model/input_list.txt").write_text("model/x.raw\n")
-    device = "/data/local/tmp"
+    device = str(tmp_path) if folder == "here" else "/data/local/tmp"
     extensions = {
         "shared_library_path": f"{device}/libQnnLpaiNetRunExtensions.so",
         "config_file_path": f"{device}/eaiParams_direct.conf",
@@ -55,14 +56,16 @@ def test_the_command_of_the_tcm_page_works_as_printed(
     }
     Path("model/eaiParams_direct.json").write_text(json.dumps(tool))
     pools = {"lpai_graph": {"execute": {"mem_type": "tcm"}}}
-    Path("model/eaiParams_direct.conf").write_text(json.dumps(pools))
+    Path("model" if folder == "model" else ".", "eaiParams_direct.conf").write_text(
+        json.dumps(pools)
+    )
     words = (
         f"--input_list model/input_list.txt --backend {device}/libQnnLpai.so --direct_mode adsp "
         "--config_file model/eaiParams_direct.json --retrieve_context model/tmp.bin"
     )
     done = run("net-run", *words.split(), "--log_level", "debug")
     assert exit_code(done) == 0
-    assert "model/eaiParams_direct.conf is read instead" in done.stderr
+    assert ("eaiParams_direct.conf is read instead" in done.stderr) is (folder != "here")
     lines = re.findall(r"\[INFO\] (.*tcm pool.*|TCM pool.*)", done.stdout)
     assert lines == [
         "TCM pool current size: 0 max_size: 2035712",

@@ -22,7 +22,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--log",
-            "Start from a failing log, which gives backend, budget and, if named, MODEL.",
+            "Start from a failing log: take backend, budget and MODEL from it if it names them.",
             leads=True,
             metavar="LOG",
             is_file=True,

@@ -27,13 +27,13 @@ class CheckOptions(Options, frozen=True, kw_only=True):
             "--baseline",
             "File with the accepted numbers.",
             metavar="FILE",
-            default="as in the config",
+            default="from the config",
             is_file=True,
         ),
     ] = None
-    update: Annotated[bool, Opt("--update-baseline", "Write today's numbers as the baseline.")] = (
-        False
-    )
+    update: Annotated[
+        bool, Opt("--update-baseline", "Write the current numbers as the baseline.")
+    ] = False
     history: Annotated[
         bool, Opt("--history", "Show how accepted numbers changed in git history.")
     ] = False
@@ -50,8 +50,8 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--also",
-            "Also write the result to this file, in the format of its suffix: .sarif, "
-            ".xml (junit), .json, .html, .md or .txt; may be repeated.",
+            "Also write the result to this file, in the format of its suffix: .sarif, .xml "
+            "(junit), .json, .html, .md or .txt; may be repeated.",
             metavar="FILE",
             is_file=True,
         ),

@@ -157,8 +157,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make every mistake with shared memory, and show whether contract and "
-            "library detect it.",
+            "Make every mistake with shared memory; show whether contract and library notice it.",
             leads=True,
             is_local=True,
         ),
@@ -197,7 +196,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--until",
-            "With --max: the largest value that fits all limits, or that compiles.",
+            "With --max: find the largest that fits all limits, or that compiles.",
             leads=True,
             choices=("fits", "compiles"),
             default="fits",
@@ -238,15 +237,13 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--verify",
-            "Load all files with the real library and compare: sizes become exact.",
+            "Load all with the real library and compare; makes sizes exact.",
             is_local=True,
         ),
     ] = False
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        shared.CONCURRENT.but(
-            "LPAI binaries: these graphs may execute at the same time, others never."
-        ),
+        shared.CONCURRENT.but("LPAI: these graphs may execute at the same time; others never do."),
     ] = ()
 
 
@@ -265,7 +262,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--ar",
-            "Tokens per execution, for each graph.",
+            "Tokens that each graph processes at a time.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -298,8 +295,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or the layers of each: 9,9,9,5. A separate embedding is not "
-            "counted.",
+            "Number of shards, or the layers of each: 9,9,9,5; without a separate embedding.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -392,7 +388,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         Bytes,
         Opt(
             "--cache-size",
-            "Size of the files kept for later requests; the oldest are deleted first.",
+            "Size of the cache; the oldest files are deleted first.",
             metavar="SIZE",
             parse=parse_size,
             default="8 GiB",

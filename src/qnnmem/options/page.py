@@ -36,7 +36,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--host",
-            "Address to listen on; other than this machine only with --token.",
+            "Address to listen on; other machines need --token.",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1"
@@ -44,7 +44,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         int,
         Opt(
             "--port",
-            "Port to listen on; 0 takes any free port.",
+            "Port to listen on; 0 selects a free one.",
             metavar="N",
             ge=0,
             le=65_535,

@@ -45,7 +45,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         Opt(
             "--value",
             "Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
-            "mask=@mask.npy; branches that can then not be taken are left out.",
+            "mask=@mask.npy; branches that cannot be taken are left out.",
             metavar="INPUT=VALUE",
             parse=parsers.value,
             item=parsers.value_item,

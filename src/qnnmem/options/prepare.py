@@ -19,8 +19,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "lpai: a binary in qnnmem's own format, for tests on the host; htp: a real "
-            "one, made by the real library.",
+            "lpai: a binary to run without a device; htp: a binary for a device.",
             leads=True,
             choices=("lpai", "htp"),
         ),
@@ -40,7 +39,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         float | None,
         shared.TIME_LIMIT.but(
             "Seconds for planning (lpai) or compiling (htp).",
-            default="10 (lpai; other steps have limits of their own) or 600 (htp)",
+            default="10 (lpai; other steps have their own limits) or 600 (htp)",
         ),
     ] = None
     trust: Annotated[bool, shared.TRUST] = False
@@ -68,7 +67,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         shared.IO.but(
             "Inputs and outputs inside scratch or in the application's buffers (exclude_io).",
-            default="as in the config file, else inside",
+            default="from the config file, else inside",
             backend="lpai",
         ),
     ] = None
@@ -90,7 +89,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--float",
-            "Allow floating point, which LPAI does not support, for experiments on the host.",
+            "Allow floating point, for experiments without a device; LPAI does not support it.",
             backend="lpai",
             is_advanced=True,
         ),
@@ -101,7 +100,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             "--hw-ver",
             "Hardware version.",
             choices=shared.HW_VERSIONS,
-            default="as in the config file, else v6",
+            default="from the config file, else v6",
             backend="lpai",
             is_advanced=True,
         ),
@@ -145,7 +144,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--partition",
-            "Leave nodes that QNN does not support on the CPU, compile the rest, run both once.",
+            "Run nodes that QNN does not support on the CPU, and compile the rest.",
             backend="htp",
         ),
     ] = False
@@ -154,7 +153,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--log-file",
-            "Write the library's whole log to this file, up to 256 MiB.",
+            "Save the library's whole log, up to 256 MiB.",
             metavar="FILE",
             backend="htp",
             is_file=True,

@@ -16,9 +16,9 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--mode",
-            "Processor that calls QNN.",
+            "Processor that runs the program.",
             choices=("adsp", "arm", "x86"),
-            default="as in the config, else x86",
+            default="from the config, else x86",
         ),
     ] = None
     config: Annotated[
@@ -36,16 +36,13 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = False
     own_scratch: Annotated[
         bool,
-        Opt(
-            "--own-scratch",
-            "Report graphs that share scratch as a finding, even if they run one after the other.",
-        ),
+        Opt("--own-scratch", "Graphs that share scratch are a finding, even if they run in turn."),
     ] = False
     continue_on_error: Annotated[
         bool,
         Opt(
             "--continue-on-error",
-            "Return 0 where a device would not detect the mistake, so that the program continues.",
+            "Answer 0 to mistakes that a device would not notice, so that the program continues.",
         ),
     ] = False
     binary_info: Annotated[
@@ -80,9 +77,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = None
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but(
-            "Address space limit of the process that executes graphs.", is_advanced=False
-        ),
+        shared.MEMORY_LIMIT.but("Address space of the executing process.", is_advanced=False),
     ] = None
 
 
@@ -93,7 +88,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--fail",
-            "Make calls fail: all of them, the Nth, or those for more than SIZE bytes.",
+            "Make calls fail: all, the Nth, or those with more than SIZE bytes.",
             metavar="FUNCTION[#N][>SIZE]=CODE",
         ),
     ] = ()
@@ -109,15 +104,14 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--serialise",
-            "Run the program unchanged, then with one QNN call at a time, and compare "
-            "the failures.",
+            "Run it normally, then with one QNN call at a time: does the failure disappear?",
         ),
     ] = False
     most_runs: Annotated[
         int,
         Opt(
             "--most-runs",
-            "Largest number of calls that --fail-each makes fail.",
+            "Limit of calls that --fail-each makes fail.",
             metavar="N",
             ge=1,
             le=10_000,

@@ -75,7 +75,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--random-inputs",
-            "Ours: make random inputs for N inferences, and write the input list.",
+            "Ours: generate the inputs of N inferences and the input list.",
             ge=1,
             le=10000,
         ),
@@ -84,8 +84,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Ours: .npy or .npz file, or folder of such samples, once for each graph; __ "
-            "skips one. "
+            "Ours: .npy or .npz file, or folder of samples, once for each graph; __ skips one. "
             "The input list is written.",
             metavar="PATH",
             is_file=True,
@@ -199,7 +198,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--asynchronous",
-            "Execute through the queue; the config sets its depth.",
+            "Execute through a queue; the config file sets its depth.",
             is_advanced=True,
         ),
     ] = False
@@ -226,7 +225,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--no-sanitize",
-            "Ours: do not watch memory during the first execution.",
+            "Ours: do not check memory during the first execution.",
             is_advanced=True,
         ),
     ] = False
@@ -327,7 +326,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     ] = "raw"
     config_file: Annotated[
         str | None,
-        Opt("--config_file", "Tool file, which points to the file of the backend.", metavar="FILE"),
+        Opt("--config_file", "Tool file, which names the backend's file.", metavar="FILE"),
     ] = None
     optimization_level_override: Annotated[
         int | None,
@@ -337,7 +336,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--vtcm_override",
-            "HTP: overrides vtcm_mb in the config file; 0 is all of the SoC's VTCM.",
+            "HTP: overrides vtcm_mb in the config file; 0 is all that the SoC has.",
             metavar="MB",
             ge=0,
             le=shared.MAX_VTCM_MB,
@@ -355,7 +354,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         ),
     ] = False
     quantize: Annotated[
-        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI before compiling.")
+        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI first.")
     ] = None
     allow_float: Annotated[
         bool, Opt("--float", "Ours: allow a float model for LPAI.", is_advanced=True)

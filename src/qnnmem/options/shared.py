@@ -49,7 +49,7 @@ CLUSTER = Opt(
     is_local=True,
 )
 CACHE = Opt(
-    *("--cache", "Folder of finished results."),
+    *("--cache", "Folder for cached results."),
     metavar="DIR",
     default="qnnmem in the user's cache folder",
     is_file=True,
@@ -57,7 +57,7 @@ CACHE = Opt(
 
 # Layout of a model in memory.
 INPLACE = Opt(
-    *("--inplace", "Let element-wise ops overwrite an input that dies there."),
+    *("--inplace", "Let element-wise ops overwrite an input they use last."),
     label="Element-wise ops in place",
 )
 REORDER = Opt(
@@ -75,12 +75,12 @@ ALIGN = Opt(
     ge=1,
     le=1 << 20,
     in_bytes=True,
-    default="64; for a CSV as in the file",
+    default="64; a CSV states its own",
     label="Alignment",
     for_buffers=True,
 )
 BITS = Opt(
-    *("--bits", "Width of floating-point elements after quantization."),
+    *("--bits", "Width of floating-point elements after quantizing."),
     choices=(8, 16, 32),
     default="as in the model",
     label="Bits",
@@ -107,7 +107,7 @@ SOC = Opt(
     is_soc=True,
 )
 PRECISION = Opt(
-    *("--precision", "Type of floats on HTP; int8 and w8a16 quantize before compiling."),
+    *("--precision", "Type that floats become; int8 and w8a16 quantize."),
     choices=PRECISIONS,
     label="Precision",
 )
@@ -160,7 +160,7 @@ FORCE = Opt("--force", "Replace the output file if it exists.", is_local=True)
 class FormatOptions(Options, frozen=True, kw_only=True):
     """Format of a result; each verb has its own formats and schema."""
 
-    form: Annotated[str | None, Opt("--format", "Output format.", is_local=True)] = None
+    form: Annotated[str | None, Opt("--format", "Format of the result.", is_local=True)] = None
     as_json: Annotated[
         bool, Opt("--json", "Short for --format json; its schema is {schema}.", is_local=True)
     ] = False

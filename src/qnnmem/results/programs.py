@@ -181,7 +181,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
     ]
     mode: Annotated[
         str,
-        describe("Mode of the client: which processor calls QNN."),
+        describe("Processor that runs the program."),
         one_of("x86", "arm", "adsp"),
     ] = ""
     hw_version: Annotated[str, describe("LPAI hardware version.")] = ""
