@@ -161,7 +161,10 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
         (["a", "--cluster", "x", "--jobs", "2"], "--cluster and --jobs cannot be combined"),
         (["a", "--follow", "--jobs", "2"], "--follow reads one log"),
         (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
-        (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),
+        (
+            ["a", "--group-by", "cause", "--format", "sarif"],
+            "--group-by supports only text and json",
+        ),
         (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
         (["a", "--format", "xml"], "--format cannot be 'xml'; it must be text, json"),
         ([], "PATH is missing; "),

@@ -321,7 +321,7 @@ def test_the_model_itself_is_never_replaced(model: str) -> None:
     before = Path(model).read_bytes()
     done = run("fix", model, "--dim", "batch=1", "-o", ".", "--force")
     assert exit_code(done) == 2
-    assert "itself would be replaced" in sentence(done)
+    assert "would be overwritten" in sentence(done)
     assert Path(model).read_bytes() == before
 
 

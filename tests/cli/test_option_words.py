@@ -62,7 +62,7 @@ def test_values_may_be_in_brackets() -> None:
     """A list stays a list, also of one."""
     assert parsers.value("ids=[1, 2]") == ("ids", (1, 2))
     assert parsers.value("ids=[5]") == ("ids", (5,))
-    with pytest.raises(UsageError, match="gives no value"):
+    with pytest.raises(UsageError, match="has no value"):
         parsers.value("ids=[1, 2")
 
 

@@ -148,7 +148,7 @@ def test_mistakes_are_made_without_the_library(
     """The contract's answers are shown, and that the library is not asked; the schema holds."""
     monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: False)
     text = run(binary, "--misuse", "-v").stdout
-    assert f"{len(MISUSES)} mistakes, what the contract answers, and the library, which" in text
+    assert f"{len(MISUSES)} mistakes, the contract's answer, and the library, which" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["a", "handle", "deregistered", "twice", "Q5", "8001"] in rows
     assert "call QnnMem_deRegister, then rpcmem_free" in text

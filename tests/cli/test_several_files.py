@@ -226,7 +226,7 @@ def test_a_folder_says_what_it_left_out(lists: Path) -> None:
     assert exit_code(done) == 0
     assert "models/pipe.csv: a pipe; skipped" in done.stderr
     assert "models/away.csv: a broken link; skipped" in done.stderr
-    assert "models: left out 2 files that are no models" in done.stderr
+    assert "models: skipped 2 files that are no models" in done.stderr
 
 
 def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
@@ -243,7 +243,7 @@ def test_many_odd_things_in_a_folder_are_counted(lists: Path) -> None:
         os.mkfifo(lists / "models" / f"pipe{number}")
     said = run("plan", "models").stderr.splitlines()
     assert len([line for line in said if "a pipe; skipped" in line]) == 5
-    assert "models: left out 2 more" in said
+    assert "models: skipped 2 more" in said
 
 
 def test_a_folder_without_models_is_said(lists: Path) -> None:
@@ -328,7 +328,7 @@ def test_lint_checks_a_folder(tmp_path: Path) -> None:
     done = run("lint", tmp_path)
     assert exit_code(done) == 1
     assert done.stdout.startswith("1 error in 2 files\n")
-    assert "left out 2 files that are no config files" in done.stderr
+    assert "skipped 2 files that are no config files" in done.stderr
     (tmp_path / "cut.json").write_text('{"lpai_graph": {')
     done = run("lint", tmp_path)
     assert exit_code(done) == 2

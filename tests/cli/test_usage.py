@@ -60,8 +60,7 @@ VERBS = every_verb()
         ("plan x -o a -o b --output c", "--output takes one value and was given 3 times"),
         (
             "sweep x --soc 57 --vary soc=SM8650,SM8750",
-            "a sweep is for one SoC; several are asked with "
-            "`qnnmem fit MODEL --soc SM8650 --soc SM8750`",
+            "a sweep covers one SoC; for several, use `qnnmem fit MODEL --soc SM8650 --soc SM8750`",
         ),
         ("plan x --dim N=1 --dim N=2", "--dim gives 'N' two values, 1 and 2"),
         ("fit x --shape x=1x4 --shape=x=2x4", "--shape gives 'x' two values, 1x4 and 2x4"),

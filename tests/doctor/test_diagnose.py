@@ -109,7 +109,7 @@ def test_a_log_without_a_word_of_qnn_is_not_healthy(
     engine_named(KNOWLEDGE, engine)
     found = diagnose(find_streams([str(tmp_path / "a.log")]), KNOWLEDGE, engine=engine)
     assert (found.exit_code, len(found)) == (3, 0)
-    assert found.notes[0].endswith(f"nothing of QNN in here; it looks like {look}")
+    assert found.notes[0].endswith(f"no QNN lines in here; it looks like {look}")
 
 
 def test_a_word_of_qnn_late_in_a_log_is_seen(tmp_path: Path) -> None:

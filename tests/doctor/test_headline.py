@@ -48,7 +48,7 @@ def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
     """No names of causes in the first line, their meaning below."""
     _, text = said(tmp_path, "QNN error 1002")
     first, *rest = text.splitlines()
-    assert first.startswith("undecided: something failed and the lines do not decide why; memory")
+    assert first.startswith("undecided: something failed, but the log does not show why; memory")
     assert "mem_" not in first
     assert any(line.endswith("exceeds its address space (mem_dsp_va)") for line in rest)
 

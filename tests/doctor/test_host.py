@@ -191,7 +191,7 @@ def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
     found = examine(DESK)
     assert found.exit_code == 3
     assert report.render_text(found) == (
-        "cannot tell: nothing of QNN or a DSP on a machine (Linux 6.8.0 x86_64), a machine "
+        "cannot tell: no QNN library and no DSP on a machine (Linux 6.8.0 x86_64), a machine "
         "without a DSP\n"
     )
     assert len(report.render_text(found, verbose=True).splitlines()) > len(CHECKS)
@@ -538,7 +538,7 @@ def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
 
 def test_a_machine_of_which_nothing_can_be_read_cannot_be_looked_at() -> None:
     """The reason is the sentence."""
-    with pytest.raises(UsageError, match="nothing can be read of a machine: not there"):
+    with pytest.raises(UsageError, match="a machine cannot be read: not there"):
         examine(Machine())
 
 
@@ -699,7 +699,7 @@ def test_this_machine_can_be_looked_at() -> None:
 def test_after_its_time_a_look_sees_nothing() -> None:
     """Every further call says so at once."""
     late = ShellLook("x", time.monotonic() - 1)
-    assert late.read_file("/proc/version") == Unseen("the look ended after 30 seconds")
+    assert late.read_file("/proc/version") == Unseen("the checks stopped after 30 seconds")
 
 
 def adb(folder: Path, monkeypatch: pytest.MonkeyPatch, devices_: str, shell: str = "") -> Path:
@@ -775,22 +775,22 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
         (
             "printf 'List of devices attached\\n1a2b\\tunauthorized\\n'",
             "adb",
-            "adb says of 1a2b: unauthorized; unlock it and allow USB debugging",
+            "adb reports about 1a2b: unauthorized; unlock it and allow USB debugging",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\toffline\\n'",
             "adb:1a2b",
-            "adb says of 1a2b: offline; unplug it",
+            "adb reports about 1a2b: offline; unplug it",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tno permissions (user in plugdev?); see\\n'",
             "adb",
-            "adb says of 1a2b: no permissions; this computer's user",
+            "adb reports about 1a2b: no permissions; this computer's user",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tsideload\\n'",
             "adb",
-            "adb says of 1a2b: 'sideload'; start Android",
+            "adb reports about 1a2b: 'sideload'; start Android",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tdevice\\n3c4d:5555\\tdevice\\n'",
@@ -799,9 +799,9 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
         ),
         (ONE, "adb:zz", "adb is connected to no device 'zz', but to 1a2b"),
         (ONE, "adb:", "adb is connected to no device '', but to 1a2b"),
-        ("echo 'what?'; exit 1", "adb", "adb does not list devices but says 'what?'"),
-        ("printf '\\033[31m\\000\\377\\n'", "adb", "adb does not list devices but says '\\x1b"),
-        ("exit 1", "adb", "adb does not list devices but says 'nothing'"),
+        ("echo 'what?'; exit 1", "adb", "adb listed no devices but printed 'what?'"),
+        ("printf '\\033[31m\\000\\377\\n'", "adb", "adb listed no devices but printed '\\x1b"),
+        ("exit 1", "adb", "adb listed no devices but printed 'nothing'"),
         ("sleep 60", "adb", "adb gave no answer in 0 seconds; run `adb kill-server`"),
         (
             "i=0; echo List of devices attached; while [ $i -lt 900 ]; do i=$((i+1)); "

@@ -131,8 +131,8 @@ def test_an_undecided_incident_does_not_pretend() -> None:
     """The first line is a plain sentence; what is possible stands below, in words."""
     first, *rest = text_of(undecided()).splitlines()
     assert first == (
-        "undecided: the graph stage failed and the lines do not decide why; "
-        "memory may be short or not (57%)"
+        "undecided: the graph stage failed, but the log does not show why; "
+        "memory may or may not be short (57%)"
     )
     at = rest.index("possible causes:")
     assert rest[at + 1 : at + 3] == [
@@ -455,10 +455,10 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
         return text_of(one).splitlines()
 
     assert first(("mem_vtcm", 0.3), ("mem_leak", 0.1), ("timeout", 0.1))[0].endswith(
-        "; memory is likely to be short (80%)"
+        "; memory is probably short (80%)"
     )
     assert first(("mem_vtcm", 0.1), ("signing", 0.4))[0].endswith(
-        "; memory is probably not the reason (20%)"
+        "; memory is probably not short (20%)"
     )
     assert first(("unknown", 0.5))[0].endswith("; it is unknown whether memory is short")
     guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))

@@ -98,8 +98,8 @@ VERDICT = (
     "(mem_graph_limit); confidence high"
 )
 BARE_VERDICT = (
-    "undecided: the graph stage failed and the lines do not decide why; "
-    "memory is probably not the reason (0%)"
+    "undecided: the graph stage failed, but the log does not show why; "
+    "memory is probably not short (0%)"
 )
 BARE = """
 **Where:** a.log:11 to 14, process 412, ORT

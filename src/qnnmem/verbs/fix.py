@@ -296,7 +296,7 @@ def _limits(given: Budgets) -> dict[str, Bytes] | None:
     found: dict[str, Bytes] = {}
     for name, size in given:
         if name.lower() in found:
-            raise UsageError("a pool has two budgets; give one")
+            raise UsageError("a pool has two budgets; set only one")
         found[name.lower()] = size
     as_limits(found)
     return found or None
@@ -406,7 +406,7 @@ def fixed_for_htp(
     budgets, soc = options.budgets, find_target(options.soc)
     limits = {name.lower(): Sourced(size, Origin.GIVEN, "--budget") for name, size in budgets}
     if len(limits) < len(budgets):
-        raise UsageError("a pool has two budgets; give one")
+        raise UsageError("a pool has two budgets; set only one")
     check_pools(limits)
     need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
     beside = tuple(map(Path, options.beside))

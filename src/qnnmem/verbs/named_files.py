@@ -116,7 +116,7 @@ def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> Nam
             others += 1
     if not files:
         beside = f", only {counted(others, 'other file')}" if others else ""
-        raise LoadError(folder, f"this folder holds no {kind}{beside}")
+        raise LoadError(folder, f"this folder contains no {kind}{beside}")
     notes = odd[:_NAMED]
     if len(odd) > _NAMED:
         notes.append(f"{plain_or_quoted(folder, 200)}: skipped {len(odd) - _NAMED:,} more")
