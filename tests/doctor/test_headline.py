@@ -61,4 +61,4 @@ def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
     assert f"dev.log:1: {STRANGE}" in before
     _, after = said(tmp_path, KNOWN, STRANGE)
     assert after.startswith("graph stage: out of memory: the compiler's estimate")
-    assert "no entry knows" not in after
+    assert "no entry matches" not in after

@@ -148,7 +148,7 @@ def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
     text = GOOD.replace("replace this: my entry failed, {code:code}", line)
     text = text.replace("replace this: my entry failed, 1234", line)
     found = sentences(checked(tmp_path, text))
-    assert any(one.startswith("it makes an incident of the healthy log") for one in found)
+    assert any(one.startswith("it reports an incident in the healthy log") for one in found)
 
 
 def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_show_gives_markdown() -> None:
 def test_show_suggests_a_name() -> None:
     """A name that is nearly right is not just refused."""
     result = run("show", "graph-over-limits")
-    assert "do you mean graph-over-limit" in str(result.exception)
+    assert "did you mean graph-over-limit" in str(result.exception)
 
 
 def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,8 +191,8 @@ def test_healthy_logs_take_one_line() -> None:
     """It says what was read and which lines only look bad."""
     noise = (Harmless("perf", "No perf config", 3), Harmless("vote", "No vote", 1))
     assert text_of(noise=noise) == (
-        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless, although it "
-        "looks like a failure: No perf config (3 times); No vote\n"
+        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless lines that "
+        "look like failures: No perf config (3 times); No vote\n"
     )
 
 
@@ -490,7 +490,7 @@ def test_a_stage_that_no_line_tells_is_not_said() -> None:
     one = incident(stage_told=False)
     assert text_of(one).startswith("out of memory: the compiler's estimate")
     failed = msgspec.structs.replace(undecided(), stage_told=False)
-    assert text_of(failed).startswith("undecided: something failed and")
+    assert text_of(failed).startswith("undecided: something failed, but")
     found = json_of(one, incident())["incidents"]
     assert [row.get("stage_told") for row in found] == [False, None]
 

@@ -96,7 +96,7 @@ def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None
     assert command_line.exit_code(done) == 1
     assert done.stdout.startswith("does not fit: 1 of 3 (models/spotter.csv (LPAI))\n")
     assert "616 over" in done.stdout
-    assert "in the way of scratch: t2, t1" in done.stdout
+    assert "cannot fit in scratch: t2, t1" in done.stdout
 
 
 def test_the_numbers_are_those_of_plan_and_fit(project: Path) -> None:
@@ -320,7 +320,7 @@ def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> 
     for words in (("--also", "a.xml", "--also", "a.xml"), ("-o", "a.xml", "--also", "a.xml")):
         done = check(*words)
         assert command_line.exit_code(done) == 2
-        assert "'a.xml' is named for two results" in command_line.sentence(done)
+        assert "'a.xml' is given for two results" in command_line.sentence(done)
     assert not (project / "a.xml").exists()
 
 
@@ -348,7 +348,7 @@ def test_socs_of_a_dlc_are_refused_with_the_line_to_write(project: Path) -> None
     with zipfile.ZipFile(project / "models" / "image.dlc", "w") as archive:
         archive.writestr("dlc.metadata", "")
     (project / "qnnmem.toml").write_text(table.format("image.dlc"), "utf-8")
-    assert 'and target is lpai; write target = "htp"' in check().stdout
+    assert 'but target is lpai; write target = "htp"' in check().stdout
     (project / "qnnmem.toml").write_text(table.format("tiny.eaix"), "utf-8")
     assert "write target" not in check().stdout  # nothing compiles it
 

@@ -29,7 +29,7 @@ LIBRARY = "needs the real library, see library_situations"
 PLACES = "needs the real library; which of the four is printed depends on what fits together"
 NOT_REACHED = {
     "from inside {}": "a command of the vendor's tool, which is not here",
-    "what a rule says": "check-client runs a compiled client; tests/client does",
+    "explain a rule": "check-client runs a compiled client; tests/client does",
     "keep the binary": LIBRARY,
     "show the bill from the file, without the library": LIBRARY,
     "change the model until it fits": LIBRARY,

@@ -687,7 +687,7 @@ def test_a_damaged_binary_is_refused(tmp_path: Path) -> None:
 
 def test_the_renderer_refuses_what_is_not_inside(tmp_path: Path) -> None:
     """Also from Python."""
-    with pytest.raises(UsageError, match="bring buffers"):
+    with pytest.raises(UsageError, match="provide buffers"):
         render_client(read_client_plan(_outside(tmp_path)), "qnnmem 0", io_in_scratch=True)
 
 

@@ -132,8 +132,9 @@ def test_a_healthy_log() -> None:
     """One line, and the notes."""
     lines = shown(noise=(Harmless("x", "No *vote*", 3),), notes=("cut",))
     assert lines == [
-        "# healthy: no known failure in 14 lines, 900 bytes of a.log; harmless, although it looks "
-        r"like a failure: No \*vote\* (3 times)",
+        "# healthy: no known failure in 14 lines, 900 bytes of a.log; harmless lines "
+        "that look like "
+        r"failures: No \*vote\* (3 times)",
         *("", "Note: cut", ""),
     ]
 

@@ -138,7 +138,7 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
         if check.blockers:
             also = f", and {counted(check.alike, 'other')} like it" if check.alike else ""
             names = ", ".join(map(shorten, check.blockers[:5]))
-            yield f"  over {check.pool}: {names}{also}"
+            yield f"  cannot fit in {check.pool}: {names}{also}"
     if model.change and (model.grown or verbose):
         for tensor in model.change.tensors[:5]:
             change = signed(tensor.change_bytes)
