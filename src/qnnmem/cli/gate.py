@@ -30,7 +30,7 @@ _LARGEST_SUMMARY = 900 << 10  # bytes; GitHub accepts 1 MiB per step
 @detailed(
     "qnnmem.check/1",
     _FORMS,
-    "junit and sarif: for build servers; github: annotations, and a summary where a step has one; "
+    "junit and sarif: for build servers; github: annotations and a summary; "
     "html: a page of all models.",
 )
 def check(options: CheckOptions, output: Output) -> int:

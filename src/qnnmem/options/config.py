@@ -25,7 +25,7 @@ class ExecuteSettings(Options, frozen=True):
     fps: Annotated[int, Opt("--fps", "Inferences required each second.", ge=0, le=_UINT32)] = 1
     ftrt_ratio: Annotated[
         int,
-        Opt("--ftrt-ratio", "How much faster than real time, in tenths.", ge=0, le=_UINT32),
+        Opt("--ftrt-ratio", "Speed relative to real time, in tenths.", ge=0, le=_UINT32),
     ] = 10
     client_type: Annotated[
         str,

@@ -107,7 +107,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         ),
     ] = None
     cache: Annotated[
-        str | None, shared.CACHE.but("Folder of earlier results.", is_advanced=True)
+        str | None, shared.CACHE.but("Folder for cached results.", is_advanced=True)
     ] = None
     recipe: Annotated[
         str | None,

@@ -76,7 +76,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--pool",
-            "Only growth of this pool counts as worse; may be repeated.",
+            "Count only growth of this pool as worse; may be repeated.",
             metavar="NAME",
             default="every pool",
             is_local=True,

@@ -132,8 +132,8 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         float | None,
         Opt(
             "--tolerance",
-            "Allowed difference, as a share of a tensor's largest value.",
-            default="0.02 for HTP, which FP16 explains; 0.00001 for saved outputs",
+            "Share of a tensor's largest value that may differ.",
+            default="0.02 for HTP, because of FP16; 0.00001 for saved outputs",
             ge=0.0,
             le=1.0,
         ),
@@ -203,7 +203,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
             is_local=True,
         ),
     ] = None
-    jobs: Annotated[int, shared.JOBS.but("Number of compiles at the same time, per worker.")] = 1
+    jobs: Annotated[int, shared.JOBS.but("Number of parallel compiles on each worker.")] = 1
     cluster: Annotated[str | None, shared.CLUSTER] = None
     cache: Annotated[str | None, shared.CACHE] = None
     memory_limit: Annotated[
@@ -331,7 +331,11 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     check: Annotated[
         bool,
-        Opt("--check", "Also compile four layers, and show the error.", is_local=True),
+        Opt(
+            "--check",
+            "Also compile four layers, and show the error of the prediction.",
+            is_local=True,
+        ),
     ] = False
     exact: Annotated[
         bool,
@@ -344,7 +348,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     jobs: Annotated[
         int,
-        shared.JOBS.but("Number of compiles at the same time, per worker."),
+        shared.JOBS.but("Number of parallel compiles on each worker."),
     ] = 2
     cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[

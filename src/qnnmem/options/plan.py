@@ -107,7 +107,7 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
         Bytes | None,
         Opt(
             "--capacity",
-            "CSV: check whether all buffers fit this many bytes.",
+            "For a CSV: check whether everything fits in this many bytes.",
             metavar="SIZE",
             parse=parse_size,
             is_local=True,  # elsewhere it is the budget of scratch

@@ -119,7 +119,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--io-mem-type",
-            "Qmem hint of inputs and outputs.",
+            "Qmem hint for inputs and outputs.",
             choices=("raw", "memhandle"),
             default="raw",
             backend="htp",
@@ -130,8 +130,8 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--to",
-            "Also write the file to deploy: an EPContext model for ONNX Runtime, or an "
-            "ExecuTorch program.",
+            "Also write a file to deploy: an EPContext model for ONNX Runtime, or an ExecuTorch "
+            "program.",
             choices=("epcontext", "pte"),
             default="the binary alone",
             backend="htp",

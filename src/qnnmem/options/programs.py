@@ -96,7 +96,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--fail-each",
-            "Run the program once for each call of FUNCTION, failing that one.",
+            "Run the program once for each call of FUNCTION, and make that call fail.",
             metavar="FUNCTION[=CODE]",
         ),
     ] = None
@@ -104,14 +104,14 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--serialise",
-            "Run it normally, then with one QNN call at a time: does the failure disappear?",
+            "Run the program normally, then with one QNN call at a time, and compare.",
         ),
     ] = False
     most_runs: Annotated[
         int,
         Opt(
             "--most-runs",
-            "Limit of calls that --fail-each makes fail.",
+            "Largest number of calls that --fail-each makes fail.",
             metavar="N",
             ge=1,
             le=10_000,

@@ -14,7 +14,7 @@ from qnnmem.units import Bytes
 
 _VERSION = Opt("--version", "Show the version and exit.")
 _LOG_LEVEL = Opt(
-    *("--log_level", "Most detailed lines shown."),
+    *("--log_level", "Level of the log lines to show."),
     choices=("error", "warn", "info", "verbose", "debug"),
 )
 _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
@@ -320,7 +320,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--input_output_tensor_mem_type",
-            "Qmem hint of inputs and outputs; memhandle is for HTP.",
+            "Qmem hint for inputs and outputs; memhandle is for HTP.",
             choices=("raw", "memhandle"),
         ),
     ] = "raw"

@@ -17,7 +17,7 @@ HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
 # Limits of the work.
 TIME_LIMIT = Opt(
     "--time-limit",
-    "Time limit in seconds for each answer: reading, compiling, loading and running a model.",
+    "Seconds to read, compile, load and run a model for one answer.",
     metavar="S",
     parse=parsers.seconds,
     ge=0.0,
@@ -42,9 +42,9 @@ SEED = Opt(
     is_folded=True,
     is_advanced=True,
 )
-JOBS = Opt("--jobs", "Number of models at the same time.", metavar="N", ge=1, le=64, is_local=True)
+JOBS = Opt("--jobs", "Number of models in parallel.", metavar="N", ge=1, le=64, is_local=True)
 CLUSTER = Opt(
-    *("--cluster", "Compile on the workers of a Dask cluster; each must have the library."),
+    *("--cluster", "Compile on the workers of a Dask cluster; each needs the library."),
     metavar="ADDRESS",
     is_local=True,
 )
