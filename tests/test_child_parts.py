@@ -290,7 +290,7 @@ def test_no_scratch_folder_is_one_sentence(
 
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
     with pytest.raises(
-        OutputError, match=rf"no temporary folder can be made \({said}\); let TMPDIR"
+        OutputError, match=rf"no temporary folder can be made \({said}\); set TMPDIR"
     ):
         temporary_folder()
 

@@ -43,7 +43,7 @@ def test_the_first_line_is_the_total(binary: Path) -> None:
     assert "3,000,000     2.86 MiB  measured\n" in done.stdout
     assert "measured: file of QAIRT v2.51.0.0" in run(binary, "-v").stdout
     assert done.stdout.splitlines()[-1] == (
-        f"next: every field of the file: qnnmem inspect {shlex.quote(str(binary))} --json"
+        f"next: show every field of the file: qnnmem inspect {shlex.quote(str(binary))} --json"
     )
 
 

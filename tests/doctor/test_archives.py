@@ -371,9 +371,7 @@ def test_a_zip_that_breaks_off_is_one_sentence(here: Path) -> None:
         (here / "cut.zip").write_bytes(data[:length])
         done = doctor("cut.zip")
         assert exit_code(done) == 2
-        assert sentence(done).startswith(
-            "cut.zip: a damaged or truncated zip archive or breaks off: "
-        )
+        assert sentence(done).startswith("cut.zip: a damaged or truncated zip archive: ")
     (here / "a.log").write_bytes(HEALTHY)
     done = doctor("cut.zip", "a.log")
     assert exit_code(done) == 2

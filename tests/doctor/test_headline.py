@@ -50,7 +50,9 @@ def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
     first, *rest = text.splitlines()
     assert first.startswith("undecided: something failed, but the log does not show why; memory")
     assert "mem_" not in first
-    assert any(line.endswith("exceeds its address space (mem_dsp_va)") for line in rest)
+    assert any(
+        line.endswith("exceed the address space of the DSP process (mem_dsp_va)") for line in rest
+    )
 
 
 def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:

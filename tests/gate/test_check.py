@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(projec
     (project / "models" / "tiny.eaix").write_bytes(b"")
     found = values()
     assert (found["exit_code"], found["counts"]["good"]) == (2, 2)
-    assert found["models"][0]["answer"] == "not checked: is empty"
+    assert found["models"][0]["answer"] == "not checked: the file is empty"
     assert code("--update-baseline") == 2
     assert json.loads((project / BASELINE).read_text("utf-8")) == kept
 
@@ -427,7 +427,7 @@ def test_a_config_beside_the_models_may_name_them(
 def test_a_config_file_has_a_size(project: Path) -> None:
     """Reading many tables takes the square of their time."""
     (project / "qnnmem.toml").write_text("[[model]]\npath = 'a'\n" * 20_000, "utf-8")
-    assert "more than" in command_line.sentence(check())
+    assert "over the limit" in command_line.sentence(check())
 
 
 def test_a_budget_of_a_float_model_with_fewer_bits_holds_by_an_estimate(project: Path) -> None:

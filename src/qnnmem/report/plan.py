@@ -413,7 +413,7 @@ def render_table(planned: Sequence[PlanRow]) -> str:
     worst = [file for file in files if file.result.fits is not True]
     for shown in (*worst, *files)[:1]:
         words = ["qnnmem", "plan", file_word(shown.input), *shown.given]
-        lines += ["", next_line("show one of them in detail", words, "-v")]
+        lines += ["", next_line("show one in detail", words, "-v")]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
