@@ -135,7 +135,7 @@ def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str)
     assert fit.fits is fits
     text = render_text(fit_result([fit], "a.bin"))
     assert text.startswith(
-        f"{word} SM8650: the binary was made for Hexagon v79 and SM8650 is v75; compile"
+        f"{word} SM8650: the binary was made for Hexagon v79 but SM8650 is v75; compile"
     )
     assert "missing" not in text
     rows = [line.split() for line in text.splitlines() if line.endswith("measured")]

@@ -288,7 +288,7 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
     if options.verify and options.budget is not None:
-        raise UsageError("--verify uses the library's own budget; leave out --budget")
+        raise UsageError("--verify uses the library's own budget; remove --budget")
     found = named_files(files, read_by("place"), "context binary", each_once=False)
     say_verdict("\n".join(found.left_out))
     if any(is_kind(Path(file), ("lpai",)) for file in found.files):

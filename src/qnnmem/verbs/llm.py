@@ -162,7 +162,7 @@ def _compilers(
             return model.ask(CompiledLayers, compile_there, soc, wanted)
 
         return cluster.library, [ask] * cluster.width
-    first = library_or(("leave out ", Setting("compile")))
+    first = library_or(("remove ", Setting("compile")))
     compilers: list[LayerCompiler] = []
     for library in libraries_of_workers(first, call.listener):
         for _ in range(options.jobs):
