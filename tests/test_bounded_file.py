@@ -26,7 +26,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path.write_bytes(b"0123456789")
     assert regular_size(path) == 10
     assert read_bytes(path, 10) == b"0123456789"
-    assert "10 bytes are more than the 9 B this format may hold" in refused(path, 9)
+    assert "10 bytes are over the limit of 9 B for this format" in refused(path, 9)
     assert read_head(path, 4) == b"0123"
     assert read_head(path, 400) == b"0123456789"
 
@@ -46,9 +46,9 @@ def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     assert refused(tmp_path / "empty").endswith("is empty")
     os.mkfifo(tmp_path / "pipe")
-    assert "is not a regular file" in refused(tmp_path / "pipe")
+    assert "is not an ordinary file" in refused(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
-    assert "is not a regular file" in refused(tmp_path / "zero")
+    assert "is not an ordinary file" in refused(tmp_path / "zero")
     (tmp_path / "round").symlink_to("round")
     assert "cannot be opened (too many levels of symbolic links)" in refused(tmp_path / "round")
     assert "cannot be opened (file name too long)" in refused(tmp_path / ("x" * 300))

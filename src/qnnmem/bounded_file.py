@@ -37,7 +37,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     size = regular_size(path)
     if size > limit:
         largest = format_size(limit)
-        raise LoadError(path, f"{size:,} bytes are more than the {largest} this format may hold")
+        raise LoadError(path, f"{size:,} bytes are over the limit of {largest} for this format")
     return read_head(path, limit)
 
 

@@ -82,7 +82,7 @@ def test_files_beyond_the_limit_are_not_read(reader: Any, name: str, tmp_path: P
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate((1 << 26) + 1)  # holds no blocks
-    with pytest.raises(LoadError, match=r"more than the 64\.00 MiB"):
+    with pytest.raises(LoadError, match=r"over the limit of 64\.00 MiB"):
         reader.read(path)
 
 
