@@ -52,10 +52,10 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     files: Annotated[tuple[str, ...], describe("Logs that were read.")] = ()
     groups: Annotated[
         tuple[IncidentGroup, ...] | UnsetType,
-        describe("Incidents counted by --group-by; absent without it."),
+        describe("Incidents grouped by a common property; absent unless requested."),
     ] = UNSET
     host: Annotated[
-        HostResult | UnsetType, describe("Checks of the machine; absent without --host.")
+        HostResult | UnsetType, describe("Checks of the machine; absent unless requested.")
     ] = UNSET
 
     @property

@@ -178,7 +178,7 @@ class Validation(Struct, frozen=True, kw_only=True):
 class LossyOption(Struct, frozen=True):
     """A remedy that changes results and whose plan would fit if it were allowed."""
 
-    allow: Annotated[str, describe("Name of the remedy to pass to --allow.")]
+    allow: Annotated[str, describe("Name of the remedy to allow.")]
     pool: Annotated[str, describe("Pool that the bytes are of.")]
     bytes: Annotated[Count | None, describe("Bytes needed with the remedy.")]
 
@@ -250,9 +250,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     notes: Annotated[tuple[str, ...], describe("Notes for the user.")] = ()
     would_fit: Annotated[
         tuple[LossyOption, ...],
-        describe(
-            "Change that would fit according to its plan but needs --allow; it changes results."
-        ),
+        describe("Change that would fit by its plan but is not allowed; it changes results."),
     ] = ()
     validation: Annotated[
         Validation | None, describe("Checks made by running the result; null unless requested.")
@@ -267,7 +265,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     ] = UNSET
     from_log: Annotated[
         tuple[str, ...] | UnsetType,
-        describe("How the budgets follow from the log; empty without --log."),
+        describe("How the budgets follow from the log; empty without a log."),
     ] = UNSET
 
     def __post_init__(self) -> None:
