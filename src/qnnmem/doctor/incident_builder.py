@@ -14,7 +14,7 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
-from qnnmem.doctor.logs.reading import read
+from qnnmem.doctor.logs.reading import code_alone, read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
@@ -34,6 +34,7 @@ _PRIOR = 0.4  # what a candidate of an entry is worth beside those of the model
 _GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
 _TELLS = 0.6  # probability that lines which only name calls tell why they failed
 _REMEMBERED = 1024
+_MEM_ALLOC = 1002
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
@@ -42,7 +43,7 @@ _COLLECT = (
     "the log from the start of the process, not only its end: the first error decides",
     "the log at verbose level: ONNX Runtime log_severity_level=0 of the default logger; "
     "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
-    "adb logcat -b all of the same minute: FastRPC and kernel lines stand there",
+    "adb logcat -b all of the same minute: it contains FastRPC and kernel lines",
 )
 
 
@@ -76,7 +77,7 @@ class IncidentBuilder:
             self.noise[name] = self.noise.get(name, 0) + 1
         if judgement.healthy:
             return None
-        if _is_open(self._knowledge, judged, seen):
+        if _is_open(self._knowledge, judged, seen) and not _only_1002(seen, session.context):
             judged = _by_model(self._knowledge, judged, seen, session.context)
         verdict = judged.conclusion.verdict
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
@@ -128,6 +129,12 @@ def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> b
     lines = {one.line for _, one in seen}
     said = [line for line in context.split(b"\n") if line.strip()]
     return len(said) <= len(lines) and all(number in calls for number, _ in seen)
+
+
+def _only_1002(seen: Sequence[Seen], context: bytes) -> bool:
+    """Return whether all lines are the code for memory, which QNN returns for many reasons."""
+    lines = context.split(b"\n") if context else [one.text for _, one in seen]
+    return all(code_alone(line) == _MEM_ALLOC for line in lines if line.strip())
 
 
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
