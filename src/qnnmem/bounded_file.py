@@ -26,7 +26,7 @@ def regular_size(path: Path) -> int:
     if stat.S_ISDIR(status.st_mode):
         raise LoadError(path, "is a folder; name the model file inside it")
     if not stat.S_ISREG(status.st_mode):
-        raise LoadError(path, "is not an ordinary file; save the model to disk first")
+        raise LoadError(path, "is not a regular file; save the model to disk first")
     if status.st_size == 0:
         raise LoadError(path, "is empty")
     return status.st_size

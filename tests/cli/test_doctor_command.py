@@ -188,7 +188,7 @@ def test_a_result_can_be_written_to_a_file(run: Run) -> None:
     values = json.loads(Path("out.json").read_text("utf-8"))
     assert values["incidents"][0]["shortage_bytes"] == 1_361_903_616
     code, _, err = run("limit.log", "-o", "out.json")
-    assert (code, err) == (2, "qnnmem: out.json exists already; --force replaces it\n")
+    assert (code, err) == (2, "qnnmem: out.json already exists; --force replaces it\n")
     assert run("limit.log", "--format", "text", "-o", "out.json", "--force")[0] == 1
     assert Path("out.json").read_text("utf-8").startswith("graph stage: out of memory")
 

@@ -80,7 +80,7 @@ def test_the_report_can_go_to_a_file(tmp_path: Path) -> None:
     path, output = file(tmp_path, BAD), tmp_path / "report.json"
     assert run(path, "--json", "-o", output).return_value == 1
     assert json.loads(output.read_text())["errors"] == 1
-    assert "exists already" in str(run(path, "-o", output).exception)
+    assert "already exists" in str(run(path, "-o", output).exception)
     assert run(path, "--format", "text", "-o", output, "--force").return_value == 1
     assert output.read_text().startswith("1 error in 1 file")
 

@@ -199,7 +199,7 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
     before = {name: Path("output", name).read_bytes() for name in files_in("output")}
     refused = net_run(file, "--random-inputs", "2", "--seed", "7")
     assert exit_code(refused) == 2
-    assert "exists already; --force replaces it" in sentence(refused)
+    assert "already exists; --force replaces it" in sentence(refused)
     assert {name: Path("output", name).read_bytes() for name in files_in("output")} == before
     assert exit_code(net_run(file, "--random-inputs", "2", "--seed", "7", "--force")) == 0
     assert Path("output/Input_0/a.raw").read_bytes() != before["Input_0/a.raw"]

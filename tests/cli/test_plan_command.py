@@ -183,7 +183,7 @@ def test_a_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
     out.write_text("precious")
     result = run(buffers(tmp_path), "-o", out)
     assert (exit_code(result), out.read_text()) == (2, "precious")
-    assert sentence(result) == f"{out} exists already; --force replaces it"
+    assert sentence(result) == f"{out} already exists; --force replaces it"
 
 
 def test_force_replaces_a_file(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_folder_is_never_replaced(force: tuple[str, ...], tmp_path: Path) -> N
     out.mkdir()
     result = run(buffers(tmp_path), "-o", out, *force)
     assert (exit_code(result), list(out.iterdir())) == (2, [])
-    assert "is not an ordinary file" in sentence(result)
+    assert "is not a regular file" in sentence(result)
 
 
 def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     """A file in the way is noticed before the work, not after."""
     output = tmp_path / "out.bin"
     output.write_bytes(b"mine")
-    with pytest.raises(OutputError, match="exists already"):
+    with pytest.raises(OutputError, match="already exists"):
         show_htp(("a.onnx",), for_sm8650(output), Output())
     assert output.read_bytes() == b"mine"
 

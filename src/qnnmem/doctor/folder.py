@@ -90,7 +90,7 @@ def _kind(path: str) -> str:
 
 def kind_of(mode: int) -> str:
     """Return the kind of a special file as text, such as a pipe or a device."""
-    return next((words for test, words in _KINDS if test(mode)), "not an ordinary file")
+    return next((words for test, words in _KINDS if test(mode)), "not a regular file")
 
 
 def open_regular(path: str) -> int:
