@@ -474,7 +474,7 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
         console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
     hints = {one.mem_type.name for graph in made.context.graphs for one in graph.tensors}
     if "MEMHANDLE" in hints and not made.options.memhandle:
-        console.note("note: the model itself asks for memhandle inputs and outputs, and keeps them")
+        console.note("note: the model itself sets memhandle inputs and outputs; this is kept")
     console.note(f"Wrote {shown(target)}")
 
 
