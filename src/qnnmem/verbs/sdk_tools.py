@@ -85,16 +85,17 @@ def _refuse_vendor(path: Path) -> None:
     """Raise LoadError for a binary of the SDK's generator, which names its backend."""
     from qnnmem.htp.binary.context import LPAI_BACKEND
     from qnnmem.htp.binary.read import describe_binary
-    from qnnmem.loader.file_kind import is_kind
+    from qnnmem.loader.file_kind import KINDS, is_kind
 
     if not is_kind(path, ("htp",)):
         return
     if describe_binary(path).backend_id != LPAI_BACKEND:
-        raise LoadError(path, "is a QNN context binary for HTP", cure="pass --backend libQnnHtp.so")
+        what = f"is {KINDS['htp'].words} for HTP, which runs with --backend libQnnHtp.so"
+        raise LoadError(path, what, cure=KINDS["htp"].readers)
     raise LoadError(
         path,
         "is a QNN context binary for LPAI, whose code has no public format and cannot run here",
-        cure="`qnnmem inspect` shows its inputs and outputs; prepare the model with `qnnmem prepare`",
+        cure="`qnnmem inspect` shows its inputs and outputs; prepare the model by `qnnmem prepare`",
     )
 
 
