@@ -50,7 +50,8 @@ def shortage_lines(account: TcmAccount) -> Iterator[str]:
         )
     else:
         yield (
-            f"TCM: {verdict.buffers} allocations are needed, the pool serves {verdict.max_buffers.value}"
+            f"TCM: {verdict.buffers} allocations are needed, the pool serves "
+            f"{verdict.max_buffers.value}"
         )
     yield f"  {'bytes':>12} {'padding':>8} {'in total':>12}  what"
     for row in verdict.rows[:_MAX_ROWS]:
