@@ -72,6 +72,7 @@ def check_client(
         )
         if options.trace_state:
             (folder / "trace").touch()
+        (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))
         server = ClientServer(session, folder)
         try:
             pid, code, over = _run(program, options, folder, server)
