@@ -14,7 +14,7 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
-from qnnmem.doctor.logs.reading import read
+from qnnmem.doctor.logs.reading import names_only_call, read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
@@ -32,7 +32,6 @@ _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
 _PRIOR = 0.4  # what a candidate of an entry is worth beside those of the model
 _GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
-_TELLS = 0.6  # probability that lines which only name calls tell why they failed
 _REMEMBERED = 1024
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
@@ -122,12 +121,11 @@ def _has_meanings(told: Conclusion) -> bool:
     return any(one.meaning for one in told.candidates)
 
 
-def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> bool:
-    """Return whether the lines name only failed calls, with or without a code."""
-    calls = knowledge.bare_calls | knowledge.call_codes | knowledge.codes
-    lines = {one.line for _, one in seen}
+def _only_calls(seen: Sequence[Seen], context: bytes) -> bool:
+    """Return whether the lines only name failed calls, which decide no side."""
     said = [line for line in context.split(b"\n") if line.strip()]
-    return len(said) <= len(lines) and all(number in calls for number, _ in seen)
+    shown = {one.line: one.text for _, one in seen}
+    return len(said) <= len(shown) and all(map(names_only_call, shown.values()))
 
 
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
@@ -148,14 +146,12 @@ def _by_model(
     told = judged.conclusion
     said: dict[str, Any] = {}
     agrees = told.is_memory in ("unknown", is_memory(made.cause))
-    if made.outcomes["failing"] < threshold("doubt"):
-        return judged  # it may be a good run: nothing is added
     # An entry that is confident about the side is replaced only at a higher probability.
     sided = told.verdict == "memory" and told.confidence != "low"
     least = "cause_medium" if sided else "cause_low"
     if _is_silent(knowledge, seen):
         pass  # nothing but the model says that something failed
-    elif _only_calls(knowledge, seen, context) and made.tells["side"] < _TELLS:
+    elif _only_calls(seen, context):
         pass  # priors rank what is behind a call, they do not decide
     elif told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
         said = {
