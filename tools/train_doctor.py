@@ -294,7 +294,7 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
 # What the model alone must name rightly: of the causes that lines decide, of the sides.
 NAMED = {"cause_low": 0.85, "side": 0.94}
 PRECISION = {"cause_medium": 0.95, "stage": 0.8}  # of the answers above a threshold
-SHARE_OF_FAILURES = 0.06  # that may look healthy to the model
+LOST = {"healthy": 0.06, "decides": 0.12}  # of failures taken for good runs, of causes for open
 STRANGERS_QUIET = 0.6  # of foreign logs with words that QNN shares with others
 GOOD_RUNS_ALARMED = 0.03  # the share of good runs that the model may take for failures
 
@@ -318,10 +318,12 @@ def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) ->
             sides.append((made.side_odds, (made.memory > 1 / 2) == (text.side == "memory")))
     chosen["cause_low"] = _highest(decided, NAMED["cause_low"])
     chosen["cause_medium"] = _least(causes, PRECISION["cause_medium"])
+    telling = [sure[at].decides["cause"] for at in failing if texts[at].names_cause]
+    chosen["decides"] = _quantile(telling, LOST["decides"])
     chosen["side"] = _highest(sides, NAMED["side"])
     chosen["stage"] = _least(stages, PRECISION["stage"])
     calm = [sure[at].outcomes["healthy"] for at in failing]
-    chosen["healthy"] = _quantile(calm, 1 - SHARE_OF_FAILURES)
+    chosen["healthy"] = _quantile(calm, 1 - LOST["healthy"])
     good = [sure[at].outcomes["failing"] for at in logs if texts[at].outcome == "healthy"]
     chosen["failing"] = _quantile(good, 1 - GOOD_RUNS_ALARMED)
     strangers = [

@@ -36,6 +36,8 @@ _REMEMBERED = 1024
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
+_DISPUTED = 0.75  # what the side of an entry is worth that the model disputes
+_DISPUTED_TITLE = "A failure whose lines speak for memory and against it"
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
     "the log from the start of the process, not only its end: the first error decides",
@@ -121,11 +123,10 @@ def _has_meanings(told: Conclusion) -> bool:
     return any(one.meaning for one in told.candidates)
 
 
-def _only_calls(seen: Sequence[Seen], context: bytes) -> bool:
-    """Return whether the lines only name failed calls, which decide no side."""
-    said = [line for line in context.split(b"\n") if line.strip()]
-    shown = {one.line: one.text for _, one in seen}
-    return len(said) <= len(shown) and all(map(names_only_call, shown.values()))
+def _is_whole(seen: Sequence[Seen], context: bytes) -> bool:
+    """Return whether a short log has no lines but those of the incident."""
+    said = sum(bool(line.strip()) for line in context.split(b"\n"))
+    return said <= len({one.line for _, one in seen})
 
 
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
@@ -145,14 +146,33 @@ def _by_model(
     entry = _entry_named(knowledge, made.cause)
     told = judged.conclusion
     said: dict[str, Any] = {}
-    agrees = told.is_memory in ("unknown", is_memory(made.cause))
+    whole = _is_whole(seen, context)
+    memory, known = is_memory(made.cause), told.candidates
+    agrees = told.is_memory in ("unknown", memory)
     # An entry that is confident about the side is replaced only at a higher probability.
     sided = told.verdict == "memory" and told.confidence != "low"
-    least = "cause_medium" if sided else "cause_low"
+    ends = all(number in knowledge.end_lines for number, _ in seen)
+    least = (
+        "cause_medium"
+        if sided or (ends and made.decides["cause"] < threshold("decides"))
+        else "cause_low"
+    )
     if _is_silent(knowledge, seen):
         pass  # nothing but the model says that something failed
-    elif _only_calls(seen, context):
+    elif whole and all(names_only_call(one.text) for _, one in seen):
         pass  # priors rank what is behind a call, they do not decide
+    elif told.verdict == "memory" and not agrees and made.odds >= threshold("cause_medium"):
+        # The entry and the model speak for different sides: both are shown, neither decides.
+        known = (Candidate(told.cause, _DISPUTED), *known)
+        said = {
+            "verdict": "undecided",
+            "cause": "unknown",
+            "cause_meaning": CAUSES["unknown"],
+            "is_memory": "unknown",
+            "confidence": "low",
+            "entry": None,
+            "title": _DISPUTED_TITLE,
+        }
     elif told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
         said = {
             "verdict": "cause",
@@ -174,9 +194,9 @@ def _by_model(
             "cause_meaning": CAUSES[cause],
             "is_memory": memory,
         }
-    said["candidates"] = _with_guesses(told.candidates, made.causes)
+    said["candidates"] = _with_guesses(known, made.causes)
     if (
-        "verdict" in said
+        said.get("verdict", "undecided") != "undecided"
         and not judged.judgement.stage_told
         and made.stage_odds >= threshold("stage")
     ):
