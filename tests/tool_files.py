@@ -6,18 +6,20 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-# By its path, by a link, by a folder that is one, by the whole path and from the current folder.
-OUTSIDE = ("../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "b.conf")
+# By its path, a link, a folder that is one, the whole path, and a link in the current folder.
+OUTSIDE = ("../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "here.conf")
 
 
-def naming_outside(current: Path, named: str) -> Path:
-    """Write a tool file in a folder below the current one; what it names is not in it."""
-    (current / "b.conf").write_text("{}")
-    inner = current / "inner"
+def naming_outside(top: Path, named: str) -> tuple[Path, Path]:
+    """Write a tool file and make a folder to stand in; what it names is in neither of the two."""
+    (top / "b.conf").write_text("{}")
+    inner, current = top / "inner", top / "current"
     inner.mkdir()
     (inner / "link.conf").symlink_to("../b.conf")
-    (inner / "folder").symlink_to(current)
-    return _written(inner / "tool.json", named.format(current))
+    (inner / "folder").symlink_to(top)
+    current.mkdir()
+    (current / "here.conf").symlink_to("../b.conf")
+    return _written(inner / "tool.json", named.format(top)), current
 
 
 def naming_below(current: Path) -> Iterator[Path]:

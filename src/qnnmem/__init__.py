@@ -1,4 +1,4 @@
-"""Memory on QNN: does a model fit, where does every byte go, what to change."""
+"""Plan, measure and debug the memory of neural networks on Qualcomm QNN."""
 
 from __future__ import annotations
 

@@ -91,14 +91,15 @@ def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path
     """Return the config file named in a tool file, from its folder or the current folder.
 
     With `here_first`, the current folder is tried first, as the SDK's tools do. The file must be
-    below the tool file's folder, links followed; otherwise raise Damaged with a clause about the
+    below one of the two folders, links followed; otherwise raise Damaged with a clause about the
     name. Return None if there is no such file.
     """
     places = (tool_file.parent / name, Path(name))
     for path in reversed(places) if here_first else places:
         if is_there(path):
-            if not _is_below(path, tool_file.parent):
-                raise Damaged(f"{quote(name)} is outside the tool file's folder, which is refused")
+            if not any(_is_below(path, folder) for folder in (tool_file.parent, Path())):
+                folders = "the tool file's folder and the current folder"
+                raise Damaged(f"{quote(name)} is outside {folders}, which is refused")
             return path
     return None
 

@@ -275,7 +275,7 @@ class QnnError(QnnMemError):
 
 
 class TcmFatal(QnnMemError):
-    """More allocations than the TCM pool can count: on the device this crashes the whole system."""
+    """More allocations than the TCM pool allows, which crashes a device."""
 
     exit_code = 134
 

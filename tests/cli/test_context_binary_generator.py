@@ -190,6 +190,7 @@ def test_a_refused_model_is_explained() -> None:
     assert exit_code(done) == 1
     assert "Finalize Graph for Idx = 0 failed with error = 1002" in done.stdout
     assert "No binary: operator" in done.stderr
+    assert "\n  code 1002" in done.stderr  # each part of the reason on a line of its own
     assert not Path("output").exists()
 
 

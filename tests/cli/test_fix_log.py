@@ -11,14 +11,13 @@ import pytest
 from command_line import exit_code, run, sentence
 from fix_samples import wide_picture
 
+from qnnmem import lpai
+from qnnmem.errors import QnnError
 from qnnmem.htp.library import library_there
+from qnnmem.qnn.enums import MemType
 from qnnmem.results.schema import load_schema
 
 KEPT = ("--cache", "kept")
-HEAP = (
-    "QNN_COMMON_ERROR_MEM_ALLOC (1002) [H1]: the DDR heap of {size:,} bytes has no room "
-    "for {need:,} bytes for '{buffer}', {taken:,} are in use\n"
-)
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +25,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand beside a model that needs 11,264 bytes of scratch."""
     monkeypatch.chdir(tmp_path)
     wide_picture(Path("wide.onnx"))
+
+
+def full_heap(size: int, taken: int) -> str:
+    """The line of a heap that has no room for scratch, from the runtime itself."""
+    heap = lpai.Heap(MemType.DDR, size)
+    held = heap.allocate(taken, 64, "other") if taken else None
+    with pytest.raises(QnnError) as caught:
+        heap.allocate(11264, 64, "scratch")
+    if held is not None:
+        held.free()
+    return f"{caught.value}\n"
 
 
 def fix(*words: str) -> tuple[int, dict[str, Any]]:
@@ -36,9 +46,7 @@ def fix(*words: str) -> tuple[int, dict[str, Any]]:
 
 def test_a_full_heap_gives_the_budget() -> None:
     """What is free of the heap is what scratch may have; the chain starts at the line."""
-    Path("run.log").write_text(
-        "hello\n" + HEAP.format(size=65536, need=11264, buffer="scratch", taken=56832)
-    )
+    Path("run.log").write_text("hello\n" + full_heap(65536, 56832))
     code, told = fix("-o", "out")
     jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
     assert code == 0
@@ -47,8 +55,8 @@ def test_a_full_heap_gives_the_budget() -> None:
     line, found, wanted = told["from_log"]
     assert line.startswith("run.log:2: QNN_COMMON_ERROR_MEM_ALLOC")
     assert "memreg stage, mem_system_ram" in found
-    assert wanted.endswith("the model is to hold scratch in 8,704 bytes")
-    assert "hold scratch in 8,704 bytes" in Path("out/wide.report.md").read_text("utf-8")
+    assert wanted.endswith("the model must keep scratch in 8,704 bytes")
+    assert "keep scratch in 8,704 bytes" in Path("out/wide.report.md").read_text("utf-8")
 
 
 def test_a_full_pool_of_tcm_is_judged_whole() -> None:
@@ -64,7 +72,7 @@ def test_a_full_pool_of_tcm_is_judged_whole() -> None:
 
 def test_what_the_user_says_goes_before() -> None:
     """A budget that is given is not taken from the log."""
-    Path("run.log").write_text(HEAP.format(size=100, need=11264, buffer="scratch", taken=0))
+    Path("run.log").write_text(full_heap(100, 0))
     code, told = fix("--budget", "scratch=1M", "-o", "out")
     assert (code, told["limit_bytes"]) == (0, 1 << 20)
 
@@ -74,6 +82,8 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     Path("run.log").write_text("Fail to allocate scratch buffer\n")
     code, told = fix("-o", "out", "--time-limit", "0")
     assert (code, told["limit_bytes"]) == (0, None)
+    request = "no line states the limit; say what the device had with --budget scratch=SIZE"
+    assert [request in one for one in told["from_log"]] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +120,7 @@ def test_the_log_may_name_no_model() -> None:
 
 def test_the_doctor_names_the_fix() -> None:
     """Its first remedy is the command with the user's files, and that command works."""
-    Path("run.log").write_text(HEAP.format(size=65536, need=11264, buffer="scratch", taken=56832))
+    Path("run.log").write_text(full_heap(65536, 56832))
     done = run("doctor", "run.log", "--model", "wide.onnx", "--dim", "batch=1")
     command = "qnnmem fix wide.onnx --dim batch=1 --log run.log -o fixed"
     assert command in done.stdout

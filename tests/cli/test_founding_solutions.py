@@ -305,9 +305,7 @@ def test_the_tensor_count_beside_the_largest_known(tmp_path: Path) -> None:
     code, text = answer("plan", model, "--time-limit", "1")
     assert code == 0
     (line,) = [one for one in text.splitlines() if "known to compile for HTP" in one]
-    assert line.startswith(
-        f"{known.value + 1:,} tensors, over the limit of the {known.value:,} known"
-    )
+    assert line.startswith(f"{known.value + 1:,} tensors, more than the {known.value:,} known")
     assert known.source in line
     assert "tensors" not in answer("plan", chain(tmp_path, 3))[1]
     code, text = answer("doctor", log(tmp_path), "--model", chain(tmp_path, 3))

@@ -127,7 +127,7 @@ def test_help_all_lists_every_option_and_the_exit_codes(words: str) -> None:
     spelled = {max(one.opts, key=len) for one in command.params if one.param_type_name == "option"}
     every = CliRunner().invoke(qnnmem, [*words.split(), "--help-all"]).stdout
     assert spelled <= set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", every, re.MULTILINE))
-    assert "As everywhere: " in page(*words.split())
+    assert "Shared options: " in page(*words.split())
     assert isinstance(command, click.Group) or "Exit codes: 0 " in " ".join(every.split())
 
 

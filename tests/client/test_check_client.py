@@ -162,7 +162,7 @@ def test_the_command_says_which_rule_and_where(client: Path, binary: Path, tmp_p
     known.write_text("# meant\nR3 QnnGraph_execute lpai_client.c\n", "utf-8")
     done = check("--suppress", known, "--", client, binary, "input-misaligned")
     assert exit_code(done) == 3
-    assert "1 known finding left out" in done.output
+    assert "1 known finding ignored" in done.output
 
 
 def test_findings_are_for_build_servers_too(client: Path, binary: Path, tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that is not there, one that is static, and a machine without a compiler."""
-    assert "is not there" in sentence(check("--", tmp_path / "nothing"))
+    assert "does not exist" in sentence(check("--", tmp_path / "nothing"))
     (tmp_path / "here").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "here").chmod(0o755)
     monkeypatch.chdir(tmp_path)
@@ -492,7 +492,7 @@ def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
     path.write_text("L1\nC? dlclose\n", "utf-8")
     assert read_suppressions(path) == (Suppression("L1"), Suppression("C?", "dlclose"))
     path.write_text("Z9\n", "utf-8")
-    with pytest.raises(LoadError, match="no rule"):
+    with pytest.raises(LoadError, match="is not a rule"):
         read_suppressions(path)
 
 

@@ -112,6 +112,21 @@ def test_a_pipe_in_the_place_of_a_library_is_not_waited_for(tmp_path: Path) -> N
     assert found == [((str(tmp_path / "library.so"), 0x10),)]
 
 
+def test_a_line_of_a_header_has_the_name_of_the_header(tmp_path: Path) -> None:
+    """GNU addr2line takes it for a line of the source file that includes the header first."""
+    compiler, tool = shutil.which("gcc"), shutil.which("addr2line")
+    if compiler is None or tool is None:
+        pytest.skip("there is no gcc with binutils")
+    (tmp_path / "one.h").write_text("static int one(void) {\n    return 1;\n}\n", "utf-8")
+    (tmp_path / "program.c").write_text('#include "one.h"\nint main(void) { return one(); }\n')
+    program = tmp_path / "program.o"
+    subprocess.run([compiler, "-g", "-c", tmp_path / "program.c", "-o", program], check=True)
+    symbols = Symbols("nowhere")
+    symbols._llvm, symbols._tool = None, tool
+    (frame,) = symbols.stack(((str(program), 4),))
+    assert (frame.file, frame.line) == (str(tmp_path / "one.h"), 2)
+
+
 def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program can have any number of frames, each in a file that takes its time."""
     now, looks = [0.0], []
@@ -124,7 +139,7 @@ def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(stacks, "monotonic", lambda: now[0])
     monkeypatch.setattr(subprocess, "run", run)
     symbols = Symbols("nowhere")
-    symbols._tool = symbols._second = "addr2line"
+    symbols._tool = symbols._llvm = "addr2line"
     for at in range(100):
         (frame,) = symbols.stack(((__file__, at),))
         assert (frame.module, frame.offset, frame.line) == (__file__, at, 0)

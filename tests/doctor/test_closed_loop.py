@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import lpai_failures
@@ -23,6 +24,20 @@ HTP = {
     "pd-full": ("no-pd-for-context", "context", "mem_dsp_va"),
     "host-memory": ("host-memory-compile", "graph", "mem_system_ram"),
     "bad-binary": ("binary-unreadable", "context", "version_mismatch"),
+}
+
+# Entry and numbers that a sentence of our own runtime holds.
+SENTENCES: dict[str, tuple[str, dict[str, int]]] = {
+    "tcm-pool-two-inputs": ("lpai-tcm-full", {"needed_bytes": 1 << 20, "limit_bytes": 985_600}),
+    "scratch-misaligned": ("lpai-alignment", {"off": 16, "align": 64}),
+    "scratch-too-small": ("lpai-buffer-too-small", {"needed_bytes": 256, "limit_bytes": 192}),
+    "scratch-of-other-type": ("lpai-memory-type-said", {}),
+    "pools-overlap": ("lpai-pools-overlap", {}),
+    "no-scratch": ("lpai-memory-missing", {}),
+    "scratch-freed": ("lpai-memory-freed", {}),
+    "input-too-short": ("lpai-io-size", {"needed_bytes": 100, "size_bytes": 96}),
+    "registered-past-the-end": ("lpai-buffer-too-small", {"off_bytes": 36}),
+    "persistent-after-finalize": ("lpai-call-order", {}),
 }
 
 
@@ -58,7 +73,7 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
         assert incident.quantities["limit_bytes"] == limit
         assert incident.shortage_bytes == needed - limit
     if kind == "bad-binary":  # a good one was loaded before, whose sizes are not its
-        assert incident.cause_meaning.startswith("a context binary that is cut or damaged")
+        assert incident.cause_meaning.startswith("a truncated or damaged context binary")
         assert set(incident.quantities) == {"code"}
     if kind == "pd-full":  # the library says how much is left, too
         printed = incident.quantities["limit_bytes"]
@@ -86,3 +101,15 @@ def test_a_good_lpai_run_is_healthy(tmp_path: Path) -> None:
     """A run that ends well, in TCM, is no incident."""
     log = "\n".join(lpai_failures.good_run()) + "\n"
     assert incidents(tmp_path, log.encode()) == []
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_a_sentence_of_our_runtime_is_read_without_its_code(name: str, tmp_path: Path) -> None:
+    """Its words alone lead to the entry, and its numbers are read."""
+    (failure,) = (one for one in lpai_failures.FAILURES if one.name == name)
+    (line,) = (one for one in failure.lines() if re.search(r"\[[A-Z][0-9]+\]", one))
+    words = line.partition("]: ")[2] or line.partition("] ")[2]
+    (incident,) = incidents(tmp_path, f"[ERROR] [Qnn Runtime] {words}\n".encode())
+    entry, numbers = SENTENCES[name]
+    assert incident.entry == entry
+    assert incident.quantities | numbers == incident.quantities

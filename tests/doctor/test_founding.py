@@ -133,12 +133,24 @@ def test_a_failed_call_alone_decides_no_side(
     assert (found["verdict"], found["is_memory"]) == ("undecided", "unknown")
 
 
-def test_the_code_alone_names_the_four_notes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        CODE_LINE,
+        "QNN_STATUS_MEMORY_ALLOCATION_FAILED",
+        "## QNN_STATUS_MEMORY_ALLOCATION_FAILED",
+        "status: QNN_COMMON_ERROR_MEM_ALLOC",
+        "Error code: 1002",
+        "QNN error 0x3ea",
+    ],
+)
+def test_the_code_alone_names_the_four_notes(line: str, tmp_path: Path) -> None:
     """No stage, no side: the solutions of each stage are one command away."""
     log = tmp_path / "dev.log"
-    log.write_text(f"{CODE_LINE}\n", "utf-8")
+    log.write_text(f"{line}\n", "utf-8")
     done = run("doctor", log)
     assert exit_code(done) == 3
+    assert done.stdout.startswith("undecided: something failed")
     assert "qnnmem kb find QNN_STATUS_MEMORY_ALLOCATION_FAILED" in done.stdout
 
 

@@ -238,7 +238,7 @@ def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert run("new", "board-x").return_value == 0
     assert run("check", "--kb", "board-x.md").return_value == 0
-    assert "already exists" in str(run("new", "board-x").exception)
+    assert "exists already" in str(run("new", "board-x").exception)
     assert run("new", "board-x", "--force").return_value == 0
 
 

@@ -208,13 +208,14 @@ def test_anything_is_read_or_refused_in_a_sentence(backend: Any) -> None:
 
 
 @pytest.mark.parametrize("named", OUTSIDE)
-def test_a_file_outside_the_folder_is_refused(
+def test_a_file_outside_both_folders_is_refused(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its path, by a link, by a folder that is one, and from the current folder."""
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LoadError, match="is outside the tool file's folder"):
-        read_htp_config(naming_outside(tmp_path, named))
+    """By its path, by a link, by a folder that is one, and by a link in the current folder."""
+    path, current = naming_outside(tmp_path, named)
+    monkeypatch.chdir(current)
+    with pytest.raises(LoadError, match="is outside the tool file's folder and the current folder"):
+        read_htp_config(path)
 
 
 def test_files_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_a_path_may_be_text(tmp_path: Path) -> None:
         ("b.json", b'{"nodes": []}', "is JSON, which qnnmem cannot plan"),
         ("a.eaix", b"graphs", "not valid JSON"),
         ("a.csv", b"x;y\n1;2\n", "unknown column"),
-        ("a.bin", b"\x02\0\0\0\x03", "is binary data of no known kind, which qnnmem cannot plan"),
+        ("a.bin", b"\x02\0\0\0\x03", "is binary data of unknown type, which qnnmem cannot plan"),
         ("a.dlc", b"PK\x03\x04", "is a zip archive, which qnnmem cannot plan"),
         ("a.serialized", b"\x08\x01", "is not an ONNX model"),
         ("a.png", b"\x89PNG", "is an image, which qnnmem cannot plan"),

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +19,34 @@ from qnnmem.qnn.abi import BINARY_INFO_BYTES
 
 ROOT = Path(__file__).parents[2]
 PERSISTENT = {"context_configs": {"is_persistent_binary": True}}
+
+
+# The command of the page, with its line ends.
+PRINTED = """\
+./qnn-net-run \\
+        --input_list model/input_list.txt \\
+        --backend /data/local/tmp/libQnnLpai.so \\
+        --direct_mode adsp \\
+        --config_file model/eaiParams_direct.json \\
+        --retrieve_context model/tmp.bin
+"""
+
+
+def tcm_files(current: Path, device: str, folder: str) -> None:
+    """Write the page's files: model/ and its tool file, and the .conf in a folder."""
+    model = current / "model"
+    model.mkdir()
+    shutil.copy(ROOT / "examples" / "small_lpai.bin", model / "tmp.bin")
+    (model / "x.raw").write_bytes(bytes(4 * 256))
+    (model / "input_list.txt").write_text("model/x.raw\n")
+    extensions = {
+        "shared_library_path": f"{device}/libQnnLpaiNetRunExtensions.so",
+        "config_file_path": f"{device}/eaiParams_direct.conf",
+    }
+    tool = {"backend_extensions": extensions, **PERSISTENT}
+    (model / "eaiParams_direct.json").write_text(json.dumps(tool))
+    pools = {"lpai_graph": {"execute": {"mem_type": "tcm"}}}
+    (current / folder / "eaiParams_direct.conf").write_text(json.dumps(pools))
 
 
 @pytest.mark.parametrize(("version", "has_tcm"), [("v5_1", False), ("v6", True)])
@@ -35,40 +66,39 @@ def test_the_size_of_the_binary_info_is_given() -> None:
     system.free()
 
 
+@pytest.mark.parametrize("folder", ["model", ".", "here"])
 def test_the_command_of_the_tcm_page_works_as_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Folders and config files included; what is on the device only is found beside them."""
+    """The .conf lies beside the tool file, or in the current folder, by either path."""
     monkeypatch.chdir(tmp_path)
-    Path("model").mkdir()
-    shutil.copy(ROOT / "examples" / "small_lpai.bin", "model/tmp.bin")
-    Path("model/x.raw").write_bytes(bytes(4 * 256))
-    Path("model/input_list.txt").write_text("model/x.raw\n")
-    device = "/data/local/tmp"
-    extensions = {
-        "shared_library_path": f"{device}/libQnnLpaiNetRunExtensions.so",
-        "config_file_path": f"{device}/eaiParams_direct.conf",
-    }
-    tool = {
-        "backend_extensions": extensions,
-        "context_configs": {"is_persistent_binary": True},
-    }
-    Path("model/eaiParams_direct.json").write_text(json.dumps(tool))
-    pools = {"lpai_graph": {"execute": {"mem_type": "tcm"}}}
-    Path("model/eaiParams_direct.conf").write_text(json.dumps(pools))
-    words = (
-        f"--input_list model/input_list.txt --backend {device}/libQnnLpai.so --direct_mode adsp "
-        "--config_file model/eaiParams_direct.json --retrieve_context model/tmp.bin"
-    )
+    device = str(tmp_path) if folder == "here" else "/data/local/tmp"
+    tcm_files(tmp_path, device, "model" if folder == "model" else ".")
+    words = PRINTED.replace("\\\n", "").partition(" ")[2].replace("/data/local/tmp", device)
     done = run("net-run", *words.split(), "--log_level", "debug")
     assert exit_code(done) == 0
-    assert "model/eaiParams_direct.conf is read instead" in done.stderr
+    assert ("eaiParams_direct.conf is read instead" in done.stderr) is (folder != "here")
     lines = re.findall(r"\[INFO\] (.*tcm pool.*|TCM pool.*)", done.stdout)
     assert lines == [
         "TCM pool current size: 0 max_size: 2035712",
         *(f"Allocate size {size} from tcm pool 0" for size in (6464, 256, 256)),
     ]
     assert Path("output/Result_0/y.raw").stat().st_size == 4 * 256
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the page is for a shell of Linux")
+def test_the_printed_line_works_with_a_link_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`./qnn-net-run` needs one link, as the choices say."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if shutil.which("qnn-net-run") is None:
+        pytest.skip("the programs are not installed")
+    tcm_files(tmp_path, "/data/local/tmp", "model")
+    Path("page.sh").write_text(f"{choices()['runner-path'].override}\n{PRINTED}")
+    done = subprocess.run(["/bin/sh", "page.sh"], capture_output=True, text=True, check=False)
+    assert (done.returncode, Path("output/Result_0/y.raw").exists()) == (0, True), done.stderr
 
 
 def test_tcm_is_not_on_arm_and_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

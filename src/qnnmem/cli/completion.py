@@ -39,7 +39,7 @@ _PLAIN = re.compile(r"[\w./+@%~-]+")  # characters without a meaning for any she
 @click.command(no_args_is_help=True)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(shell: str) -> int:
-    """Print the script that completes `qnnmem` in a shell.
+    """Print a script that completes `qnnmem` commands in a shell.
 
     \b
     bash   echo 'eval "$(qnnmem completion bash)"' >> ~/.bashrc

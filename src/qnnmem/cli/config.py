@@ -26,10 +26,10 @@ _SUFFIXES = (".json", ".conf", ".config", ".cfg")
 def config(options: ConfigOptions, output: Output) -> int:
     """Write a tool file and its LPAI file, which `qnnmem lint` passes.
 
-    With adsp they are eaiParams_direct.json and eaiParams_direct.conf, else lpaiParams.json and
-    lpaiParams.conf. Both files appear or none.
+    For adsp the names are eaiParams_direct.json and eaiParams_direct.conf, otherwise
+    lpaiParams.json and lpaiParams.conf. Either both files are written or none.
 
-    Exit codes: 0 written, 2 settings that contradict each other, or a file is in the way.
+    Exit codes: 0 written, 2 settings contradict each other, or a file exists already.
     """
     from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.lpai.config.settings import (
@@ -78,12 +78,12 @@ def _render(chosen: LpaiConfig, folder: Path, written: list[Path], following: st
 @takes(LintOptions)
 @shows("qnnmem.lint/1")
 def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
-    """Check config files of the QNN tools for LPAI: each error, its place and its correction.
+    """Check config files of the QNN tools for LPAI; show each error, its place and its correction.
 
-    FILE is the tool file that --config_file names (eaiParams_direct.json) or the LPAI file it
-    points to (eaiParams_direct.conf, lpaiParams.conf), a pattern, or - for standard input. A tool
-    file brings its LPAI file along. Of a folder, all files in it and below it are checked that
-    hold keys of such files.
+    FILE is the tool file that --config_file names (eaiParams_direct.json), the LPAI file that the
+    tool file names (eaiParams_direct.conf, lpaiParams.conf), a pattern, or - for standard input.
+    The LPAI file of a tool file is checked with it. In a folder and its subfolders, every file
+    with keys of these files is checked.
 
     Exit codes: 0 no errors, 1 errors found, 2 a file cannot be read.
     """

@@ -52,15 +52,14 @@ class _Asked(NamedTuple):
 @takes(DoctorOptions)
 @detailed("qnnmem.doctor/1", ("text", "json", "markdown", "sarif"))
 def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> int:
-    """Say from logs which stage failed, why, and how many bytes are missing.
+    """Find in logs which stage failed, why, and how many bytes are missing.
 
     PATH is a log, a folder or an archive of logs, a pattern such as 'logs/*.txt', a URL, or - for
     standard input; plain or compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
-    3 the lines do not decide what failed, or there is nothing of QNN in them. With --host and no
-    log: 0 no problem, 1 a problem, 2 the machine cannot be looked at, 3 nothing of QNN or a DSP is
-    on it.
+    3 the log does not show the cause, or does not concern QNN. With --host and no log: 0 no
+    problem, 1 a problem, 2 the machine cannot be reached, 3 it shows neither QNN nor a DSP.
     """
     if any(options.sizes.values()) and options.model is None:
         raise UsageError("--dim, --shape and --value are for --model")

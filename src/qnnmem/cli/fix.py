@@ -28,19 +28,19 @@ _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that do not affect th
 def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     """Reorder, fuse, tile or partition MODEL so that it needs less memory and computes the same.
 
-    Tries what changes least first: element-wise ops in place and another order of ops, then
-    regions of convolutions, pooling and element-wise ops computed in bands of rows, then a cut into
-    parts that run one after the other. For HTP: VTCM size and optimisation level, the order of
-    loading, parts. A change counts after it was planned, or compiled and loaded by the real library
-    for HTP, run, and compared with the model as it was. What it becomes, a recipe and a report go
-    to the folder of -o. Fewer bits, smaller batches and smaller pictures change results: they are
-    tried only where --allow says so, and the difference is measured. Several models, a pattern or a
-    folder give a table. What was found is kept: a run that was killed goes on where it was.
+    The mildest changes are tried first: element-wise ops in place and another order of ops, then
+    regions computed in bands of rows, then parts that run one after the other. For HTP: VTCM size
+    and optimisation level, loading order, parts. Every change is planned (LPAI), or compiled and
+    loaded by the real library (HTP), then run and compared with the original model. The changed
+    model, a recipe and a report are written to the folder of -o. Fewer bits, smaller batches and
+    smaller pictures change results: they need --allow, and the difference is measured. Several
+    models, a pattern or a folder give a table. A run that was killed resumes from its cached
+    results.
 
-    Exit codes: 0 it fits, or without a budget is as small as was found; 1 nothing helps enough;
-    2 bad usage or an unreadable model; 3 cannot tell, or a log that no change of a model helps. Of
-    several models the worst counts: 2, then 1, then 3. 130 after Ctrl-C, which keeps what is known.
-    1 also where --validate found a fault.
+    Exit codes: 0 it fits, or without a budget is as small as was found; 1 no change suffices, or
+    --validate found a fault; 2 bad usage or an unreadable model; 3 cannot tell, or no change of a
+    model helps against this log. Of several models the worst counts: 2, then 1, then 3. 130 after
+    Ctrl-C, which writes the best result so far.
     """
     from qnnmem.cli.output import say_verdict
     from qnnmem.loader.file_kind import is_kind

@@ -30,18 +30,18 @@ _LARGEST_SUMMARY = 900 << 10  # bytes; GitHub accepts 1 MiB per step
 @detailed(
     "qnnmem.check/1",
     _FORMS,
-    "junit and sarif: for build servers; github: annotations, and a summary where a step has one; "
+    "junit and sarif: for build servers; github: annotations and a summary; "
     "html: a page of all models.",
 )
 def check(options: CheckOptions, output: Output) -> int:
-    """Check the models of a project against budgets and against accepted numbers.
+    """Check a project's models against budgets and accepted numbers.
 
-    The budgets stand in [tool.qnnmem] of pyproject.toml or in qnnmem.toml: models, sizes, targets
-    (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read;
-    a model for HTP is compiled where the real library is installed.
+    The budgets are in [tool.qnnmem] of pyproject.toml or in qnnmem.toml: models, sizes, targets
+    (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read,
+    and models for HTP are compiled if the real library is installed.
 
-    Exit codes: 0 all hold or there are no budgets, 1 a budget is broken or a pool grew, 2 a file
-    cannot be read, 3 cannot tell. Of several the worst counts: 2, then 1, then 3.
+    Exit codes: 0 every budget is met or there is none, 1 a budget is exceeded or a pool grew, 2 a
+    file cannot be read, 3 cannot tell. Of several the worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.output import check_free
     from qnnmem.cli.progress import ProgressBar
@@ -146,12 +146,12 @@ def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
 @takes(DiffOptions)
 @detailed("qnnmem.diff/1", ("text", "json", "markdown"))
 def diff(before: str, after: str, options: DiffOptions, output: Output) -> int:
-    """Compare A with B: pools before and after, tensors that grew, verdicts that turned.
+    """Compare A with B: pools before and after, tensors that grew, verdicts that changed.
 
-    A and B are results in JSON (of plan, footprint, fit, fix, sweep, inspect or doctor, of one file
-    or several), models, which are planned, context binaries, which are read, or logs. Worse is a
-    pool that grew, a verdict that turned from yes to no, or a failure that was not there. Options
-    of plan hold for both; a number that is exact and one that is a bound are not compared.
+    A and B are JSON results (of plan, footprint, fit, fix, sweep, inspect or doctor, for one or
+    several files), models, which are planned, context binaries, which are read, or logs. The
+    comparison is worse if a pool grew, a verdict changed from yes to no, or a failure is new. Plan
+    options apply to both. An exact number is never compared with a bound.
 
     Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
     """

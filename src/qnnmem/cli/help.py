@@ -24,7 +24,7 @@ SHARED = {
     "--color": "Colour: on a terminal, always or never.",
     "--dim": "Model: fix a named free dimension",
     "--force": "Replace the output file if it exists.",
-    "--format": "How the result is written.",
+    "--format": "Format of the result.",
     "--help": "Show this message and exit.",
     "--help-all": "Show every option and the exit codes",
     "--json": "Short for --format json; its schema is ",
@@ -156,7 +156,7 @@ class Page(click.Context):
             shared = [max(one.opts, key=len) for one in options if is_shared(one)]
             formatter.write_paragraph()
             with formatter.indentation():
-                formatter.write_text(f"As everywhere: {', '.join(shared)}.")
+                formatter.write_text(f"Shared options: {', '.join(shared)}.")
 
 
 def is_shared(option: click.Option) -> bool:

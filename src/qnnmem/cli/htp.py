@@ -39,11 +39,11 @@ _FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binar
 @takes(FitOptions)
 @detailed("qnnmem.fit/1")
 def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
-    """Say whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
+    """Check whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
 
-    FILE is a context binary of the HTP backend, which is read and not compiled, or an ONNX model or
-    a DLC, which the real library compiles and loads. That needs the extra `htp`. Several files, a
-    pattern or a folder give a table; each model in it is compiled, which takes its time.
+    FILE is a context binary for HTP, which is only read, or an ONNX model or a DLC, which the real
+    library compiles and loads. Compiling needs the extra `htp`. Several files, a pattern or a
+    folder give a table; compiling every model in it takes time.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
     finished within the time limit. Of several files the worst counts: 2, then 1, then 4, then 3.
@@ -114,13 +114,13 @@ def _show_fits(rows: Sequence[FitRow], output: Output) -> None:
 def footprint(file: str, options: FootprintOptions, output: Output) -> int:
     """Show what FILE costs on HTP: weights, IO, spill/fill, VTCM, process domain.
 
-    FILE is a QNN context binary of the HTP backend (.bin, .serialized.bin) or an ONNX model that
-    embeds or points to one: nothing is compiled, and no library is needed. Any other ONNX model,
-    and a DLC, is compiled for SOC with the real library first, which needs the extra `htp`. That
-    bill is kept: asked again for the same file and settings, nothing is compiled.
+    FILE is a context binary for HTP (.bin, .serialized.bin) or an ONNX model that contains or names
+    one. It is only read, and no library is needed. Any other ONNX model, and a DLC, is compiled for
+    SOC with the real library, which needs the extra `htp`. The result is cached for this file and
+    these settings.
 
     An ExecuTorch program (.pte), a LiteRT model for an NPU, a Genie or GenAI folder, an app or a
-    zip gets one bill of all contexts in it, each distinct one once; what has no bill is named.
+    zip gets one bill. Each distinct context counts once. Parts without a bill are named.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
     size in the file or an output of the model is missing, 4 not finished within the time limit.
@@ -163,12 +163,12 @@ def _render_bill(bill: Bill, output: Output, *, compiled: bool) -> str:
 def qmem(file: str, options: QmemOptions, output: Output) -> int:
     """Show what raw and memhandle inputs and outputs of FILE cost, and which to choose.
 
-    FILE is a QNN context binary of the HTP backend (nothing is compiled, no library is needed) or
-    an ONNX model or a DLC, which is compiled for SOC with the real library first.
+    FILE is a context binary for HTP, which is only read, or an ONNX model or a DLC, which the real
+    library compiles for SOC.
 
-    The IO layer is emulated: the library for x86 registers no memory. With --run the results come
-    from the real library, which is slow: use a small model. With --misuse a client that makes every
-    mistake is carried out twice, under the emulated contract and with the library, if that is here.
+    The IO layer is emulated, because the library for x86 registers no memory. With --run the
+    results come from the real library, which is slow: use a small model. With --misuse a client
+    makes every mistake twice: under the emulated contract and, if installed, with the library.
 
     Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
     read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time limit.
@@ -202,9 +202,9 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
 def sweep(model: str, options: SweepOptions, output: Output) -> int:
     """Compile MODEL for SOC with each precision, batch or VTCM size; show what each needs.
 
-    Finished results are kept, so a sweep that was broken off goes on where it was; a compile that
-    crashed, hung or ran out of memory is marked, and tried again next time. They are spread over
-    the workers that QNNMEM_HTP_WORKER names; what one of them leaves undone, another does.
+    Results are cached, so an interrupted sweep resumes where it stopped. A compile that crashed,
+    hung or ran out of memory is marked and tried again in the next run. The workers that
+    QNNMEM_HTP_WORKER names share the compiles; if one is lost, another does its work.
 
     Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell, 4 no
     compile was finished within the time limit. 130 after Ctrl-C, which shows the rows so far.
@@ -243,13 +243,13 @@ def sweep(model: str, options: SweepOptions, output: Output) -> int:
 def validate(model: str, options: ValidateOptions, output: Output) -> int:
     """Run MODEL on the CPU and on HTP, to tell a wrong graph from a shortage of memory.
 
-    MODEL is an ONNX file. Both run once with random inputs, and every float tensor is compared in
-    the order of the graph, so that the first that differs is named. On x86 HTP is emulated by the
-    real library. With --results nothing is compiled: the CPU is compared with outputs that a device
-    saved, on the inputs of --data.
+    MODEL is an ONNX file. Both run once with random inputs. Every float tensor is compared in the
+    order of the graph, and the first that differs is named. On x86 the real library emulates HTP.
+    With --results nothing is compiled: outputs that a device saved are compared with those of the
+    CPU on the inputs of --data.
 
-    Exit codes: 0 the same, 1 a tensor differs or HTP refuses what the CPU runs, 2 bad usage or
-    unreadable input, 3 cannot tell.
+    Exit codes: 0 the same, 1 a tensor differs, or HTP refuses a model that the CPU runs, 2 bad
+    usage or unreadable input, 3 cannot tell.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.place import render_validated
@@ -268,13 +268,13 @@ def validate(model: str, options: ValidateOptions, output: Output) -> int:
 @takes(PlaceOptions)
 @detailed("qnnmem.place/1")
 def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
-    """Say whether the context binaries FILE can be loaded together, in this order.
+    """Check whether the context binaries FILE can be loaded together, in this order.
 
-    A context goes to the first process domain with room. The same file may be named more than once;
-    a pattern or a folder stands for the context binaries in it, in the order of their names.
+    A context is placed in the first process domain with room. A file may be named several times; a
+    pattern or a folder stands for the context binaries in it, ordered by name.
 
-    Binaries of `qnnmem prepare` for LPAI get one scratch, one persistent and one TCM pool: the
-    graphs that --concurrent names may execute at once, others never do.
+    LPAI binaries of `qnnmem prepare` share one scratch, one persistent and one TCM pool. Graphs
+    named with --concurrent may execute at the same time; others never do.
 
     Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
     """
@@ -312,14 +312,15 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
 @takes(LlmOptions)
 @detailed("qnnmem.llm/1")
 def llm(model: str, options: LlmOptions, output: Output) -> int:
-    """Say whether the language model MODEL fits a SoC, in how many shards, with what context.
+    """Predict whether the language model MODEL fits a SoC, with how many shards and what context.
 
-    MODEL is a config.json, a folder that holds one, a GGUF file, of which the header is read, or a
-    known name such as llama-3.2-3b. Nothing is fetched or exported. Sizes come from rules that were
-    measured with the real library, so this works anywhere; --compile needs the extra `htp`.
+    MODEL is a config.json, a folder that contains one, a GGUF file, of which only the header is
+    read, or a known name such as llama-3.2-3b. Nothing is downloaded or exported. Sizes come from
+    rules that were measured with the real library, so this works anywhere; --compile needs the
+    extra `htp`.
 
-    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. Of a table
-    one row that fits is enough for 0.
+    Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. For a table,
+    0 if one row fits.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.llm import render_text
@@ -338,10 +339,10 @@ def llm(model: str, options: LlmOptions, output: Output) -> int:
 @takes(SocsOptions)
 @shows("qnnmem.socs/1")
 def socs(name: str | None, options: SocsOptions, output: Output) -> int:
-    """List the SoCs of the HTP backend, or show the one called NAME.
+    """List the SoCs of the HTP backend, or show NAME.
 
-    NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3"); a version of
-    Hexagon (v75) lists all that have it.
+    NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3"). A Hexagon
+    version (v75) lists all SoCs with it.
 
     Exit codes: 0 listed, 2 no such SoC, 3 NAME has no HTP.
     """
@@ -379,7 +380,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     If the library does not fail, nothing is stored. Needs the
     extra `htp` on Linux x86-64.
 
-    Exit codes: 0 it failed as announced, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
+    Exit codes: 0 it failed as expected, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
     failed for another reason (stored), or the library is missing.
     """  # noqa: D301  click wants the character itself
     if options.soc is None:
@@ -428,13 +429,13 @@ def _store(found: Provoked, place: Path, force: bool) -> None:
 @click.command()
 @takes(WorkerOptions)
 def htp_worker(options: WorkerOptions) -> int:
-    """Compile, load and run with the real library for a qnnmem on another machine.
+    """Compile, load and run with the real library for qnnmem on another machine.
 
-    It is started by the command in QNNMEM_HTP_WORKER there, over ssh, in a container or under
-    qemu-user, and speaks to it through standard input and output. It ends when that pipe is closed.
-    Models and binaries come through the pipe and are kept by content.
+    The command in QNNMEM_HTP_WORKER on that machine starts the worker, over ssh, in a container or
+    under qemu-user. The worker talks through standard input and output and ends when they close. It
+    caches models and binaries by content.
 
-    Exit codes: 0 the client left, 2 bad usage or no room for files.
+    Exit codes: 0 the client disconnected, 2 bad usage or no room for files.
     """
     import sys
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=VerbGroup)
 def kb() -> None:
-    """Look at the knowledge base of `qnnmem doctor`, and add to it."""
+    """Show and extend the knowledge base of `qnnmem doctor`."""
 
 
 @kb.command("list")
@@ -57,7 +57,7 @@ def list_entries(options: KbListOptions, output: Output) -> int:
 @takes(KbOptions)
 @shows("qnnmem.kb/1")
 def show(name: str, options: KbOptions, output: Output) -> int:
-    """Show the entry called ID as Markdown: logs, causes, remedies, templates, conditions.
+    """Show the entry ID as Markdown: logs, causes, remedies, templates, conditions.
 
     Exit codes: 0 shown, 2 no such entry.
     """
@@ -82,10 +82,10 @@ def show(name: str, options: KbOptions, output: Output) -> int:
 @takes(KbOptions)
 @shows("qnnmem.kb/1")
 def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
-    """Find entries by WORDS: in titles, log lines, causes and remedies, best first.
+    """Find entries by WORDS in titles, log lines, causes and remedies, best first.
 
-    WORDS may be a line of a log, a code (1002 or 0x3ea) or what you look for. A word may be written
-    otherwise: alloc finds allocation.
+    WORDS may be a log line, a code (1002 or 0x3ea) or keywords. Abbreviations match: alloc finds
+    allocation.
 
     Exit codes: 0 found, 1 nothing found, 2 unreadable entries.
     """
@@ -105,13 +105,13 @@ def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
 @takes(KbOptions)
 @shows("qnnmem.kb-check/1")
 def check(options: KbOptions, output: Output) -> int:
-    """Check entries: yours with --kb, the built-in ones without.
+    """Check your entries with --kb, otherwise the built-in ones.
 
-    Each entry must know its own typical lines, and all must stay silent on stored logs of healthy
-    runs. Built-in entries must also speak on a stored real failure or say that they are documented
-    only.
+    Each entry must match its own typical lines, and none may match a stored log of a healthy run.
+    A built-in entry must also match a stored log of a real failure, or state that it is only
+    documented.
 
-    Exit codes: 0 good, 1 something is wrong with an entry, 2 unreadable.
+    Exit codes: 0 passed, 1 an entry has a fault, 2 unreadable.
     """
     from qnnmem.doctor.kb.check import check as check_entries
     from qnnmem.report import kb as report
@@ -128,9 +128,9 @@ def check(options: KbOptions, output: Output) -> int:
 @takes(KbNewOptions)
 @printed("qnnmem.written/1")
 def new(name: str, options: KbNewOptions, output: Output) -> int:
-    """Write a skeleton for a new entry called ID, which passes `qnnmem kb check --kb`.
+    """Write a skeleton for a new entry ID, which passes `qnnmem kb check --kb`.
 
-    Exit codes: 0 written, 2 not a good name, or the file exists.
+    Exit codes: 0 written, 2 ID is not a valid name, or the file exists.
     """
     from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
@@ -156,11 +156,11 @@ def _entries(own: Sequence[str]) -> list[Entry]:
 @click.argument("codes", nargs=-1, required=True, metavar="CODE...")
 @detailed("qnnmem.explain/1")
 def explain(codes: tuple[str, ...], output: Output) -> int:
-    """Say what error codes mean in practice.
+    """Explain what error codes mean in practice.
 
     CODE is a number (1002, 0x3ea, 0x80000406, -12), a name (QNN_COMMON_ERROR_MEM_ALLOC, ENOMEM) or
-    a piece of a log line that holds one ("graph prepare failed 13", err=1002). A number that
-    several components use is explained for each. - reads codes from standard input, one a line.
+    part of a log line with a code ("graph prepare failed 13", err=1002). A number that several
+    components use is explained for each. With -, codes come from standard input, one per line.
 
     Exit codes: 0 explained, 2 not a code, or a number that is in no table.
     """

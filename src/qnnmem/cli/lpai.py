@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @click.group(cls=VerbGroup)
 def lpai() -> None:
-    """The LPAI memory contract: its rules, qnnmem's choices, a client in C."""
+    """Explain the LPAI memory contract, test it, and write a C client."""
 
 
 @lpai.command("choices")
 @shows("qnnmem.lpai-choices/1")
 def choices_command(output: Output) -> None:
-    """List the choices that qnnmem makes where public material is silent.
+    """List the choices that qnnmem makes where public documents are silent.
 
     Each has its reason and the way to change it.
 
@@ -45,7 +45,7 @@ def choices_command(output: Output) -> None:
 def rules_command(rule_id: str | None, output: Output) -> None:
     """List the rules of the contract, or explain one of them.
 
-    ID is a rule as messages name it, e.g. R3.
+    ID is the id of a rule, such as R3.
 
     Exit codes: 0 shown, 2 no such rule.
     """
@@ -64,9 +64,9 @@ def rules_command(rule_id: str | None, output: Output) -> None:
 @lpai.command("selftest")
 @shows("qnnmem.lpai-selftest/1")
 def selftest_command(output: Output) -> int:
-    """Keep and break every rule on purpose and see that the runtime notices.
+    """Follow and break every rule, and check that the runtime reports each mistake.
 
-    Needs no files and no network. Exit codes: 0 all as expected, 1 not.
+    Needs no files and no network. Exit codes: 0 all as expected, 1 not as expected.
     """
     from qnnmem.lpai.selftest import cases, run_cases
     from qnnmem.report.lpai import selftest_text
@@ -103,12 +103,11 @@ def _rule(rule_id: str) -> Rule:
 def export_c(file: str, options: ExportOptions, output: Output) -> None:
     """Write a complete C client for the model in PLAN or BIN.
 
-    BIN is a context binary that `qnnmem prepare` made for LPAI, PLAN the JSON that `qnnmem plan`
-    writes; that of `--together` gives all graphs one scratch. The client asks for every size,
-    allocates aligned memory, hands it over, finalizes, executes and cleans up in the right order;
-    it compiles as C11 and C++17 with the headers of the QNN SDK, with those of
-    `qnnmem lpai headers`, or with --standalone alone. Planned sizes are compared with what the
-    backend answers.
+    BIN is a context binary that `qnnmem prepare` made for LPAI. PLAN is the JSON of `qnnmem plan`;
+    with `--together` all graphs get one scratch. The client queries every size, allocates aligned
+    memory, passes it to QNN, finalizes, executes and frees everything in the right order. It
+    compiles as C11 and C++17 with the headers of the QNN SDK, with those of `qnnmem lpai headers`,
+    or with --standalone without any. It compares planned sizes with those that the backend reports.
 
     Exit codes: 0 written, 2 bad usage or unreadable input.
     """
@@ -137,14 +136,14 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
 @takes(HeadersOptions)
 @printed("qnnmem.written/1")
 def headers_command(options: HeadersOptions, output: Output) -> None:
-    """Write declarations of QNN's C interface, to compile a client of LPAI without an SDK.
+    """Write declarations of QNN's C interface, to compile an LPAI client without an SDK.
 
-    Files are named as in the SDK, so that includes work unchanged; a folder that holds headers of
-    an SDK is refused. The declarations are our own, under the licence of qnnmem. The libraries of
-    --lib are for linking: a program that is linked with them runs under `qnnmem check-client`, and
-    on a device with the libraries there.
+    The files have the SDK's names, so that includes work unchanged. A folder with headers of an SDK
+    is refused. The declarations are qnnmem's own, under its licence. The libraries of --lib are for
+    linking: the program then runs under `qnnmem check-client`, and on a device with the libraries
+    there.
 
-    Exit codes: 0 written, 2 bad usage, or headers of others are in the way.
+    Exit codes: 0 written, 2 bad usage, or the folder contains other headers.
     """
     from pathlib import Path
 

@@ -86,7 +86,7 @@ def shows(
     formats that no option names.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix
-    default = f"{forms[0]}, or as the file of -o ends" if is_inferred else forms[0]
+    default = f"{forms[0]}, or from the suffix of -o" if is_inferred else forms[0]
     adapted: dict[str, dict[str, Any]] = {
         "form": {"text": note, "choices": tuple(forms), "default": default},
         "as_json": {"text": f"Short for --format json; its schema is {schema}."},

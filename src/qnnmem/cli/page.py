@@ -19,12 +19,12 @@ _NEEDED = ("starlette", "uvicorn")
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @takes(ReportOptions)
 def report(files: tuple[str, ...], options: ReportOptions) -> int:
-    """Show FILE as one HTML page that needs no network and opens from disk.
+    """Write FILE as one HTML page that needs no network and opens from disk.
 
-    FILE is a result in JSON (of plan, footprint, fit, sweep, place, llm, qmem, doctor, fix,
-    inspect, lint, check, diff, check-client or watch), a model, which is planned, a context binary
-    of HTP, whose bill is shown, one of LPAI, which is inspected, a trace of watch, or a log, which
-    the doctor reads. Several files become parts of one page.
+    FILE is a JSON result (of plan, footprint, fit, sweep, place, llm, qmem, doctor, fix, inspect,
+    lint, check, diff, check-client or watch), a model, which is planned, a context binary (its bill
+    for HTP, its contents for LPAI), a trace of watch, or a log, which the doctor diagnoses. Several
+    files become sections of one page.
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """
@@ -45,13 +45,13 @@ def report(files: tuple[str, ...], options: ReportOptions) -> int:
 @click.command()
 @takes(ServeOptions)
 def serve(options: ServeOptions) -> int:
-    """Open a page on this machine: drop a model, a binary, a config file or a log, and look.
+    """Open a workbench on this machine for models, binaries, config files and logs.
 
-    The page shows plan, bill, lint or diagnosis at once, and the plan again for every setting that
-    is changed. Compiles, sweeps and fixes run as jobs that can be cancelled. Results are kept and
+    The page shows plan, bill, lint or diagnosis immediately, and a new plan for every changed
+    setting. Compiles, sweeps and fixes run as jobs that can be cancelled. Results are stored and
     can be compared. Nothing leaves the machine. Ctrl-C ends it.
 
-    Exit codes: 0 ended, 2 bad usage or a port that is in use, 3 a package is missing.
+    Exit codes: 0 ended, 2 bad usage or the port is in use, 3 a package is missing.
     """
     from qnnmem.cli.streams import note
 

@@ -32,14 +32,14 @@ _LARGEST_INPUT = 2 << 30  # bytes of standard input; an ONNX file cannot be larg
     "map; perfetto: a trace of the pools over steps.",
 )
 def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> int:
-    """Plan the memory of FILE: how many bytes, why, and whether fewer could do.
+    """Plan the memory of FILE: how many bytes, why, and whether fewer would suffice.
 
-    FILE is an ONNX or TFLite model, a DLC, an eAI compiler report (.eaix) or a buffer list (.csv
-    with id,lower,upper,size[,alignment][,offset]); - is standard input. Several files, a pattern, a
-    folder or a file of several graphs give a table, with the options for each of them.
+    FILE is an ONNX or TFLite model, a DLC, an eAI compiler report (.eaix), a buffer list (.csv with
+    id,lower,upper,size[,alignment][,offset]), or - for standard input. Several files, a pattern, a
+    folder or a file with several graphs give a table; the options apply to each.
 
-    Exit codes: 0 planned, every budget holds; 1 a budget is too small, or there are more
-    allocations than TCM serves; 2 a file cannot be planned; 3 cannot tell. Of several files the
+    Exit codes: 0 planned, every budget is met; 1 a budget is exceeded, or there are more
+    allocations than TCM allows; 2 a file cannot be planned; 3 cannot tell. Of several files the
     worst counts: 2, then 1, then 3.
     """
     from qnnmem.cli.output import say_refused, say_verdict

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 @takes(PreparationOptions)
 @printed("qnnmem.prepared/1 (lpai) or qnnmem.footprint/1 (htp)")
 def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
-    """Prepare FILES offline: every offset fixed, in one context binary.
+    """Compile FILES offline to one context binary with every offset fixed.
 
-    A FILE is an ONNX model. For LPAI several files give several graphs; a TFLite model or a DLC is
-    taken too, and an eAI report or a buffer CSV gives a layout, which cannot be executed.
-    For HTP one model, ONNX or DLC, is compiled by the real library, which needs the extra `htp`.
-    A model library (.so) is executed for its graphs, only with --trust.
+    FILE is an ONNX model. For LPAI it may also be a TFLite model or a DLC, and several files give
+    several graphs; an eAI report or a buffer CSV gives a layout, which cannot be executed. For HTP
+    the real library compiles one ONNX model or DLC, which needs the extra `htp`. A model library
+    (.so) is native code that composes graphs; it needs --trust.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
-    unreadable model, or a float one that LPAI cannot run, 3 a library, a SoC or an output of
-    the model is missing (htp), 4 not finished within the time limit (htp).
+    unreadable model, or a float model that LPAI cannot run, 3 a library, a SoC or an output of the
+    model is missing (htp), 4 not finished within the time limit (htp).
     """
     refuse_foreign(options, options.backend)
     run = show_htp if options.is_htp else _show_lpai
@@ -89,16 +89,15 @@ def show_htp(
 def inspect(file: str, output: Output) -> int:
     """Show the graphs, tensors, memory and state in a context binary or DLC.
 
-    FILE is what `qnnmem prepare` writes for LPAI, where every checksum and reference is checked, or
-    a real QNN context binary of the HTP backend, whoever made it, also inside an ONNX model. The
-    JSON has the nesting of qnn-context-binary-utility. Of a DLC its graphs are shown as QNN's
-    compilers are given them, with their operators.
+    FILE is a binary of `qnnmem prepare` for LPAI, whose checksums and references are checked, or a
+    context binary for HTP from any tool, also inside an ONNX model. The JSON has the structure of
+    qnn-context-binary-utility. For a DLC, the graphs are shown as QNN's compilers see them.
 
-    FILE may also be what is deployed: an ExecuTorch program (.pte), a LiteRT model for an NPU, a
-    Genie or GenAI folder, or an app or zip with any of them. Each distinct context in it is listed
-    once, with its users, what the CPU keeps, and what the file claims against the binaries.
+    FILE may also be a deployed file: an ExecuTorch program (.pte), a LiteRT model for an NPU, a
+    Genie or GenAI folder, or an app or zip with any of them. Each distinct context is listed once,
+    with its users, the parts on the CPU, and the file's claims compared with the binaries.
 
-    Exit codes: 0 shown, 1 shown, and a graph has more allocations than TCM serves, 2 the file is
+    Exit codes: 0 shown, 1 shown, and a graph has more allocations than TCM allows, 2 the file is
     damaged, of another version, or cannot be read, 3 the library that reads a DLC is missing.
     """
     from pathlib import Path

@@ -27,19 +27,19 @@ _TRACE = "trace"  # the format of a .jsonl file
 def check_client(command: tuple[str, ...], options: CheckClientOptions, output: Output) -> int:
     """Run a program with qnnmem's libQnnLpai.so and libQnnSystem.so, and report broken rules.
 
-    COMMAND is the program with its words, behind `--`. It is neither changed nor compiled again;
-    compiled with -g it makes findings name files and lines. Its context binary is one of `qnnmem
-    prepare`, and what it executes is computed as `qnnmem net-run` does.
+    COMMAND is the program with its arguments, after `--`. It runs unchanged. If it was compiled
+    with -g, findings name files and lines. Its context binary must come from `qnnmem prepare`.
+    Graphs are computed as by `qnnmem net-run`.
 
-    Every broken rule is said at once on standard error, and with call stacks in the result. What
-    the program prints goes through; where the result goes to the terminal as JSON, SARIF or JUnit,
-    it goes to standard error.
+    Each broken rule is printed immediately on standard error, and with call stacks in the result.
+    The program's own output passes through. If JSON, SARIF or JUnit is printed to the terminal, the
+    program's output goes to standard error.
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 clean, 1 findings, 2 cannot be run or never called QNN, 3 calls that were not
-    checked; a clean program's own where that is not 0, be it 1 or another: the last line says so,
-    and `passes` of the JSON.
+    Exit codes: 0 clean, 1 findings, 2 the program cannot run or never called QNN, 3 some calls were
+    not checked. A clean program's own exit code is passed on; the last line and `passes` in the
+    JSON then show that there are no findings.
     """
     from qnnmem.verbs.programs import check_program
 
@@ -74,20 +74,20 @@ def _render_client(report: ClientResult, form: str) -> str:
 @takes(WatchProgramOptions)
 @shows("qnnmem.watch/1", ("text", "json", "perfetto"), suffixes={".jsonl": _TRACE})
 def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output) -> int:
-    """Run a program that uses QNN; show its calls, memory, failures and what it never frees.
+    """Run a program that uses QNN; show its calls, memory, failures and leaks.
 
-    COMMAND is any program with its words, behind `--`: one with ONNX Runtime, ExecuTorch, the
-    vendor's tools or your own, with the real library. It is neither changed nor compiled again.
-    Shown are contexts, graphs and registered memory over time, what was never released and where it
-    was made, every failed call with QNN's log lines and the doctor's reading of them, and the time
-    in each function.
+    COMMAND is any program with its arguments, after `--`, such as one with ONNX Runtime,
+    ExecuTorch, the vendor's tools or your own code. It runs unchanged, with the real library. The
+    output shows contexts, graphs and registered memory over time, what was never released and where
+    it was created, every failed call with QNN's log lines and a diagnosis, and the time in each
+    function.
 
-    -o with a name that ends in .jsonl keeps the trace, which --read shows again.
+    -o with a name that ends in .jsonl saves the trace, which --read shows again.
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 no problems found, 1 findings, 2 cannot be run or never called QNN, 3 calls that
-    were not watched, else the program's own.
+    Exit codes: 0 no problems found, 1 findings, 2 the program cannot run or never called QNN, 3
+    some calls were not watched, otherwise the program's own.
     """
     _check_together(command, options, output.form)
     if options.read is not None:

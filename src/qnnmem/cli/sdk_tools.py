@@ -28,23 +28,22 @@ _LONGEST = 4000  # characters of a line
 @takes(NetRunOptions)
 @answered(NET_RUN_REFUSED, NET_RUN_IGNORED)
 def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -> int:
-    """Run a context binary as qnn-net-run does: same flags, input lists, output tree and lines.
+    """Run a context binary like qnn-net-run: same flags, input lists, output tree and lines.
 
-    This is qnnmem's own program, which is also installed as `qnn-net-run`; where the SDK's is on
-    PATH, that name starts the SDK's. `./qnn-net-run` needs a link to it in the current folder.
-    BINARY is what `qnnmem prepare` wrote, for LPAI or for HTP:
-    with --backend libQnnHtp.so the real HTP library runs it, emulated on x86. Inputs come from
-    --input_list, or are made here from random numbers or arrays; then they and their list lie in
-    the output folder.
+    This is qnnmem's own program, which is also installed as `qnn-net-run`. If the SDK's program is
+    on PATH, that name starts the SDK's. `./qnn-net-run` needs a link to it in the current folder.
+    BINARY comes from `qnnmem prepare`, for LPAI or for HTP. With --backend libQnnHtp.so the real
+    HTP library runs it, emulated on x86. Inputs come from --input_list, from arrays, or are
+    generated; the input list and generated inputs are written to the output folder.
 
-    Flags of the real tool that mean nothing without a device are ignored with a warning; those that
-    would change results are refused.
+    Flags of the SDK's tool that have no meaning without a device are ignored with a warning. Flags
+    that would change results are refused.
 
-    The program in the binary executes in a process of its own, which the limits end.
+    The program in the binary executes in its own process with limits.
 
     Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments, unreadable input, or
-    a binary that is damaged, of another version or holds a program that cannot run, 134 the fatal
-    limit of TCM allocations.
+    a binary that is damaged, of another version or cannot be executed, 134 the fatal limit of TCM
+    allocations.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.sdk_tools import build_version, run_binary
@@ -61,18 +60,18 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
 @takes(GeneratorOptions)
 @answered(GENERATOR_REFUSED, GENERATOR_IGNORED)
 def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -> int:
-    """Make a context binary as qnn-context-binary-generator does: same flags, file names and lines.
+    """Make a context binary like qnn-context-binary-generator: same flags, file names and lines.
 
-    This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`; where
-    the SDK's is on PATH, that name starts the SDK's. `./qnn-context-binary-generator`
-    needs a link to it in the current folder.
+    This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`. If the
+    SDK's program is on PATH, that name starts the SDK's. `./qnn-context-binary-generator` needs a
+    link to it in the current folder.
 
-    A model is an ONNX file, a DLC or a model library. A library is native code that you chose: it
-    runs in a child process with limits, and a note says so. For HTP the model is compiled by the
-    real library, which needs the extra `htp`; for LPAI it is planned as `qnnmem prepare` does.
+    A model is an ONNX file, a DLC or a model library. A library is native code: it runs in a child
+    process with limits, and a note states this. For HTP the real library compiles the model, which
+    needs the extra `htp`. For LPAI it is planned as by `qnnmem prepare`.
 
-    Flags that mean nothing here are ignored with a warning; those that would change the result are
-    refused. A binary of the same name is replaced, as by the real tool.
+    Flags that have no meaning here are ignored with a warning. Flags that would change the result
+    are refused. A binary of the same name is replaced, as by the SDK's tool.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model, 2 bad usage, an
     unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing, 4

@@ -15,45 +15,45 @@ from qnnmem.version import __version__
 # Sections of `qnnmem --help`.
 SECTIONS = {
     "Plan a model's memory": {
-        "plan": "How many bytes a model needs, why, and the proof.",
+        "plan": "Plan a model's memory; show where each byte goes.",
         "prepare": "Make a context binary with every offset fixed.",
-        "context-binary-generator": "The same with the flags of the SDK's generator.",
-        "inspect": "Show what a context binary holds.",
-        "fix": "Change a model until it fits, with the same results.",
-        "check": "Check the budgets that a project keeps in a file.",
+        "context-binary-generator": "Make a context binary with the SDK tool's flags.",
+        "inspect": "Show what a context binary contains.",
+        "fix": "Change a model until it fits; results stay equal.",
+        "check": "Check a project's models against its budgets.",
     },
-    "LPAI, at the desk": {
+    "LPAI, without a device": {
         "net-run": "Run a context binary as qnn-net-run does.",
-        "check-client": "Run a C or C++ program; which rules does it break?",
+        "check-client": "Find the rules that a C or C++ program breaks.",
         "config": "Write a correct pair of config files.",
-        "lint": "Find what is wrong in config files.",
-        "lpai": "The contract: rules, choices, self-test, a C client.",
+        "lint": "Find errors in config files.",
+        "lpai": "List and test LPAI rules; write a C client.",
     },
-    "HTP, by the real library": {
+    "HTP, with the real library": {
         "fit": "Does a model fit a SoC, and by how many bytes?",
-        "footprint": "What a model costs: weights, IO, spill/fill, VTCM.",
-        "qmem": "What raw and memhandle inputs and outputs cost.",
+        "footprint": "Show a model's weights, IO, spill/fill and VTCM.",
+        "qmem": "Compare raw and memhandle inputs and outputs.",
         "sweep": "Compile with many settings; find what still fits.",
         "validate": "Compare a model on the CPU and on HTP.",
         "place": "Which context binaries can be loaded together?",
         "llm": "Will a language model fit, and in how many shards?",
-        "socs": "The SoCs, with VTCM and compile limit of each.",
-        "htp-worker": "Lend this machine's HTP library to another.",
+        "socs": "List SoCs with their VTCM and compile limit.",
+        "htp-worker": "Let another machine use this one's HTP library.",
     },
     "Failures": {
-        "doctor": "From a failing log to cause and missing bytes.",
+        "doctor": "Find cause and missing bytes in a failing log.",
         "watch": "Watch any QNN program; make its calls fail.",
-        "explain": "What an error code means in practice.",
-        "kb": "What the doctor knows, and how to add to it.",
-        "provoke": "Make the real library fail, and keep what it says.",
+        "explain": "Explain what an error code means in practice.",
+        "kb": "Show what the doctor knows; add your own entries.",
+        "provoke": "Make the real library fail, and save its log.",
     },
-    "Show it": {
-        "report": "Results as one HTML page: map, bars, diagnosis.",
-        "serve": "A workbench in the browser, on this machine.",
+    "Results": {
+        "report": "Write results as one HTML page.",
+        "serve": "Open a workbench in the browser, on this machine.",
         "diff": "Compare two results or models, number by number.",
     },
-    "This program": {
-        "completion": "Let your shell complete verbs, options and files.",
+    "Shell": {
+        "completion": "Complete verbs, options and files in your shell.",
     },
 }
 VERBS = tuple(name for section in SECTIONS.values() for name in section)
@@ -122,7 +122,7 @@ class VerbList(StrictGroup):
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def qnnmem() -> None:
-    """Memory on QNN: does a model fit, where does every byte go, what to change.
+    """Plan, measure and debug the memory of neural networks on Qualcomm QNN.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
     finished within the time limit.

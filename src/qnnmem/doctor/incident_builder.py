@@ -14,7 +14,7 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
-from qnnmem.doctor.logs.reading import names_only_call, read
+from qnnmem.doctor.logs.reading import code_alone, names_only_call, read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
@@ -33,6 +33,7 @@ _MAX_TEXT = 400
 _PRIOR = 0.4  # what a candidate of an entry is worth beside those of the model
 _GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
 _REMEMBERED = 1024
+_MEM_ALLOC = 1002
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
@@ -77,7 +78,7 @@ class IncidentBuilder:
             self.noise[name] = self.noise.get(name, 0) + 1
         if judgement.healthy:
             return None
-        if _is_open(self._knowledge, judged, seen):
+        if _is_open(self._knowledge, judged, seen) and not _only_1002(seen, session.context):
             judged = _by_model(self._knowledge, judged, seen, session.context)
         verdict = judged.conclusion.verdict
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
@@ -127,6 +128,12 @@ def _is_whole(seen: Sequence[Seen], context: bytes) -> bool:
     """Return whether a short log has no lines but those of the incident."""
     said = sum(bool(line.strip()) for line in context.split(b"\n"))
     return said <= len({one.line for _, one in seen})
+
+
+def _only_1002(seen: Sequence[Seen], context: bytes) -> bool:
+    """Return whether all lines are the code for memory, which QNN returns for many reasons."""
+    lines = context.split(b"\n") if context else [one.text for _, one in seen]
+    return all(code_alone(line) == _MEM_ALLOC for line in lines if line.strip())
 
 
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:

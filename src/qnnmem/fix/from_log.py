@@ -57,15 +57,18 @@ class LogWish:
         known = budget or (self.budget if backend == self.backend else ())
         return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
 
-    def sentences(self) -> tuple[str, ...]:
-        """Return sentences that explain how the log line leads to the budget."""
+    def sentences(self, request: str) -> tuple[str, ...]:
+        """Return sentences that explain how the log line leads to the budget.
+
+        `request` asks the user for a limit; it is used if no line states one.
+        """
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"
         limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
         aim = "must compile and load" if self.backend == HTP else "must be as small as possible"
         wanted = f"must keep {limits}{', from the command line' * self.is_given}"
         if not limits:
-            wanted = f"{aim}, because no line states the limit"
+            wanted = f"{aim}, because no line states the limit; {request}"
         return (
             f"{self.file}:{self.line}: {self.text}",
             f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",

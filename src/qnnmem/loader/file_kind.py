@@ -97,7 +97,7 @@ _TABLE = (
     KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
     KindOfFile("image", "an image", (), "pass a model, a context binary or a log"),
     KindOfFile("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
-    KindOfFile("binary", "binary data of no known kind", (), "pass the file that it was made from"),
+    KindOfFile("binary", "binary data of unknown type", (), "pass the file that it was made from"),
     KindOfFile("empty", "empty", (), "save or download the file again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}

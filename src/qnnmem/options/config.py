@@ -22,10 +22,10 @@ class LintOptions(Options, frozen=True, kw_only=True):
 class ExecuteSettings(Options, frozen=True):
     """Settings for a run: `lpai_graph.execute` of a config file."""
 
-    fps: Annotated[int, Opt("--fps", "Inferences wanted each second.", ge=0, le=_UINT32)] = 1
+    fps: Annotated[int, Opt("--fps", "Inferences required each second.", ge=0, le=_UINT32)] = 1
     ftrt_ratio: Annotated[
         int,
-        Opt("--ftrt-ratio", "How much faster than real time, in tenths.", ge=0, le=_UINT32),
+        Opt("--ftrt-ratio", "Speed relative to real time, in tenths.", ge=0, le=_UINT32),
     ] = 10
     client_type: Annotated[
         str,
@@ -39,7 +39,7 @@ class ExecuteSettings(Options, frozen=True):
         str,
         Opt(
             "--affinity",
-            "Whether the selected core is a wish or a must.",
+            "Whether the selected core is preferred or required.",
             choices=("soft", "hard"),
         ),
     ] = "soft"
@@ -102,7 +102,9 @@ class ExportOptions(Options, frozen=True, kw_only=True):
     ] = "user"
     standalone: Annotated[
         bool,
-        Opt("--standalone", "Include the declarations of QNN's interface: needs no SDK."),
+        Opt(
+            "--standalone", "Include the declarations of QNN's interface, so that no SDK is needed."
+        ),
     ] = False
 
 

@@ -18,8 +18,8 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--host",
-            "Check memory, DSP, libraries and firmware of a machine, too, or alone: local (the "
-            "default), adb, adb:SERIAL, or image:FOLDER for an unpacked image.",
+            "Check memory, DSP, libraries and firmware of a machine, with or without a log: local "
+            "(the default), adb, adb:SERIAL, or image:FOLDER for an unpacked image.",
             metavar="[MACHINE]",
             bare="local",
             offered=("local", "adb"),
@@ -31,7 +31,7 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--kb",
-            "Entries of your own, a file or a folder; may be repeated.",
+            "Your own entries, a file or a folder; may be repeated.",
             metavar="PATH",
             is_file=True,
             leads=True,
@@ -65,8 +65,7 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--model",
-            "Model that failed: compiled where HTP failed and --soc is given, planned where LPAI "
-            "did.",
+            "Model that failed: compiled for --soc if HTP failed, planned if LPAI failed.",
             metavar="FILE",
             is_file=True,
             leads=True,

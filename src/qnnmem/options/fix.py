@@ -22,7 +22,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--log",
-            "Start from a failing log, which gives backend, budget and, if named, MODEL.",
+            "Start from a failing log: take backend, budget and MODEL from it if it names them.",
             leads=True,
             metavar="LOG",
             is_file=True,
@@ -104,7 +104,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         shared.CLUSTER.but("Use a Dask cluster that sees the same files.", is_advanced=True),
     ] = None
     cache: Annotated[
-        str | None, shared.CACHE.but("Folder of earlier results.", is_advanced=True)
+        str | None, shared.CACHE.but("Folder for cached results.", is_advanced=True)
     ] = None
     recipe: Annotated[
         str | None,

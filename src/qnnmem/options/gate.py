@@ -27,13 +27,13 @@ class CheckOptions(Options, frozen=True, kw_only=True):
             "--baseline",
             "File with the accepted numbers.",
             metavar="FILE",
-            default="as the config says",
+            default="from the config",
             is_file=True,
         ),
     ] = None
-    update: Annotated[bool, Opt("--update-baseline", "Write today's numbers as the baseline.")] = (
-        False
-    )
+    update: Annotated[
+        bool, Opt("--update-baseline", "Write the current numbers as the baseline.")
+    ] = False
     history: Annotated[
         bool, Opt("--history", "Show how accepted numbers changed in the history of git.")
     ] = False
@@ -50,8 +50,8 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--also",
-            "Write the result to this file, too, in the form of its suffix: .sarif, .xml (junit), "
-            ".json, .html, .md or .txt; may be repeated.",
+            "Also write the result to this file, in the format of its suffix: .sarif, .xml "
+            "(junit), .json, .html, .md or .txt; may be repeated.",
             metavar="FILE",
             is_file=True,
         ),
@@ -65,7 +65,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--tolerance",
-            "How much a pool may grow without being worse, e.g. 4K or 1%.",
+            "Growth of a pool that does not count as worse, e.g. 4K or 1%.",
             metavar="SIZE|N%",
             default="nothing",
             is_local=True,
@@ -76,7 +76,7 @@ class DiffOptions(PlanOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--pool",
-            "Only growth of this pool is worse; may be repeated.",
+            "Count only growth of this pool as worse; may be repeated.",
             metavar="NAME",
             default="every pool",
             is_local=True,

@@ -44,7 +44,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         ),
     ] = ()
     all_socs: Annotated[
-        bool, Opt("--all-socs", "Judge every SoC with an HTP.", leads=True, is_local=True)
+        bool, Opt("--all-socs", "Check every SoC with an HTP.", leads=True, is_local=True)
     ] = False
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
@@ -58,7 +58,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Binary: let the real library load it, for the exact estimate.",
+            "Binary: load it with the real library, for the exact estimate.",
             leads=True,
             is_local=True,
         ),
@@ -85,7 +85,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Let the real library load the binary, for the exact process-domain estimate.",
+            "Load the binary with the real library, for the exact process-domain estimate.",
             leads=True,
             is_local=True,
         ),
@@ -133,7 +133,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         Opt(
             "--tolerance",
             "Share of a tensor's largest value that may differ.",
-            default="0.02 for HTP, which FP16 explains; 0.00001 for saved outputs",
+            default="0.02 for HTP, because of FP16; 0.00001 for saved outputs",
             ge=0.0,
             le=1.0,
         ),
@@ -157,8 +157,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make every mistake with shared memory, and show who notices: the contract, the "
-            "library.",
+            "Make every mistake with shared memory; show whether contract and library notice it.",
             leads=True,
             is_local=True,
         ),
@@ -197,16 +196,14 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--until",
-            "With --max: the largest that fits all limits, or that compiles.",
+            "With --max: find the largest that fits all limits, or that compiles.",
             leads=True,
             choices=("fits", "compiles"),
             default="fits",
             is_local=True,
         ),
     ] = None
-    jobs: Annotated[
-        int, shared.JOBS.but("Compiles at the same time, on each worker where there are several.")
-    ] = 1
+    jobs: Annotated[int, shared.JOBS.but("Number of parallel compiles on each worker.")] = 1
     cluster: Annotated[str | None, shared.CLUSTER] = None
     cache: Annotated[str | None, shared.CACHE] = None
     memory_limit: Annotated[
@@ -240,13 +237,13 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--verify",
-            "Load all into the real library and compare: sizes become exact.",
+            "Load all with the real library and compare; makes sizes exact.",
             is_local=True,
         ),
     ] = False
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        shared.CONCURRENT.but("Binaries of LPAI: these graphs may execute at once, others never."),
+        shared.CONCURRENT.but("LPAI: these graphs may execute at the same time; others never do."),
     ] = ()
 
 
@@ -265,7 +262,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--ar",
-            "Tokens that each graph takes at a time.",
+            "Tokens that each graph processes at a time.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -298,8 +295,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or the layers of each: 9,9,9,5. A separate embedding is not "
-            "counted.",
+            "Number of shards, or the layers of each: 9,9,9,5; without a separate embedding.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -335,20 +331,24 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     check: Annotated[
         bool,
-        Opt("--check", "Compile four layers, too, and show the error.", is_local=True),
+        Opt(
+            "--check",
+            "Also compile four layers, and show the error of the prediction.",
+            is_local=True,
+        ),
     ] = False
     exact: Annotated[
         bool,
         Opt(
             "--exact",
-            "Compile all layers of the largest shard, too; slow.",
+            "Also compile all layers of the largest shard; slow.",
             is_local=True,
             is_advanced=True,
         ),
     ] = False
     jobs: Annotated[
         int,
-        shared.JOBS.but("Compiles at the same time, on each worker where there are several."),
+        shared.JOBS.but("Number of parallel compiles on each worker."),
     ] = 2
     cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[
@@ -387,12 +387,12 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
 class WorkerOptions(Options, frozen=True, kw_only=True):
     """Cache size and time limits of a worker."""
 
-    cache: Annotated[str | None, shared.CACHE.but("Folder of files that were sent.")] = None
+    cache: Annotated[str | None, shared.CACHE.but("Folder for received files.")] = None
     cache_size: Annotated[
         Bytes,
         Opt(
             "--cache-size",
-            "Files kept for later requests; the oldest go first.",
+            "Size of the cache; the oldest files are deleted first.",
             metavar="SIZE",
             parse=parse_size,
             default="8 GiB",

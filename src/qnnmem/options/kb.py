@@ -16,7 +16,7 @@ class KbOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--kb",
-            "A file or folder of your own entries; may be given several times.",
+            "A file or folder of your own entries; may be repeated.",
             metavar="PATH",
             is_file=True,
         ),
@@ -41,7 +41,7 @@ class KbNewOptions(Options, frozen=True, kw_only=True):
     output: Annotated[
         str | None,
         shared.OUTPUT.but(
-            "The file to write; ID.md in this folder if left out.", metavar="FILE", writes="file"
+            "File to write; ID.md in the current folder if omitted.", metavar="FILE", writes="file"
         ),
     ] = None
     force: Annotated[bool, shared.FORCE.but("Replace the file if it exists.")] = False

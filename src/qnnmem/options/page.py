@@ -35,7 +35,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--host",
-            "Where to listen; beyond this machine only with --token.",
+            "Address to listen on; other machines need --token.",
             metavar="ADDRESS",
         ),
     ] = "127.0.0.1"
@@ -43,7 +43,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         int,
         Opt(
             "--port",
-            "Where to listen; 0 takes any port that is free.",
+            "Port to listen on; 0 selects a free one.",
             metavar="N",
             ge=0,
             le=65_535,

@@ -45,7 +45,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         Opt(
             "--value",
             "Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
-            "mask=@mask.npy; branches that cannot be taken then are left out.",
+            "mask=@mask.npy; branches that cannot be taken are left out.",
             metavar="INPUT=VALUE",
             parse=parsers.value,
             item=parsers.value_item,
@@ -107,7 +107,7 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
         Bytes | None,
         Opt(
             "--capacity",
-            "For a CSV: does everything fit this many bytes?",
+            "For a CSV: check whether everything fits in this many bytes.",
             metavar="SIZE",
             parse=parse_size,
             is_local=True,  # elsewhere it is the budget of scratch
@@ -168,11 +168,11 @@ class BackendOptions(ModelOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "Whose memory the model is to fit.",
+            "Backend whose memory the model must fit.",
             leads=True,
             choices=("lpai", "htp"),
             label="Backend",
-            labels=("LPAI", "HTP, by the real library"),
+            labels=("LPAI", "HTP, with the real library"),
         ),
     ] = "lpai"
     soc: Annotated[str | None, shared.SOC.but("SoC by name or id, e.g. SM8650.", backend="htp")] = (

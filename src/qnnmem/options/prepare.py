@@ -19,7 +19,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "lpai: qnnmem's own binary for the desk; htp: a real one by the real library.",
+            "lpai: a binary to run without a device; htp: a binary for a device.",
             leads=True,
             choices=("lpai", "htp"),
         ),
@@ -39,7 +39,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         float | None,
         shared.TIME_LIMIT.but(
             "Seconds for planning (lpai) or compiling (htp).",
-            default="10 (lpai; other steps have limits of their own) or 600 (htp)",
+            default="10 (lpai; other steps have their own limits) or 600 (htp)",
         ),
     ] = None
     trust: Annotated[bool, shared.TRUST] = False
@@ -67,7 +67,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         shared.IO.but(
             "Inputs and outputs inside scratch or in the application's buffers (exclude_io).",
-            default="as the config file says, else inside",
+            default="from the config file, else inside",
             backend="lpai",
         ),
     ] = None
@@ -89,7 +89,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--float",
-            "Allow floating point, which LPAI does not support, for experiments at the desk.",
+            "Allow floating point, for experiments without a device; LPAI does not support it.",
             backend="lpai",
             is_advanced=True,
         ),
@@ -100,7 +100,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             "--hw-ver",
             "Hardware version.",
             choices=shared.HW_VERSIONS,
-            default="as the config file says, else v6",
+            default="from the config file, else v6",
             backend="lpai",
             is_advanced=True,
         ),
@@ -119,7 +119,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--io-mem-type",
-            "The Qmem hint that inputs and outputs carry.",
+            "Qmem hint for inputs and outputs.",
             choices=("raw", "memhandle"),
             default="raw",
             backend="htp",
@@ -130,8 +130,8 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--to",
-            "Write what is deployed, too: an EPContext model for ONNX Runtime, or an ExecuTorch"
-            " program.",
+            "Also write a file to deploy: an EPContext model for ONNX Runtime, or an ExecuTorch "
+            "program.",
             choices=("epcontext", "pte"),
             default="the binary alone",
             backend="htp",
@@ -144,7 +144,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--partition",
-            "Leave nodes that QNN cannot take to the CPU, compile the rest, run both once.",
+            "Run nodes that QNN does not support on the CPU, and compile the rest.",
             backend="htp",
         ),
     ] = False
@@ -153,7 +153,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--log-file",
-            "Keep the library's whole log, up to 256 MiB.",
+            "Save the library's whole log, up to 256 MiB.",
             metavar="FILE",
             backend="htp",
             is_file=True,

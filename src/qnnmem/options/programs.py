@@ -16,14 +16,14 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--mode",
-            "Who calls QNN.",
+            "Processor that runs the program.",
             choices=("adsp", "arm", "x86"),
-            default="as the config says, else x86",
+            default="from the config, else x86",
         ),
     ] = None
     config: Annotated[
         str | None,
-        Opt("--config", "Tool file, as net-run takes it.", metavar="FILE", is_file=True),
+        Opt("--config", "Tool file, as for net-run.", metavar="FILE", is_file=True),
     ] = None
     hw_ver: Annotated[str | None, Opt("--hw-ver", "LPAI hardware, e.g. v6.", metavar="VERSION")] = (
         None
@@ -36,13 +36,13 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = False
     own_scratch: Annotated[
         bool,
-        Opt("--own-scratch", "Graphs that share scratch are a finding, also one after the other."),
+        Opt("--own-scratch", "Graphs that share scratch are a finding, even if they run in turn."),
     ] = False
     continue_on_error: Annotated[
         bool,
         Opt(
             "--continue-on-error",
-            "Answer 0 where a device would not notice, so that the program goes on.",
+            "Answer 0 to mistakes that a device would not notice, so that the program continues.",
         ),
     ] = False
     binary_info: Annotated[
@@ -77,7 +77,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = None
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Address space for what is executed.", is_advanced=False),
+        shared.MEMORY_LIMIT.but("Address space of the executing process.", is_advanced=False),
     ] = None
 
 
@@ -88,7 +88,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--fail",
-            "Let calls fail: all, the Nth, or those about more than SIZE bytes.",
+            "Make calls fail: all, the Nth, or those with more than SIZE bytes.",
             metavar="FUNCTION[#N][>SIZE]=CODE",
         ),
     ] = ()
@@ -96,7 +96,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--fail-each",
-            "Run the program once for each call of FUNCTION, failing that one.",
+            "Run the program once for each call of FUNCTION, and make that call fail.",
             metavar="FUNCTION[=CODE]",
         ),
     ] = None
@@ -104,14 +104,14 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--serialise",
-            "Run it as it is, then with one call of QNN at a time: does the failure go away?",
+            "Run the program normally, then with one QNN call at a time, and compare.",
         ),
     ] = False
     most_runs: Annotated[
         int,
         Opt(
             "--most-runs",
-            "Most calls that --fail-each makes fail.",
+            "Largest number of calls that --fail-each makes fail.",
             metavar="N",
             ge=1,
             le=10_000,

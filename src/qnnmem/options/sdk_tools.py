@@ -14,7 +14,7 @@ from qnnmem.units import Bytes
 
 _VERSION = Opt("--version", "Show the version and exit.")
 _LOG_LEVEL = Opt(
-    *("--log_level", "Most detailed lines shown."),
+    *("--log_level", "Level of the log lines to show."),
     choices=("error", "warn", "info", "verbose", "debug"),
 )
 _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
@@ -74,7 +74,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--random-inputs",
-            "Ours: make up the inputs of N inferences, and write the input list.",
+            "Ours: generate the inputs of N inferences and the input list.",
             ge=1,
             le=10000,
         ),
@@ -83,8 +83,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Ours: .npy or .npz file, or folder of such samples, once for each graph; __ "
-            "skips one. "
+            "Ours: .npy or .npz file, or folder of samples, once for each graph; __ skips one. "
             "The input list is written.",
             metavar="PATH",
             is_file=True,
@@ -98,7 +97,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
     direct_mode: Annotated[
         str | None,
-        Opt("--direct_mode", "Run as native code of the aDSP does.", metavar="[adsp]", bare="adsp"),
+        Opt("--direct_mode", "Run like native code on the aDSP.", metavar="[adsp]", bare="adsp"),
     ] = None
     shared_buffer: Annotated[
         bool,
@@ -117,7 +116,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--use_native_input_files",
-            "Input files hold the tensors' own type, not float32.",
+            "Input files contain the tensors' own type, not float32.",
             is_advanced=True,
         ),
     ] = False
@@ -133,7 +132,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--native_input_tensor_names",
-            "Inputs whose files hold the tensor's own type.",
+            "Inputs whose files contain the tensor's own type.",
             metavar="GRAPH:TENSOR,...",
             is_advanced=True,
         ),
@@ -198,7 +197,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--asynchronous",
-            "Execute through the queue, as deep as the config says.",
+            "Execute through a queue; the config file sets its depth.",
             is_advanced=True,
         ),
     ] = False
@@ -225,7 +224,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--no-sanitize",
-            "Ours: do not watch memory during the first execution.",
+            "Ours: do not check memory during the first execution.",
             is_advanced=True,
         ),
     ] = False
@@ -320,23 +319,23 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--input_output_tensor_mem_type",
-            "The Qmem hint that inputs and outputs carry; memhandle is for HTP.",
+            "Qmem hint for inputs and outputs; memhandle is for HTP.",
             choices=("raw", "memhandle"),
         ),
     ] = "raw"
     config_file: Annotated[
         str | None,
-        Opt("--config_file", "Tool file, which points to that of the backend.", metavar="FILE"),
+        Opt("--config_file", "Tool file, which names the backend's file.", metavar="FILE"),
     ] = None
     optimization_level_override: Annotated[
         int | None,
-        Opt("--optimization_level_override", "HTP: instead of O in the config file.", ge=1, le=3),
+        Opt("--optimization_level_override", "HTP: overrides O in the config file.", ge=1, le=3),
     ] = None
     vtcm_override: Annotated[
         int | None,
         Opt(
             "--vtcm_override",
-            "HTP: instead of vtcm_mb in the config file; 0 is all that the SoC has.",
+            "HTP: overrides vtcm_mb in the config file; 0 is all that the SoC has.",
             metavar="MB",
             ge=0,
             le=shared.MAX_VTCM_MB,
@@ -352,7 +351,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         Opt("--trust", "Ours: --model is a model library, whatever its name.", is_advanced=True),
     ] = False
     quantize: Annotated[
-        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI on the way.")
+        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI first.")
     ] = None
     allow_float: Annotated[
         bool, Opt("--float", "Ours: allow a float model for LPAI.", is_advanced=True)

@@ -17,7 +17,7 @@ HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
 # Limits of the work.
 TIME_LIMIT = Opt(
     "--time-limit",
-    "Seconds that one answer may take: reading, compiling and loading a model, running it.",
+    "Seconds to read, compile, load and run a model for one answer.",
     metavar="S",
     parse=parsers.seconds,
     ge=0.0,
@@ -42,14 +42,14 @@ SEED = Opt(
     is_folded=True,
     is_advanced=True,
 )
-JOBS = Opt("--jobs", "Models at the same time.", metavar="N", ge=1, le=64, is_local=True)
+JOBS = Opt("--jobs", "Number of models in parallel.", metavar="N", ge=1, le=64, is_local=True)
 CLUSTER = Opt(
-    *("--cluster", "Compile on the workers of a Dask cluster, each of which has the library."),
+    *("--cluster", "Compile on the workers of a Dask cluster; each needs the library."),
     metavar="ADDRESS",
     is_local=True,
 )
 CACHE = Opt(
-    *("--cache", "Folder of finished results."),
+    *("--cache", "Folder for cached results."),
     metavar="DIR",
     default="qnnmem in the user's cache folder",
     is_file=True,
@@ -57,7 +57,7 @@ CACHE = Opt(
 
 # Layout of a model in memory.
 INPLACE = Opt(
-    *("--inplace", "Let element-wise ops overwrite an input that dies there."),
+    *("--inplace", "Let element-wise ops overwrite an input they use last."),
     label="Element-wise ops in place",
 )
 REORDER = Opt(
@@ -75,12 +75,12 @@ ALIGN = Opt(
     ge=1,
     le=1 << 20,
     in_bytes=True,
-    default="64; for a CSV as the file says",
+    default="64; a CSV states its own",
     label="Alignment",
     for_buffers=True,
 )
 BITS = Opt(
-    *("--bits", "Width of floating-point elements once quantized."),
+    *("--bits", "Width of floating-point elements after quantizing."),
     choices=(8, 16, 32),
     default="as in the model",
     label="Bits",
@@ -107,7 +107,7 @@ SOC = Opt(
     is_soc=True,
 )
 PRECISION = Opt(
-    *("--precision", "What floats become; int8 and w8a16 quantize on the way."),
+    *("--precision", "Type that floats become; int8 and w8a16 quantize."),
     choices=PRECISIONS,
     label="Precision",
 )
@@ -129,10 +129,10 @@ OPT_LEVEL = Opt(
     label="Optimisation level",
     is_folded=True,
 )
-QUANTIZE = Opt("--quantize", "Quantize a float model on the way.", choices=("int8", "int16"))
+QUANTIZE = Opt("--quantize", "Quantize a float model first.", choices=("int8", "int16"))
 CONCURRENT = Opt(
     "--concurrent",
-    "With --together: these models may execute at once; others never do.",
+    "With --together: these models may execute at the same time; others never do.",
     metavar="A,B",
     parse=parsers.names,
     show=",".join,
@@ -160,7 +160,7 @@ FORCE = Opt("--force", "Replace the output file if it exists.", is_local=True)
 class FormatOptions(Options, frozen=True, kw_only=True):
     """Format of a result; each verb has its own formats and schema."""
 
-    form: Annotated[str | None, Opt("--format", "How the result is written.", is_local=True)] = None
+    form: Annotated[str | None, Opt("--format", "Format of the result.", is_local=True)] = None
     as_json: Annotated[
         bool, Opt("--json", "Short for --format json; its schema is {schema}.", is_local=True)
     ] = False

@@ -28,10 +28,11 @@ static block *slot(word start, unsigned probe) {
     return &shared.blocks[(((start >> 4) * 0x9E3779B97F4A7C15u >> 40) + probe) % BLOCKS];
 }
 
+/* NULL for a block that cannot be noted: its size is not known then, and nobody is accused. */
 static void *note_block(void *p, size_t size, void *caller) {
     word start = (word)(uintptr_t)p, empty;
     unsigned i;
-    if (p == NULL || size == 0) return p;
+    if (p == NULL || size == 0) return NULL;
     for (i = 0; i < PROBES; i++) {
         block *at = slot(start, i);
         empty = 0;
@@ -43,27 +44,86 @@ static void *note_block(void *p, size_t size, void *caller) {
             return p;
         }
     }
-    atomic_fetch_add(&shared.dropped, 1); /* its size is not known then, and nobody is accused */
-    return p;
+    atomic_fetch_add(&shared.dropped, 1);
+    return NULL;
 }
 
 /* A block of ours, with a pattern behind it that tells who writes too far. */
 static void *remember(void *p, size_t size, void *caller) {
     if (p != NULL && size <= SIZE_MAX - GUARD) memcpy((char *)p + size, guard_bytes, GUARD);
-    return note_block(p, size, caller);
+    note_block(p, size, caller);
+    return p;
 }
 
 /* Bytes to ask for, so that the pattern has room behind them. */
 static size_t with_guard(size_t size) { return size <= SIZE_MAX - GUARD ? size + GUARD : size; }
 
-/* Memory of the heap; where writes are traced, each block has pages of its own. */
-static void *obtain(size_t align, size_t size) {
-    size_t room = with_guard(size);
-    if (tracing && size >= ISOLATED && room < SIZE_MAX - 2 * PAGE) {
-        align = align < PAGE ? PAGE : align;
-        room = (room + PAGE - 1) / PAGE * PAGE + GUARD;
+/* --- Blocks on pages of their own ------------------------------------------------------------- */
+
+/* Whoever asks for an alignment, or for anything where writes are traced, gets pages that hold nothing
+ * else: their protection then tells who uses a block while it is closed. The page behind a block can be
+ * read, and the first write to it is reported. Pages are used once: a freed block stays closed. */
+#define ARENA ((word)1 << 32)
+#define IS_ISOLATED ((word)1 << 62)        /* in the caller of a block */
+enum { UNUSED, FILLED, BEHIND };           /* what a page is */
+static unsigned char pages[ARENA / PAGE];
+static word arena;                         /* 0: there is none */
+static _Atomic word next_page, isolated_count;
+
+static int is_isolated(const void *p) { return arena && (word)(uintptr_t)p - arena < ARENA; }
+
+static void reserve_arena(void) {
+    void *made = (void *)syscall(SYS_mmap, NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
+    if (made != MAP_FAILED) arena = (word)(uintptr_t)made;
+}
+
+static void give_back(word start, word size) {
+    word first = (start - arena) / PAGE, last = (start + size - 1 - arena) / PAGE + 1;
+    void *low = (void *)(uintptr_t)(arena + first * PAGE);
+    memset(pages + first, UNUSED, last + 1 - first);
+    madvise(low, (last - first) * PAGE, MADV_DONTNEED);
+    syscall(SYS_mprotect, low, (last + 1 - first) * PAGE, PROT_NONE);
+    atomic_fetch_sub(&isolated_count, 1);
+}
+
+/* A block that ends where its last page does, as far as the alignment lets it; NULL where the heap
+ * has to do. */
+static void *isolated(size_t align, size_t size, void *caller) {
+    word least = align < GUARD ? GUARD : align, used = (size + least - 1) / least * least, count, at;
+    if (!arena || size < ISOLATED || size > ARENA / 4 || align > PAGE || (align & (align - 1))) return NULL;
+    if (!tracing && align < ISOLATED) return NULL;
+    count = (used + PAGE - 1) / PAGE;
+    if (atomic_fetch_add(&isolated_count, 1) < (tracing ? 4 : 1) * MOST_ISOLATED &&
+        (at = atomic_fetch_add(&next_page, count + 1)) + count + 1 <= ARENA / PAGE) {
+        word low = arena + at * PAGE, start = low + count * PAGE - used;
+        memset(pages + at, FILLED, count);
+        pages[at + count] = BEHIND;
+        if (syscall(SYS_mprotect, low, count * PAGE, PROT_READ | PROT_WRITE) == 0 &&
+            syscall(SYS_mprotect, low + count * PAGE, PAGE, PROT_READ) == 0) {
+            if (used - size >= GUARD) memcpy((char *)(uintptr_t)start + size, guard_bytes, GUARD);
+            if (note_block((void *)(uintptr_t)start, size, (void *)((word)(uintptr_t)caller | IS_ISOLATED))) {
+                return (void *)(uintptr_t)start;
+            }
+        }
+        give_back(start, size);
+    } else {
+        atomic_fetch_sub(&isolated_count, 1);
     }
-    return align ? real.memalign(align, room) : real.malloc(room);
+    return NULL;
+}
+
+/* Opens the page behind a block, for the first write to it; 0 for any other address. */
+static int open_behind(word at) {
+    word page = (at - arena) / PAGE;
+    if (!arena || at - arena >= ARENA || pages[page] != BEHIND) return 0;
+    pages[page] = FILLED;
+    return set_protection(at, 1, PROT_READ | PROT_WRITE) == 0;
+}
+
+static void *obtain(size_t align, size_t size, void *caller) {
+    void *made = isolated(align, size, caller);
+    if (made != NULL) return made;
+    return remember(align ? real.memalign(align, with_guard(size)) : real.malloc(with_guard(size)), size, caller);
 }
 
 static word forget(void *p, void *caller) {
@@ -108,7 +168,7 @@ static word size_of(void *p, word known) {
 
 API void *malloc(size_t size) {
     resolve();
-    return real.malloc ? remember(obtain(0, size), size, CALLER) : early_memory(size);
+    return real.malloc ? obtain(0, size, CALLER) : early_memory(size);
 }
 
 API void *calloc(size_t count, size_t size) {
@@ -117,9 +177,13 @@ API void *calloc(size_t count, size_t size) {
     if (__builtin_mul_overflow(count, size, &all)) return errno = ENOMEM, NULL;
     resolve(); /* the early memory is zero */
     if (real.calloc == NULL) return early_memory(all);
-    made = tracing ? obtain(0, all) : real.calloc(1, with_guard(all));
-    if (tracing && made != NULL) memset(made, 0, all);
-    return remember(made, all, CALLER);
+    made = isolated(0, all, CALLER); /* zero as well: such pages are used once */
+    return made ? made : remember(real.calloc(1, with_guard(all)), all, CALLER);
+}
+
+static void release(void *p, word size) {
+    if (is_isolated(p)) give_back((word)(uintptr_t)p, size);
+    else real.free(p);
 }
 
 API void free(void *p) {
@@ -127,8 +191,9 @@ API void free(void *p) {
     if (p == NULL || is_early(p)) return;
     resolve();
     size = forget(p, CALLER);
+    if (!size && is_isolated(p)) abort(); /* as the heap does: freed twice, or not a block */
     if (shared.watch_count) told((word)(uintptr_t)p, size_of(p, size), 0);
-    real.free(p);
+    release(p, size);
 }
 
 static void *resized(void *p, size_t size, void *caller) {
@@ -140,9 +205,16 @@ static void *resized(void *p, size_t size, void *caller) {
         if (made != NULL) memcpy(made, p, size);
         return remember(made, size, caller);
     }
-    if (p == NULL) return remember(obtain(0, size), size, caller);
+    if (p == NULL) return obtain(0, size, caller);
     before = forget(p, caller);
+    if (!before && is_isolated(p)) abort();
     if (shared.watch_count) told((word)(uintptr_t)p, size_of(p, before), 1);
+    if (is_isolated(p)) {
+        made = size ? obtain(0, size, caller) : NULL;
+        if (made != NULL) memcpy(made, p, (size < before ? size : before) % ARENA);
+        release(p, before);
+        return made;
+    }
     if (size == 0) return real.realloc(p, 0); /* frees */
     made = real.realloc(p, with_guard(size));
     if (made == NULL) return remember(p, before, caller), NULL;
@@ -158,18 +230,22 @@ API void *reallocarray(void *p, size_t count, size_t size) {
 
 API void *memalign(size_t align, size_t size) {
     resolve();
-    return remember(obtain(align, size), size, CALLER);
+    return obtain(align, size, CALLER);
 }
 
 API void *aligned_alloc(size_t align, size_t size) {
+    void *made;
     resolve();
-    return remember(tracing ? obtain(align, size) : real.aligned_alloc(align, with_guard(size)), size, CALLER);
+    made = isolated(align, size, CALLER);
+    return made ? made : remember(real.aligned_alloc(align, with_guard(size)), size, CALLER);
 }
 
 API int posix_memalign(void **out, size_t align, size_t size) {
+    void *made;
     int code;
     resolve();
-    code = tracing ? (*out = obtain(align, size)) == NULL ? ENOMEM : 0 : real.posix_memalign(out, align, with_guard(size));
+    if ((made = isolated(align, size, CALLER)) != NULL) return *out = made, 0;
+    code = real.posix_memalign(out, align, with_guard(size));
     if (code == 0) remember(*out, size, CALLER);
     return code;
 }

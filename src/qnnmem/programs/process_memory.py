@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST_PROCESSES = 256  # processes of one run, including ended processes
 
+PAGE = 4096
 WORTH_IT = 16 << 10  # bytes; for less, ctypes costs more time than it saves
 
 _TOP = 1 << 56  # above all user addresses
@@ -47,7 +48,7 @@ _BLOCKS_AT = _RING_AT + 24 * _RING
 _EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
 _GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 64
 SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
-_ALIGNMENT_KNOWN = 1 << 63  # flag in the caller of a block
+_ALIGNMENT_KNOWN, _ISOLATED = 1 << 63, 1 << 62  # flags in the caller of a block
 GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern after each heap block
 
 
@@ -80,6 +81,7 @@ class Block:
     size: int
     caller: int
     is_early: bool = False  # allocated before the alignment was queried
+    is_isolated: bool = False  # on pages that hold nothing else
 
     @property
     def end(self) -> int:
@@ -246,6 +248,12 @@ class ProcessMemory:
         """Return the live heap block that contains an address, if the shim recorded it."""
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
+    def block_before(self, address: int) -> Block | None:
+        """Return the block with pages of its own that ends on the page before an address."""
+        page = address // PAGE * PAGE
+        found = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
+        return found if found is not None and found.is_isolated else None
+
     def freed_block_at(self, address: int) -> Block | None:
         """Return the recently freed heap block that contained an address, or None.
 
@@ -257,7 +265,7 @@ class ProcessMemory:
         found = self._nearest(_RING_AT, _RING, address)
         return found if found is not None and found.size < _LARGE_BLOCK else None
 
-    def _nearest(self, at: int, count: int, address: int) -> Block | None:
+    def _nearest(self, at: int, count: int, address: int, slack: int = 0) -> Block | None:
         import numpy
 
         if not self._shared:
@@ -269,11 +277,12 @@ class ProcessMemory:
             return None
         rows = table.view(numpy.uint64).reshape(count, 3)
         starts, ends = rows[:, 0], rows[:, 0] + rows[:, 1]
-        inside = numpy.flatnonzero((starts <= address) & (address < ends) & (starts > 0))
+        inside = numpy.flatnonzero((starts <= address) & (address < ends + slack) & (starts > 0))
         if not inside.size:
             return None
         start, size, caller = map(int, rows[inside[starts[inside].argmax()]])
-        return Block(start, size, caller & ~_ALIGNMENT_KNOWN, caller < _ALIGNMENT_KNOWN)
+        place = caller & (_ISOLATED - 1)
+        return Block(start, size, place, caller < _ALIGNMENT_KNOWN, bool(caller & _ISOLATED))
 
     @cached_property
     def program(self) -> str:

@@ -41,6 +41,10 @@ static void on_signal(int number, siginfo_t *info, void *given) {
     word at = number == SIGSEGV || number == SIGBUS ? (word)(uintptr_t)info->si_addr : 0;
     int saved = errno, which = number == SIGSEGV && info->si_code > 0 ? open_traced(at, 1) : -1;
     busy++;
+    if (which < 0 && number == SIGSEGV && info->si_code > 0 && open_behind(at)) {
+        report_signal(WROTE, number, at, context);
+        which = TRACED;
+    }
     if (which >= 0) {
         retried = which == TRACED ? at : 0;
         if (which < TRACED && at >= traced[which].start && at < traced[which].start + traced[which].size) {

@@ -34,7 +34,6 @@ _LONGEST = 120  # characters of a source line
 _LONGEST_NAME = 4096  # characters of a file name
 _LARGEST_SOURCE = 16 << 20  # bytes of a source file
 _NEAR = 128  # bytes before a call
-_LOST = "<artificial>"
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")  # not the user's code
 
 _INTERPRETER = re.compile(
@@ -53,9 +52,10 @@ class Symbols:
         self._lock = Lock()
         self._left_s = _MOST_SECONDS
         self._end = 0.0  # deadline of the current lookup
-        # GNU's starts faster; LLVM's also names files after link-time optimization.
-        self._second = shutil.which("llvm-addr2line")
-        self._tool = shutil.which("addr2line") or self._second
+        # GNU's loses file names after link-time optimization, and those of headers with DWARF 5.
+        self._llvm = shutil.which("llvm-addr2line")
+        self._tool = self._llvm or shutil.which("addr2line")
+        self._rows: dict[str, list[list[str]]] = {}  # of line tables, by module
 
     @property
     def has_tool(self) -> bool:
@@ -102,10 +102,7 @@ class Symbols:
         if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
             return bare
         found = self._run(self._tool, path, offsets)
-        lost = any(frame.file.endswith(_LOST) for stack in found for frame in stack)
-        if lost and self._second is not None:
-            found = self._run(self._second, path, offsets)
-        elif lost:
+        if self._llvm is None:
             found = [tuple(map(self._real_file, stack)) for stack in found]
         if len(found) != len(offsets):
             return bare
@@ -122,11 +119,7 @@ class Symbols:
         """
         steps = range(offset - 1, max(0, offset - _NEAR), -1)
         before = self._run(str(self._tool), path, list(steps))
-        near = next((one for one in before if one and one[0].line), None)
-        if near is None and self._second is not None:  # LLVM's tool knows inlined functions
-            around = self._run(self._second, path, [offset])
-            near = next((one for one in around if any(frame.line for frame in one)), None)
-        return near or stack
+        return next((one for one in before if one and one[0].line), stack)
 
     def _run(self, tool: str, path: str, offsets: list[int]) -> list[Stack]:
         command = [tool, "-a", "-f", "-C", "-i", "-e", path, *map(hex, offsets)]
@@ -150,18 +143,19 @@ class Symbols:
         return done.stdout.decode("utf-8", "replace")
 
     def _real_file(self, frame: Frame) -> Frame:
-        """Return the frame with its real file name, which GNU addr2line loses."""
+        """Return the frame with the file that its line table names, in the folder known so far."""
         tool = shutil.which("readelf")
-        if not frame.file.endswith(_LOST) or tool is None:
+        if tool is None or not frame.line:
             return frame
-        name, nearest = frame.file, -1
-        for row in self._output([tool, "-wL", frame.module]).splitlines():
-            words = row.split()
-            if len(words) >= 3 and words[1] == str(frame.line) and words[2].startswith("0x"):
-                at = int(words[2], 16)
-                if nearest < at <= frame.offset:
-                    name, nearest = words[0], at
-        return replace(frame, file=name)
+        if frame.module not in self._rows:
+            text = self._output([tool, "-wL", frame.module])
+            rows = (row.split() for row in text.splitlines())
+            self._rows[frame.module] = [r for r in rows if r[2:] and r[2].startswith("0x")]
+        known = PurePath(frame.file)
+        at = [r for r in self._rows[frame.module] if r[1] == str(frame.line)]
+        before = [(int(r[2], 16), r[0]) for r in at if int(r[2], 16) <= frame.offset]
+        name = max(before, default=(0, known.name))[1]
+        return frame if name == known.name else replace(frame, file=str(known.with_name(name)))
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:

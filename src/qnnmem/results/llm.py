@@ -112,7 +112,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     recipe: LlmRecipe
     soc: str
     context: Annotated[Positive, describe("Tokens that the KV cache holds.")]
-    ar: Annotated[tuple[Positive, ...], describe("Tokens that each graph takes at a time.")]
+    ar: Annotated[tuple[Positive, ...], describe("Tokens that each graph processes at a time.")]
     answer: FitAnswer
     why: Annotated[str, describe("The limit that decides.")]
     shards: tuple[LlmShard, ...]

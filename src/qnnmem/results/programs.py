@@ -181,7 +181,9 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
         bool,
         describe("Whether the program called QNN, every call was checked and nothing was found."),
     ]
-    mode: Annotated[str, describe("Who calls QNN."), one_of("x86", "arm", "adsp")] = ""
+    mode: Annotated[
+        str, describe("Processor that runs the program."), one_of("x86", "arm", "adsp")
+    ] = ""
     hw_version: Annotated[str, describe("LPAI hardware.")] = ""
     alignment: Annotated[BufferAlignment | None, describe("What buffers must be multiples of.")] = (
         None

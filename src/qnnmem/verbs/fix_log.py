@@ -81,15 +81,14 @@ def backend_for(wish: LogWish, given: str | None) -> str:
 def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
     """Return the task completed with facts from the log; the user's options take precedence."""
     known = wish.with_given(task.options.backend, list(task.options.budgets))
-    request = _limit_request(known.backend) if not known.budget else ()
-    asked = (f"the log gives no limit; {with_flags(request)}",) if request else ()
+    request = _limit_request(known.backend)
     return task._replace(
         model=models[0] if models else _found(wish),
         options=replace(task.options, budgets=tuple(known.budget)),
-        chain=(*known.sentences(), *asked),
+        chain=known.sentences(with_flags(request)),
         first=wish.first,
         # For LPAI the result is a size, not a verdict.
-        limit_request=request if known.backend == "htp" else (),
+        limit_request=request if known.backend == "htp" and not known.budget else (),
     )
 
 

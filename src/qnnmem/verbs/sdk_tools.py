@@ -284,7 +284,7 @@ def generate_binary(
 
 def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Path], Path]:
     """Return whether the backend is HTP, the model files, and the output file."""
-    from qnnmem.loader.file_kind import check_kind
+    from qnnmem.loader.file_kind import check_kind, is_library
 
     for name, reason in GENERATOR_REFUSED.items():
         if foreign[name] is not None:
@@ -300,6 +300,8 @@ def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Pa
     is_htp = _is_htp(options.backend)
     names = getattr(options, option).split(",")
     for name in names:
+        if option == "model":
+            is_library(Path(name), trust=_is_native(options))  # raises an error that names --trust
         check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
     if is_htp and len(names) > 1:
         raise UsageError(
@@ -438,7 +440,8 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
     if failure.code is not None:
         text = f"Finalize Graph for Idx = 0 failed with error = {failure.code}"
         console.log(LogLevel.ERROR, text)
-    console.note(say_failure(failure, "binary", call.flags).rstrip("\n"))
+    for line in say_failure(failure, "binary", call.flags).splitlines():
+        console.note(line)
     return failure_code(failure)
 
 

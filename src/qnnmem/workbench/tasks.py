@@ -88,7 +88,7 @@ _BUFFERS = replace(
     of="buffers",
 )
 _BILL = Task(
-    *("footprint", "HTP bill", "What it costs on HTP, by the real library.", 1800.0),
+    *("footprint", "HTP bill", "What the model costs on HTP, from the real library.", 1800.0),
     FootprintOptions,
     needed=("soc",),
 )
@@ -143,7 +143,7 @@ _OF_BINARY = {
     "footprint": replace(_BILL, words="What it costs on HTP.", **_READ),
     "fit": replace(_FIT, **_READ),
     "qmem": Task(
-        *("qmem", "IO memory", "What raw and memhandle inputs and outputs cost.", 300.0),
+        *("qmem", "IO memory", "Compare raw and memhandle inputs and outputs.", 300.0),
         QmemOptions,
         is_live=True,
         without=(*_COMPILING, "soc"),

@@ -170,7 +170,7 @@ static void lose_output(void) {
 
 /* An output of whole pages, or a small one of the heap, is used before the notification comes. */
 static void use_early(void) {
-    size_t size = IS("small-early") ? 128 : 8192;
+    size_t size = IS("small-early") || IS("past-end") ? 128 : 8192;
     int *got = aligned_alloc(size == 128 ? 64 : 4096, size), i, all = 0;
     ClientBuffer before = out[0].of.v1.memory.clientBuf;
     out[0].of.v1.memory.clientBuf.data = memset(got, 0, size);
@@ -184,6 +184,7 @@ static void use_early(void) {
         if (write(open("/dev/null", O_WRONLY), got, size) != (ssize_t)size) DIE("the output stays closed");
     }
     out[0].of.v1.memory.clientBuf = before;
+    if (IS("past-end")) memset(got, 0, size + 4); /* at: pastEnd */
     if (all < 0) DIE("sum");
     free(got);
 }
@@ -258,7 +259,7 @@ int main(int argc, char **argv) {
     if (strncmp(mistake, "fault-", 6) == 0) fault();
     if (IS("child-comes-back")) come_back();
     if (IS("output-lost")) lose_output();
-    if (IS("output-early") || IS("small-early") || IS("output-late")) use_early();
+    if (IS("output-early") || IS("small-early") || IS("past-end")) use_early();
     change_pages();
     if (IS("io-unmapped")) {
         in[0].of.v1.memory.clientBuf.data = pool + 16384;

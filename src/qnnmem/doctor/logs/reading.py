@@ -41,8 +41,10 @@ _LAST_CODE = lazy_pattern(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))
 _ONLY_CODE = lazy_pattern(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
 # A line that consists only of a code.
 _ALONE = lazy_pattern(
-    rb"[ (\[\"'<-]*(?:(?:the |qnn )?(?:(?:" + _ASKING + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
-    rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))[ .!)\]\"'>]*$"
+    rb"[ (\[\"'<#-]*(?:(?:the |qnn )?(?:(?:"
+    + _ASKING
+    + rb")[ ]?(?:code|was|is)?[ ]?[:=(,\[#]?)[ ]?"
+    rb"[\[(]?)?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10})|qnn_[a-z_]{4,60})[ .!)\]\"'>]*$"
 )
 _SYMBOL = lazy_pattern(
     rb"\b(?:qnn_[a-z0-9_]{4,60}|aee_[a-z0-9]{3,40}|e(?:nomem|acces|perm|inval|io|"
@@ -194,6 +196,8 @@ def code_alone(text: bytes) -> int | None:
     """Return the code of a line that consists only of a code, else None."""
     body = text[header.parse(text).body :].lower()
     found = _ALONE.match(body) if len(body) <= _END else None
+    if found and found[1].startswith(b"qnn"):
+        return code_named(found[1].decode("ascii"))
     code = _number(found[1]) if found else 0
     return code if code and is_known(code) else None
 

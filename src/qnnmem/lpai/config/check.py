@@ -37,7 +37,7 @@ from qnnmem.lpai.config.schema import (
     tcm_works_on,
 )
 from qnnmem.results.lint import CheckedFile, ConfigFinding, LintResult, Severity, lint_result
-from qnnmem.text import nearest, quote
+from qnnmem.text import nearest, plain_or_quoted, quote
 
 # Messages of the LPAI extension for a bad mem_type: from its parser, then its allocator.
 MEM_TYPE_MESSAGES = ("Invalid memory type", "Memory type only supports DDR & TCM")
@@ -393,8 +393,8 @@ def locate(text: str, tool_file: Path) -> Located | None:
     """Return the LPAI file that a tool file names; None if there is none.
 
     The tools look in the current folder only; on a development machine the files are next to the
-    tool file. A path of the device, e.g. `/data/x.conf`, also matches `x.conf` next to the tool
-    file. Raise Damaged if the file is outside the tool file's folder.
+    tool file. A path of the device, e.g. `/data/x.conf`, also matches `x.conf` in both folders.
+    Raise Damaged if the file is outside them.
     """
     found = config_file(tool_file, text)
     if found is not None:
@@ -496,7 +496,7 @@ class _Run:
             return
         if found.in_place_of:
             text = f"{quote(node.value)} is not on this machine"
-            cure = "the file of the same name next to this one is checked instead"
+            cure = f"{plain_or_quoted(str(found.path))} is checked instead"
             yield find.note(node.at, _POINTER, "other-place", text, cure)
         yield from self._pointed(document, found, find)
 

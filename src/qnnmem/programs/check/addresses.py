@@ -128,25 +128,51 @@ def note_reentered(
 
 
 def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
-    """Report an output used before its execution ended, or a traced write to persistent memory."""
+    """Report a use of a closed page: a buffer of an execution, persistent memory, after a block."""
     trace = session.symbols.trace(process.memory, words[3:])
     met = session.flights.reading(process, words[1])
     if met is not None:
         flight, (name, _) = met
         sentence = f"the program {_WRITES.get(words[2], 'accessed')} {name} before its execution"
-        cure = "wait for the notification before an output is used"
-        call, place = "QnnGraph_executeAsync", words[1]
+        cure = "touch inputs and outputs only after the execution"
+        call, place = "QnnGraph_executeAsync" if flight.is_async else "QnnGraph_execute", words[1]
         found = finding("R9", f"{sentence} ended", call, buffer=name, address=place, cure=cure)
         second = (STILL_EXECUTES, flight.trace)
         report(session, process, replace(found, line=""), trace, second, "used at")
         return
     if not process.buffers.is_traced(words[1], 1):
-        return  # the execution has ended meanwhile
+        _note_write_behind(session, process, words[1], trace)
+        return
+    known = process.buffers.nearest(words[1])
+    name = "" if known is None else name_of(session, process, known)
+    if name == "the binary":
+        rule, buffer, why = "R10", "binary", "it stays unchanged until its context is freed"
+    elif name.startswith("persistent of "):
+        rule, buffer, why = "X6", "persistent", "only its graph may write there"
+    else:
+        return  # its context was freed meanwhile
     said, _, _ = describe(session, process, words[1])
-    sentence = f"the program wrote to {said}, but only its graph may write there"
-    found = finding("X6", sentence, "", buffer="persistent", address=words[1], line="")
+    sentence = f"the program wrote to {said}, but {why}"
+    found = finding(rule, sentence, "", buffer=buffer, address=words[1], line="")
     report(session, process, found, trace, label="written at")
-    process.traced.add(words[1])
+    process.traced.add((rule, buffer))
+
+
+def _note_write_behind(
+    session: ClientSession, process: ClientProcess, address: int, trace: Trace
+) -> None:
+    """Report rule X2: the first write to the page behind a block."""
+    block = process.memory.block_before(address)
+    if block is None:
+        return  # an execution has ended meanwhile
+    buffer = process.buffers.nearest(block.end - 1)
+    name = ""
+    if buffer is not None and block.start <= buffer.address:
+        name = name_of(session, process, buffer)
+    whole = name if buffer is not None and buffer.end == block.end else f"the block of {name}"
+    sentence = f"the program wrote past the end of {whole if name else 'a heap block'}"
+    found = finding("X2", sentence, "", buffer=name, address=address, line="")
+    report(session, process, found, trace, label="written at")
 
 
 def note_overrun(

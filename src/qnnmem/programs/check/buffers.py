@@ -26,7 +26,7 @@ _MOST_BUFFERS = 4096
 _MOST_GONE, _MOST_GONE_BYTES = 256, 16 << 20
 _LARGEST_ALIGNMENT = _PAGE = 4096
 _UNMAPPED, PROTECTED = 2, 4
-_ISOLATED, _LARGEST_SLACK = 64, 512  # bytes of a block with its own pages; around its buffer
+_LARGEST_SLACK = 512  # bytes of a block around its buffer
 HOW = {
     0: "freed",
     1: "reallocated",
@@ -130,8 +130,11 @@ class ClientBuffers:
         wanted = Extent(address, address + size, self._memory)
         if any(one.overlap(wanted) for one in self._covered):
             room, writable = size, True
+        gone = None if block is not None else self._memory.freed_block_at(address)
         if block is not None:
             room = min(room, block.end - address)
+        elif gone is not None and room <= 0:
+            room = min(size, gone.end - address)
         if room <= 0:
             raise Unreadable(address, size)
         self._drop_freed(_MOST_BYTES - room)
@@ -150,7 +153,6 @@ class ClientBuffers:
         )
         if block is not None:
             self._guard(block, made)
-        gone = None if block is not None else self._memory.freed_block_at(address)
         if gone is not None:
             made.freed = True
             self._freed[id(made)] = Freeing(HOW[3], ())
@@ -163,17 +165,19 @@ class ClientBuffers:
             made.serial = 0
         if not block.caller:
             return  # a sanitizer's block has its own guard
+        if block.is_isolated and -block.end % _PAGE < len(GUARD):
+            return  # the page after it is the guard
         if block.end not in self._guarded and not self._memory.is_whole(block.end):
             self._overrun.append((block.end, made))
             self._memory.write(GUARD, block.end)
         self._guarded[block.end] = made
 
-    def cover(self, buffer: ForeignMemory, *, is_isolated: bool) -> Extent | None:
-        """Return the pages of an output that hold nothing else, to be closed; None if none do."""
+    def cover(self, buffer: ForeignMemory) -> Extent | None:
+        """Return the pages of a buffer that hold nothing else, to be closed; None if none do."""
         low = -(-buffer.address // _PAGE) * _PAGE
         high = buffer.end // _PAGE * _PAGE
-        block = self._memory.block_at(buffer.address) if is_isolated else None
-        if block is not None and _ISOLATED <= block.size < buffer.size + _LARGEST_SLACK:
+        block = self._memory.block_at(buffer.address)
+        if block and block.is_isolated and block.size < buffer.size + _LARGEST_SLACK:
             low, high = buffer.address, buffer.end
         if low >= high or buffer.freed or not self._memory.is_private(low, high):
             return None

@@ -89,6 +89,8 @@ def create_from_binary(call: ClientCall) -> int:
     kept = binary if context.config.persistent_binary else None
     if kept is not None and call.process.buffers.is_on_stack(kept):
         note_stack(call, kept, "the binary")
+    if kept is not None:
+        trace_writes(call, kept)
     return give(call, "context", CheckedContext(context, kept), 5)
 
 
@@ -115,6 +117,13 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
 
 def _at(found: Finding, buffer: ForeignMemory) -> Finding:
     return replace(found, buffer="binary", address=buffer.address)
+
+
+def trace_writes(call: ClientCall, buffer: ForeignMemory) -> None:
+    """Make the client report the next write to a buffer (`--trace-state`)."""
+    if call.session.trace_state and not buffer.freed:
+        call.process.buffers.trace(buffer)
+        call.demand(Action.PROTECT, buffer.address, buffer.size)
 
 
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.contract.regions import ForeignMemory
+from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
@@ -16,7 +16,12 @@ from qnnmem.lpai.runtime.graph import Graph
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import questions
-from qnnmem.programs.check.calls_context import STILL_EXECUTES, CheckedContext, note_stack
+from qnnmem.programs.check.calls_context import (
+    STILL_EXECUTES,
+    CheckedContext,
+    note_stack,
+    trace_writes,
+)
 from qnnmem.programs.check.client_session import (
     EARLY_TERMINATION,
     ClientCall,
@@ -182,17 +187,23 @@ def execute(call: ClientCall) -> int:
     _check_null(call, one, inputs, outputs)
     flight = _begin(call, one, inputs, outputs)
 
+    def uncover(extent: Extent) -> None:
+        call.process.buffers.uncover(extent)
+        call.demand(Action.PROTECT, extent.start, extent.end - extent.start, Protection.OPEN)
+
     def work() -> int:
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
         _check_places(call, one)
         _read(one, inputs)
         if flight is not None and flight.is_held:
             flight.keep()
+            _cover(call, flight)
         try:
             with call.session.clock.running():
                 code = one.graph.execute(inputs, outputs, signal)
             if flight is not None and flight.is_held:
                 call.session.flights.hold(flight)
+                _uncover(flight, uncover)
                 for found in (*flight.losses(call.name), *flight.changes(call.name)):
                     call.note(found)
         except QnnError:
@@ -211,10 +222,8 @@ def execute(call: ClientCall) -> int:
         raise
     finally:
         if flight is not None:
+            _uncover(flight, uncover)
             call.session.flights.end(flight)
-        if call.process.traced:  # the writing line is known: do not report it again without a line
-            call.found = [f for f in call.found if (f.rule, f.buffer) != ("X6", "persistent")]
-            call.process.traced.clear()
         _trace_state(call, one)
     call.session.unheeded.pop(call.process.pid, None)
     is_first = call.process.pid not in call.session.early
@@ -259,10 +268,8 @@ def _parts(kind: str, tensors: Sequence[QnnTensor] | None) -> list[Part]:
 
 def _trace_state(call: ClientCall, one: CheckedGraph) -> None:
     """Make the client report the next write to persistent memory (`--trace-state`)."""
-    state = one.pools.get("persistent") if call.session.trace_state else None
-    if state is not None and not state.freed:
-        call.process.buffers.trace(state)
-        call.demand(Action.PROTECT, state.address, state.size)
+    if "persistent" in one.pools:
+        trace_writes(call, one.pools["persistent"])
 
 
 # Inputs and outputs without a buffer
@@ -371,7 +378,7 @@ def execute_async(call: ClientCall) -> int:
             one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
     except BaseException:
         if flight is not None:
-            _uncover(flight)
+            _uncover(flight, call.process.uncover)
             call.session.flights.end(flight)
         raise
     if one.graph.is_busy:
@@ -380,25 +387,28 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _cover(call: ClientCall, flight: Flight | None) -> None:
-    """Have the client report who uses the outputs of an execution before its end.
+    """Have the client report who uses the buffers of an execution before its end.
 
-    Only where pages hold nothing else: a system call with a buffer on a closed page fails.
+    Only where pages hold nothing else, and inputs only with `--trace-state`: a system call with a
+    buffer on a closed page fails.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
         return
-    for part in flight.writes:
-        extent = process.buffers.cover(part[1], is_isolated=call.session.trace_state)
+    closed = [(part, Protection.CLOSE_ALL) for part in flight.writes]
+    if call.session.trace_state:
+        closed += [(part, Protection.CLOSE_WRITES) for part in flight.reads]
+    for part, how in closed:
+        extent = process.buffers.cover(part[1])
         if extent is not None:
             flight.covered.append((part, extent))
-            size = extent.end - extent.start
-            call.demand(Action.PROTECT, extent.start, size, Protection.CLOSE_ALL)
+            call.demand(Action.PROTECT, extent.start, extent.end - extent.start, how)
 
 
-def _uncover(flight: Flight) -> None:
+def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
     for _, extent in flight.covered:
         with contextlib.suppress(Hangup):  # the program has ended
-            flight.graph.process.uncover(extent)
+            open_pages(extent)
     flight.covered.clear()
 
 
@@ -408,7 +418,7 @@ def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int)
         return code
     if flight.is_held:
         call.session.flights.hold(flight)
-        _uncover(flight)
+        _uncover(flight, call.process.uncover)
     backend = one.graph.context.backend
     if code == 0:  # an error has already reported the reason
         for found in flight.losses(call.name):

@@ -174,7 +174,7 @@ class ClientProcess:
         self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
         self.served = 0  # number of calls received
-        self.traced: set[int] = set()  # addresses whose writes were reported
+        self.traced: set[tuple[str, str]] = set()  # rules and buffers whose writes were reported
         self.texts: dict[str, int] = {}  # addresses of strings written into the process, by text
 
     def add_thread(self, hello: Message) -> None:
@@ -500,7 +500,11 @@ class ClientCall:
         return 0 if lenient and error is not None and error.finding.rule in _UNNOTICED else code
 
     def _keep(self, error: QnnError | None) -> None:
-        for found in filter(can_be_freed, self.found):
+        traced = self.process.traced  # the writing line is known: not again without a line
+        unknown = [found for found in self.found if (found.rule, found.buffer) not in traced]
+        if self.name.startswith("QnnGraph_execute"):
+            traced.discard(("X6", "persistent"))
+        for found in filter(can_be_freed, unknown):
             is_error = error is not None and found is error.finding
             label, trace = self._second if is_error else self._places.get(id(found), ("", ()))
             if not trace:
