@@ -405,6 +405,7 @@ def of_model(made: model.Guess) -> Answer:
 
 COLUMNS = ("model", "templates", "together")
 OFF = 9.0  # no probability is that high: the model adds nothing
+HOT = 1e6  # at which temperature all causes are alike, so that none is ranked
 
 
 @contextmanager
@@ -433,7 +434,9 @@ def evaluate(fits: Fits, asked: Iterable[int]) -> dict[str, dict[int, Answer]]:
     for fold in asked:
         fitted, (heat, limits) = fits.without(fold), chosen_by(texts, fits.unseen(fold))
         models = {
-            "templates": model.CauseModel(ready(fitted, heat, dict.fromkeys(limits, OFF))),
+            "templates": model.CauseModel(
+                ready(fitted, dict.fromkeys(heat, HOT), dict.fromkeys(limits, OFF))
+            ),
             "together": model.CauseModel(ready(fitted, heat, limits)),
         }
         mine = [at for at in fits.inside[fold] if texts[at].origin != "message"]

@@ -90,7 +90,8 @@ class Guess(msgspec.Struct, frozen=True):
     @property
     def side_odds(self) -> float:
         """Probability of the likelier side, lowered where such lines leave the side open."""
-        return max(self.memory, 1 - self.memory) * self.tells["side"] ** 0.25 * self._doubt
+        tells = math.pow(self.tells["side"], 0.25)
+        return max(self.memory, 1 - self.memory) * tells * self._doubt
 
     @property
     def _doubt(self) -> float:

@@ -159,11 +159,8 @@ def _by_model(
     # An entry that is confident about the side is replaced only at a higher probability.
     sided = told.verdict == "memory" and told.confidence != "low"
     ends = all(number in knowledge.end_lines for number, _ in seen)
-    least = (
-        "cause_medium"
-        if sided or (ends and made.decides["cause"] < threshold("decides"))
-        else "cause_low"
-    )
+    leaves_open = ends and made.decides["cause"] < threshold("decides")
+    least = "cause_medium" if sided or leaves_open else "cause_low"
     if _is_silent(knowledge, seen):
         pass  # nothing but the model says that something failed
     elif whole and all(names_only_call(one.text) for _, one in seen):
