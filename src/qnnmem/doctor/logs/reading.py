@@ -146,8 +146,9 @@ def says_well(text: bytes) -> bool:
 
 
 def names_only_call(text: bytes) -> bool:
-    """Return True if a line names a failed call and nothing else: no reason, no side."""
-    return words.rule("only call").search(_plain(text[header.parse(text).body :].lower()))
+    """Return True if a line names a failed call or a code and nothing else: no reason, no side."""
+    body = _CODE.sub(b" failed ", _plain(text[header.parse(text).body :].lower()))
+    return words.rule("only call").search(b" ".join(body.split()))
 
 
 def names_qnn(low: bytes) -> bool:
