@@ -124,6 +124,6 @@ def _changed(
 
 
 def _gap(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> float:
-    """As part of the largest value; 0 where every bit is the same, infinite for numbers lost."""
+    """As part of the largest value; 0 where every bit is the same, infinite for NaN or infinite."""
     pairs = zip(wanted, found, strict=True)
     return max(0.0 if is_same(*both) else difference(*both)[1] or 1e-30 for both in pairs)

@@ -87,7 +87,7 @@ def test_of_two_writers_one_succeeds(tmp_path: Path, file_system: str) -> None:
         write_whole(path, b"second", force=False)
         yield b"half"
 
-    with pytest.raises(OutputError, match="exists already; force replaces it"):
+    with pytest.raises(OutputError, match="already exists; force replaces it"):
         write_pieces(path, slow(), force=False)
     assert (path.read_bytes(), names(tmp_path)) == (b"second", ["file"])
 
@@ -232,7 +232,7 @@ def test_a_name_taken_at_the_last_moment_is_not_replaced(
     path = tmp_path / "file"
     path.write_bytes(b"theirs")
     monkeypatch.setattr(atomic_file, "_replaceable_mode", lambda _path: None)
-    with pytest.raises(OutputError, match="exists already; force replaces it"):
+    with pytest.raises(OutputError, match="already exists; force replaces it"):
         write_whole(path, b"ours", force=False)
     assert (path.read_bytes(), names(tmp_path)) == (b"theirs", ["file"])
 
@@ -260,7 +260,7 @@ def test_what_could_not_be_written_is_refused_before_the_work(
     there.write_bytes(b"mine")
     for path, force in ((new, True), (new, False), (there, True)):
         check_replaceable(path, force=force)
-    with pytest.raises(OutputError, match="there exists already; force replaces it"):
+    with pytest.raises(OutputError, match="there already exists; force replaces it"):
         check_replaceable(there, force=False)
     asked: list[int] = []
     monkeypatch.setattr(os, "access", lambda _path, way: asked.append(way))

@@ -26,7 +26,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
     path.write_bytes(b"0123456789")
     assert regular_size(path) == 10
     assert read_bytes(path, 10) == b"0123456789"
-    assert "10 bytes are more than the 9 B this format may hold" in refused(path, 9)
+    assert "10 bytes are over the limit of 9 B for this format" in refused(path, 9)
     assert read_head(path, 4) == b"0123"
     assert read_head(path, 400) == b"0123456789"
 

@@ -56,7 +56,7 @@ def test_a_limit_that_is_not_ours_is_said(
 ) -> None:
     """With the word by which users know it."""
     monkeypatch.setattr(child, "address_space_limit", lambda: own)
-    more = ", all that ulimit -v leaves it" if said else ""
+    more = ", the rest that ulimit -v allows" if said else ""
     assert child.describe_limit(GIB) == f"its 1.00 GiB of address space{more}"
 
 
@@ -290,7 +290,7 @@ def test_no_scratch_folder_is_one_sentence(
 
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
     with pytest.raises(
-        OutputError, match=rf"no temporary folder can be made \({said}\); let TMPDIR"
+        OutputError, match=rf"no temporary folder can be made \({said}\); set TMPDIR"
     ):
         temporary_folder()
 

@@ -127,7 +127,7 @@ def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged
     with (installed / "qnnmem" / damaged).open("ab") as file:
         file.write(b"\n")
     said, there = use(installed)
-    assert said.startswith("checking a program takes a C compiler once, and there is none here")
+    assert said.startswith("checking a program needs a C compiler once, and none was found")
     assert there == set()
 
 

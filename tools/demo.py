@@ -51,7 +51,7 @@ def real_model(model: Path) -> list[Step]:
     return [
         Step("How much memory does a voice activity detector need?", ["plan", file, *frame]),
         Step(
-            "Keep the plan for later",
+            "Save the plan",
             ["plan", file, *frame, "-o", str(FOLDER / "plan.json"), "--force"],
         ),
         Step(
@@ -59,16 +59,16 @@ def real_model(model: Path) -> list[Step]:
             ["prepare", file, *frame, *quantize, "-o", binary, "--force"],
         ),
         Step(
-            "Run it under the contract, then hand over a buffer that is 4 bytes off",
+            "Run it under LPAI's rules, then pass a buffer that is 4 bytes off",
             ["examples/run_under_contract.py", binary],
         ),
         Step(
-            "Configuration files for the TCM pool of aDSP direct mode",
+            "Write config files for TCM in aDSP direct mode",
             ["config", "--backend", "lpai", "--mem-type", "tcm", "-o", str(FOLDER), "--force"],
         ),
-        Step("Does it fit TCM? Run it there", [*run, *tcm, "--log_level", "info"]),
+        Step("Run it in TCM", [*run, *tcm, "--log_level", "info"]),
         Step(
-            "Make its weights fit 700 KiB, proven to compute the same",
+            "Make its weights fit 700 KiB with the same results",
             ["fix", file, *frame, *wish, "-o", str(FOLDER / "fixed"), "--force", "--json"],
             kept="fix.json",
         ),
@@ -78,28 +78,26 @@ def real_model(model: Path) -> list[Step]:
 def htp(model: Path) -> list[Step]:
     """Return the steps for the same model on HTP, compiled by the real library if available."""
     if not library_there():
-        print("The real HTP library is not here (Linux x86-64 only, or by a worker elsewhere);")
-        print("a finished binary is read instead of compiled.\n")
+        print("The real HTP library is not installed (it needs Linux x86-64 or a worker there),")
+        print("so the demo reads a finished binary instead.\n")
         return finished()
     file = [str(model), "--shape", "input=1x576"]
     binary = str(FOLDER / "vad_htp.bin")
     compile_it = ["prepare", *file, "--backend", "htp", "--soc", "SM8650", "-o", binary, "--force"]
     return [
         Step(
-            "What does it cost on HTP? The real compiler's bill",
+            "How much memory does it need on HTP? Ask the real compiler",
             ["footprint", *file, "--soc", "SM8650"],
         ),
         Step("And on a smaller SoC?", ["footprint", *file, "--soc", "SM7450"]),
         Step("A real context binary for SM8650", compile_it),
-        Step("Raw or memhandle IO? The four ways with this model's numbers", ["qmem", binary]),
+        Step("Compare raw and memhandle IO", ["qmem", binary]),
         Step(
-            "How much VTCM is worth it?",
+            "How much VTCM does it need?",
             ["sweep", *file, "--soc", "SM8650", "--vary", "vtcm_mb=2,4,8", *kept("sweep.json")],
         ),
-        Step(
-            "Would two of them find room together?", ["place", binary, binary, *kept("place.json")]
-        ),
-        Step("The four ways of IO, kept for the page", ["qmem", binary, *kept("qmem.json")]),
+        Step("Do two of them fit together?", ["place", binary, binary, *kept("place.json")]),
+        Step("Save the comparison of IO for the page", ["qmem", binary, *kept("qmem.json")]),
         Step(
             "Make the real library fail: a graph over the compiler's limit",
             ["provoke", "graph-limit", "--soc", "SM8750", "-o", str(FOLDER), "--force"],
@@ -116,10 +114,13 @@ def finished() -> list[Step]:
     """Return the steps for a finished binary of examples/small.onnx, which work on any machine."""
     binary = "examples/small_htp.bin"
     return [
-        Step("What does it cost on HTP? Read from a finished binary", ["footprint", binary]),
-        Step("Does it fit another SoC?", ["fit", binary, "--soc", "SM8650"]),
-        Step("Raw or memhandle IO? The four ways with its numbers", ["qmem", binary]),
-        Step("How many of it fit one process domain?", ["place", *[binary] * 3]),
+        Step(
+            "How much memory does it need on HTP? Read it from a finished binary",
+            ["footprint", binary],
+        ),
+        Step("Does it fit its SoC?", ["fit", binary, "--soc", "SM8650"]),
+        Step("Compare raw and memhandle IO", ["qmem", binary]),
+        Step("How many copies fit into one process domain?", ["place", *[binary] * 3]),
     ]
 
 
@@ -132,13 +133,13 @@ def examples() -> list[Step]:
             ["plan", kws],
         ),
         Step(
-            "Would it fit 15,000 bytes? What is in the way?",
+            "Does it fit 15,000 bytes? Which buffers prevent it?",
             ["plan", kws, "--capacity", "15000"],
             1,
         ),
-        Step("Does the runtime keep every rule of the contract?", ["lpai", "selftest"]),
-        Step("A log from a ticket", ["doctor", "examples/graph_limit.log"], 1),
-        Step("And what does 1002 mean, anyway?", ["explain", "1002"]),
+        Step("Test the runtime against every rule", ["lpai", "selftest"]),
+        Step("Diagnose a log", ["doctor", "examples/graph_limit.log"], 1),
+        Step("What does 1002 mean?", ["explain", "1002"]),
     ]
 
 
@@ -147,7 +148,7 @@ def client() -> list[Step]:
     compiler = find_compiler() if sys.platform.startswith("linux") else None
     compiled, source = FOLDER / "lpai_client", "examples/lpai_client.c"
     if compiler is None:
-        print("There is no Linux with a C compiler here; going on without the C client.\n")
+        print("The C client is skipped: it needs Linux and a C compiler.\n")
         return []
     command = [compiler, "-g", source, "-o", str(compiled), "-ldl", "-lpthread"]
     print(f"# A C client of LPAI\n$ {' '.join(command)}\n", flush=True)
@@ -155,12 +156,12 @@ def client() -> list[Step]:
     run = ["check-client", "--", str(compiled), "examples/small_lpai.bin"]
     steps = [
         Step("It frees scratch too early: which line?", [*run, "scratch-freed-early"], 1),
-        Step("Mended", run),
+        Step("The corrected client", run),
     ]
     # On other machines, the package contains a device library, which cannot compile.
     if machine() == "x86_64" and package_folder(["libQnnHtp.so"]) is not None:
         program = ["--", sys.executable, "examples/run_on_htp.py"]
-        story = "ONNX Runtime without memory for a context: which session goes on without the HTP?"
+        story = "ONNX Runtime gets no memory for a context: which session continues without HTP?"
         steps.append(Step(story, ["watch", "--fail", "contextCreate=1002", *program], 1))
     return steps
 
@@ -180,7 +181,7 @@ def page(*, has_model: bool) -> list[Step]:
     files += [] if has_model and library_there() else ["examples/small_htp.bin"]
     files.append("examples/graph_limit.log")
     where = ["-o", str(FOLDER / "report.html"), "--force"]
-    return [Step("All of it as one page: open it in a browser", ["report", *files, *where])]
+    return [Step("Write all results to one page; open it in a browser", ["report", *files, *where])]
 
 
 def write_inputs(folder: Path) -> None:
@@ -202,7 +203,7 @@ def fetch_model() -> Path | None:
     try:
         return models.fetch(entry, models.CACHE)
     except models.FetchError as exc:
-        print(f"The real model cannot be had ({exc}); going on with the examples.\n")
+        print(f"The real model is not available ({exc}), so the demo uses the examples.\n")
         return None
 
 

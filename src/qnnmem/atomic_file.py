@@ -145,7 +145,7 @@ def _replaceable_mode(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(mode):
-        raise OutputError(f"{shown(path)} is not an ordinary file, so it is not replaced")
+        raise OutputError(f"{shown(path)} is not a regular file, so it is not replaced")
     return stat.S_IMODE(mode) & _PERMISSIONS
 
 
@@ -195,7 +195,7 @@ def _is_one_file(one: Path, other: Path) -> bool:
 
 
 def _taken(path: Path) -> OutputError:
-    return OutputError(f"{shown(path)} exists already", cure=(Setting("force"), " replaces it"))
+    return OutputError(f"{shown(path)} already exists", cure=(Setting("force"), " replaces it"))
 
 
 @contextmanager

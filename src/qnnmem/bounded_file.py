@@ -26,7 +26,7 @@ def regular_size(path: Path) -> int:
     if stat.S_ISDIR(status.st_mode):
         raise LoadError(path, "is a folder; name the model file inside it")
     if not stat.S_ISREG(status.st_mode):
-        raise LoadError(path, "is not an ordinary file; save the model to disk first")
+        raise LoadError(path, "is not a regular file; save the model to disk first")
     if status.st_size == 0:
         raise LoadError(path, "is empty")
     return status.st_size
@@ -37,7 +37,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
     size = regular_size(path)
     if size > limit:
         largest = format_size(limit)
-        raise LoadError(path, f"{size:,} bytes are more than the {largest} this format may hold")
+        raise LoadError(path, f"{size:,} bytes are over the limit of {largest} for this format")
     return read_head(path, limit)
 
 

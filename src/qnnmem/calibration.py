@@ -227,7 +227,7 @@ def _names(folder: Path) -> list[Path]:
 def _check_count(place: Path, count: int) -> None:
     if count > MAX_SAMPLES:
         raise UsageError(
-            f"{place} holds more than {MAX_SAMPLES:,} samples; some hundreds are enough"
+            f"{place} holds more than {MAX_SAMPLES:,} samples; a few hundred are enough"
         )
 
 
@@ -362,7 +362,7 @@ def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
 
 
 def _other_type(label: str, array: NDArray[Any], item: Input) -> UsageError:
-    own = "" if item.integers else "; integers as it stores them are for native input files"
+    own = "" if item.integers else "; stored integers can be passed only as native input files"
     return UsageError(
         f"{label}: {array.dtype.name} given, {item.wanted} expected for input "
         f"{quote(item.name)}{own}"

@@ -61,7 +61,7 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
 def describe_limit(limit: int) -> str:
     """Return a child's address space as text, with the reason if `ulimit` sets it."""
     own = address_space_limit()
-    why = ", all that ulimit -v leaves it" if own is not None and own <= limit else ""
+    why = ", the rest that ulimit -v allows" if own is not None and own <= limit else ""
     return f"its {format_size(limit)} of address space{why}"
 
 

@@ -164,10 +164,10 @@ class FloatModel(UsageError):
         self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
     ) -> None:
         self.path, self.quantizable = str(path), quantizable
-        here = (Setting("quantize", "int8"), " quantizes it on the way")
+        here = (Setting("quantize", "int8"), " quantizes it first")
         way = here if quantizable else obstacle or "quantize it before"
         self.settings = tuple(word for word in way if isinstance(word, Setting))
-        desk = (", or add ", Setting("allow_float"), " for a desk experiment")
+        desk = (", or add ", Setting("allow_float"), " for an experiment on the host")
         super().__init__(what, where=path, cure=chain_words(way, desk))
 
 

@@ -161,8 +161,8 @@ def _object(kept: Path, part: NativePart, name: str) -> bytes:
     compiler = find_compiler()
     if compiler is None:
         raise UsageError(
-            f"{part.use} takes a C compiler once, and there is none here; install one "
-            "(on Debian: apt-get install gcc libc6-dev) or let CC name it"
+            f"{part.use} needs a C compiler once, and none was found; install one (on "
+            "Debian: apt-get install gcc libc6-dev) or set CC to its path"
         )
     made = compile_object(part, name, (compiler,))
     if kept.parts[: len(NOWHERE.parts)] != NOWHERE.parts:
@@ -194,7 +194,7 @@ def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> byte
         if done.returncode or not target.is_file():
             text = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
             raise UsageError(
-                f"the C compiler {said} cannot compile {part.source} of qnnmem, without which "
-                f"there is no {part.use} (it needs glibc and its headers): {shorten(text[0], 300)}"
+                f"the C compiler {said} cannot compile {part.source} of qnnmem, which is "
+                f"needed for {part.use} (it needs glibc and its headers): {shorten(text[0], 300)}"
             )
         return target.read_bytes()

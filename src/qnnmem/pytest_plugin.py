@@ -56,7 +56,7 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
         if model is None:
             mark = request.node.get_closest_marker(_MARK)
             if mark is None:
-                pytest.fail(f"qnn_plan() is for tests with the mark {_MARK}; name a model")
+                pytest.fail(f"qnn_plan() works only in tests with the mark {_MARK}; name a model")
             task = _task(request.node, mark)
         else:
             task = _made(request.config.rootpath, model, settings)

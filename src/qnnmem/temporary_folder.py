@@ -38,7 +38,7 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
         if inside is not None:
             raise OutputError(f"nothing can be written into {shown(inside)} ({reason})") from exc
         raise OutputError(
-            f"no temporary folder can be made ({reason}); let TMPDIR name a folder with room in it"
+            f"no temporary folder can be made ({reason}); set TMPDIR to a folder with free space"
         ) from exc
     if inside is None:
         _remove_abandoned(Path(made.name).parent, _PREFIX)

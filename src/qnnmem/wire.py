@@ -142,7 +142,7 @@ def decode(text: bytes, kind: Any) -> Any:
 def _encode_path(value: object) -> bytes:
     if isinstance(value, Path):  # file names need not be UTF-8
         return os.fsencode(value)
-    raise TypeError(f"{type(value).__name__} does not belong into a message")
+    raise TypeError(f"{type(value).__name__} cannot be sent in a message")
 
 
 def _decode_path(kind: type, value: object) -> Path:

@@ -119,7 +119,7 @@ def test_a_contradiction_names_the_options_that_end_it(
 def test_existing_files_are_kept_without_force(taken: str, tmp_path: Path) -> None:
     """One of the two in the way is enough to write none."""
     (tmp_path / taken).write_text("mine")
-    assert "exists already; force replaces it" in str(run(tmp_path).exception)
+    assert "already exists; force replaces it" in str(run(tmp_path).exception)
     assert names(tmp_path) == [taken]
     assert run(tmp_path, "--force").return_value == 0
     assert names(tmp_path) == PAIR

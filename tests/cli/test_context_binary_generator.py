@@ -65,7 +65,10 @@ def config(**backend: Any) -> str:
         ((*HTP[:3], "libmodel.so", "--binary_file", "x"), "libmodel.so: no such file"),
         ((*HTP[:3], "nowhere.onnx", "--binary_file", "x"), "nowhere.onnx: no such file"),
         ((*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"), "several graphs"),
-        ((*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"), "--model and --dlc_path exclude"),
+        (
+            (*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"),
+            "--model and --dlc_path cannot be combined",
+        ),
         ((*HTP, "--binary_file", "x", "--backend_binary", "y"), "--backend_binary asks"),
         ((*HTP, "--binary_file", "x", "--op_packages", "y"), "--op_packages needs"),
         ((*HTP, "--binary_file", "x", "--set_output_tensors", "y"), "--set_output_tensors would"),

@@ -157,11 +157,14 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["a", "--json", "--format", "text"], "--json and --format text exclude each other"),
-        (["a", "--cluster", "x", "--jobs", "2"], "--cluster and --jobs exclude each other"),
+        (["a", "--json", "--format", "text"], "--json and --format text cannot be combined"),
+        (["a", "--cluster", "x", "--jobs", "2"], "--cluster and --jobs cannot be combined"),
         (["a", "--follow", "--jobs", "2"], "--follow reads one log"),
         (["a", "--follow", "--group-by", "cause"], "--follow reads one log"),
-        (["a", "--group-by", "cause", "--format", "sarif"], "--group-by gives text or json"),
+        (
+            ["a", "--group-by", "cause", "--format", "sarif"],
+            "--group-by supports only text and json",
+        ),
         (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
         (["a", "--format", "xml"], "--format cannot be 'xml'; it must be text, json"),
         ([], "PATH is missing; "),
@@ -185,7 +188,7 @@ def test_a_result_can_be_written_to_a_file(run: Run) -> None:
     values = json.loads(Path("out.json").read_text("utf-8"))
     assert values["incidents"][0]["shortage_bytes"] == 1_361_903_616
     code, _, err = run("limit.log", "-o", "out.json")
-    assert (code, err) == (2, "qnnmem: out.json exists already; --force replaces it\n")
+    assert (code, err) == (2, "qnnmem: out.json already exists; --force replaces it\n")
     assert run("limit.log", "--format", "text", "-o", "out.json", "--force")[0] == 1
     assert Path("out.json").read_text("utf-8").startswith("graph stage: out of memory")
 
@@ -344,7 +347,7 @@ def test_a_live_log_shows_each_incident_and_ends_with_a_summary(tmp_path: Path) 
 def test_a_packed_log_is_not_followed(run: Run) -> None:
     """The message names the option."""
     Path("log.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
-    reason = "log.gz: a packed log does not grow: read it without --follow"
+    reason = "log.gz: a compressed log does not grow; read it without --follow"
     assert run("log.gz", "--follow") == (2, "", f"qnnmem: {reason}\n")
 
 

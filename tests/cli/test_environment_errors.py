@@ -12,7 +12,7 @@ from qnnmem.cli.outcome import blame
 
 FILES = "too many files are open; 99 are allowed (ulimit -n)"
 THREADS = "no more processes or threads can be started; 99 are allowed (ulimit -u)"
-MEMORY = "not enough memory for this input; this process may take 99 B (ulimit -v)"
+MEMORY = "not enough memory for this input; the limit of this process is 99 B (ulimit -v)"
 
 
 @pytest.fixture(autouse=True)
@@ -40,10 +40,10 @@ def because(error: BaseException, cause: BaseException, hidden: bool = False) ->
         (OSError(errno.EAGAIN, "try again", "a\nb"), "'a\\nb': try again"),
         (
             OSError(errno.ENOSPC, "disk full"),
-            "the system refused something that is needed: disk full",
+            "the operating system refused a request: disk full",
         ),
-        (OSError("odd"), "the system refused something that is needed: odd"),
-        (OSError(), "the system refused something that is needed: OSError"),
+        (OSError("odd"), "the operating system refused a request: odd"),
+        (OSError(), "the operating system refused a request: OSError"),
         (PermissionError(13, "no", "file"), "file: no"),
         (MemoryError(), MEMORY),
         (because(RuntimeError("x"), MemoryError()), MEMORY),

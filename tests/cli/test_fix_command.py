@@ -154,7 +154,7 @@ def test_what_fits_already_stays_as_it_is(model: str) -> None:
     """Nothing is written where nothing is to be changed."""
     done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=1M,tcm=1M", "-o", "out")
     assert exit_code(done) == 0
-    assert done.stdout.startswith("fits as it is")
+    assert done.stdout.startswith("fits unchanged")
     assert not Path("out").exists()
 
 
@@ -321,7 +321,7 @@ def test_the_model_itself_is_never_replaced(model: str) -> None:
     before = Path(model).read_bytes()
     done = run("fix", model, "--dim", "batch=1", "-o", ".", "--force")
     assert exit_code(done) == 2
-    assert "itself would be replaced" in sentence(done)
+    assert "would be overwritten" in sentence(done)
     assert Path(model).read_bytes() == before
 
 

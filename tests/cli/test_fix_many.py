@@ -99,7 +99,7 @@ def test_jobs_and_a_cluster_exclude_each_other(folder: Path) -> None:
     words = ("--jobs", "2", "--cluster", "tcp://nowhere:1")
     done = run("fix", "models/a/wide.onnx", "models/b/wide.onnx", *words, "-o", "out")
     assert exit_code(done) == 2
-    assert "exclude each other" in sentence(done)
+    assert "cannot be combined" in sentence(done)
 
 
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, search: int) -> None:

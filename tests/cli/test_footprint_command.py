@@ -43,7 +43,7 @@ def test_the_first_line_is_the_total(binary: Path) -> None:
     assert "3,000,000     2.86 MiB  measured\n" in done.stdout
     assert "measured: file of QAIRT v2.51.0.0" in run(binary, "-v").stdout
     assert done.stdout.splitlines()[-1] == (
-        f"next: every field of the file: qnnmem inspect {shlex.quote(str(binary))} --json"
+        f"next: show every field of the file: qnnmem inspect {shlex.quote(str(binary))} --json"
     )
 
 
@@ -149,9 +149,9 @@ def test_a_bill_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     first = run(model, *words).stdout
     again = run(model, *words).stdout
     assert asked == [model]
-    assert "kept from an earlier run" in again
-    assert "kept from" not in first
-    shown = [line for line in again.splitlines() if "kept from" not in line and line]
+    assert "from the cache" in again
+    assert "from the cache" not in first
+    shown = [line for line in again.splitlines() if "from the cache" not in line and line]
     assert shown == [line for line in first.splitlines() if line]
     values = [json.loads(run(path, *words, "--json").stdout) for path in (model, moved)]
     jsonschema.validate(values[0], load_schema("qnnmem.footprint/1"))

@@ -90,5 +90,5 @@ def test_what_was_written_is_named(tmp_path: Path) -> None:
 def test_two_forms_are_one_too_many() -> None:
     """`--json` goes with no other form."""
     said = sentence(run("plan", "x.csv", "--json", "--format", "csv"))
-    assert said == "--json and --format csv exclude each other"
+    assert said == "--json and --format csv cannot be combined"
     assert exit_code(run("socs", "SM8650", "--json", "--format", "json")) == 0

@@ -101,7 +101,10 @@ def test_pools_are_shown(tmp_path: Path) -> None:
 def test_floating_point_is_said_at_once(tmp_path: Path) -> None:
     """LPAI computes with integers, so a float binary is for the desk."""
     output = run(binary(tmp_path, replace(graph(), float_ops=3))).output
-    assert "computes in floating point (3 ops): desk experiment only" in output.splitlines()[1]
+    assert (
+        "computes in floating point (3 ops): for experiments on the host only"
+        in output.splitlines()[1]
+    )
     assert "floating point" not in run(binary(tmp_path)).output
 
 
@@ -197,7 +200,7 @@ def test_what_is_in_the_file_adds_up(tmp_path: Path, count: int) -> None:
     held = [64, 4][:count]
     assert [int(size) for size in re.findall(r"constants +(\d+) .* in the file", text)] == held
     assert parts["constants"] == sum(held)
-    assert parts["constants"] + parts["gaps that align them"] == 600
+    assert parts["constants"] + parts["gaps for alignment"] == 600
     assert parts["programs"] == count * len(b"program")
     assert sum(parts.values()) == int(line[2].replace(",", "")) == path.stat().st_size
 

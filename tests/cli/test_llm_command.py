@@ -64,7 +64,7 @@ def test_a_table_over_socs_needs_no_soc() -> None:
         (["llama-3.2-3b", "--soc", "SM8650", "--bits", "nose=4"], "not a part of a recipe"),
         (["llama-3.2-3b", "--soc", "SM8650", "--bits", "kv=4"], "choose one of 8, 16"),
         (["llama-3.2-3b", "--soc", "SM8650", "--context", "100"], "leaves no room"),
-        (["llama-3.2-3b", "--soc", "SM8650", "--vary", "nose=1,2"], "not varied here"),
+        (["llama-3.2-3b", "--soc", "SM8650", "--vary", "nose=1,2"], "cannot be varied"),
         (["llama-3.2-3b", "--soc", "SM8650", "--vary", "context=0..9"], "context"),
         (["llama-3.2-3b", "--soc", "SM8650", "--ar", "0"], "at least one token"),
     ],

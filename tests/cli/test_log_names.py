@@ -108,7 +108,7 @@ def test_a_text_beside_a_log_is_a_file_that_is_missing() -> None:
     """The log is read, and the rest is said."""
     done = doctor("logs/bad.txt", "error 1002")
     assert done.exception is None
-    assert "left out: error 1002: no such file" in done.stdout
+    assert "skipped: error 1002: no such file" in done.stdout
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -119,7 +119,7 @@ def test_a_log_that_may_not_be_read_is_said(words: list[str]) -> None:
     Path("logs/good.txt").chmod(0)
     done = doctor(*words)
     assert exit_code(done) == 2
-    assert "left out: logs/good.txt: Permission denied" in done.stdout
+    assert "skipped: logs/good.txt: Permission denied" in done.stdout
     assert not done.stdout.startswith("healthy")
 
 
@@ -135,6 +135,6 @@ def test_a_log_that_cannot_be_opened_costs_no_other(monkeypatch: pytest.MonkeyPa
     done = doctor("logs/good.txt", "logs/below/other.log")
     assert done.exception is None
     assert done.return_value == 2
-    assert "left out: logs/good.txt: Permission denied" in done.stdout
+    assert "skipped: logs/good.txt: Permission denied" in done.stdout
     with pytest.raises((LoadError, UsageError), match="Permission denied"):
         raise doctor("logs/good.txt").exception or AssertionError

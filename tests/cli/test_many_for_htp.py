@@ -48,7 +48,7 @@ def test_several_files_are_one_table_for_fit(folder: Path) -> None:
         *("made/a.bin", "made/b.serialized.bin", "made/below/c.bin"),
     ]
     assert [line.split("  ")[-1] for line in lines[3:6]] == ["fits", "does not fit", "fits"]
-    assert "made: left out 2 files that are no HTP models" in done.stderr
+    assert "made: skipped 2 files that are no HTP models" in done.stderr
     assert exit_code(run("fit", "made/?.bin")) == 0
     assert exit_code(run("fit", "made/a.bin", "made/below/c.bin")) == 0
 
@@ -110,7 +110,7 @@ def test_a_folder_without_any_is_refused(verb: str, kind: str, folder: Path) -> 
     (folder / "empty").mkdir()
     done = run(verb, "empty")
     assert (exit_code(done), done.stdout) == (2, "")
-    assert f"this folder holds no {kind}" in sentence(done)
+    assert f"this folder contains no {kind}" in sentence(done)
 
 
 @pytest.mark.parametrize("word", [".", "**/*.bin", "made"])

@@ -308,7 +308,7 @@ def test_several_graphs_have_a_folder_each(binary: Any) -> None:
     assert "1 list for 2 graphs ('add', 'quant')" in refused(
         "--retrieve_context", file, "--input_list", "ab.txt"
     )
-    assert "skips every graph" in refused("--retrieve_context", file, "--input_list", "__,__")
+    assert "skips all graphs" in refused("--retrieve_context", file, "--input_list", "__,__")
 
 
 def test_only_enabled_graphs_want_a_list(binary: Any) -> None:
@@ -481,8 +481,8 @@ def test_one_byte_more_than_tcm_fails_with_the_bill(tight: tuple[Path, int], bin
     ]
     assert "Allocate size" not in result.stdout
     first, table = result.stderr.splitlines()[0], result.stderr
-    assert first.startswith("[T1] output y needs 64 bytes of TCM, 0 of 2,035,712 are left")
-    assert "64 are missing" in table
+    assert first.startswith("[T1] output y needs 64 bytes of TCM, but only 0 of 2,035,712 are left")
+    assert "64 missing" in table
     assert re.search(r"model binary\n.*input 'x'\n.*output 'y'  <- does not fit", table)
     assert "enough by itself" in table
     assert "; or use mem_type ddr\n" in table
@@ -666,20 +666,20 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
         (("--model", "m.so"), "qnn-context-binary-generator"),
         (("--dlc_path", "m.dlc"), "qnn-context-binary-generator"),
         (("--binary_updates", "u"), "prepare the changed model"),
-        (("--set_output_tensors", "a"), "cannot go with --retrieve_context"),
-        (("--debug",), "cannot go with --retrieve_context"),
+        (("--set_output_tensors", "a"), "cannot be combined with --retrieve_context"),
+        (("--debug",), "cannot be combined with --retrieve_context"),
         (("--batch_multiplier", "2"), "one batch size"),
         (("--direct_mode", "cdsp"), "the only value is adsp"),
         (("--backend", "/x/libQnnHtp.so"), "name libQnnLpai.so"),
         (("--backend", "foo.so"), "is not an LPAI backend"),
         (("--backend", ""), "--backend is missing"),
-        (("--use_native_input_files", "--native_input_tensor_names", "g:x"), "together"),
-        (("--synchronous", "--asynchronous"), "together"),
+        (("--use_native_input_files", "--native_input_tensor_names", "g:x"), "cannot be combined"),
+        (("--synchronous", "--asynchronous"), "cannot be combined"),
         (
             ("--max_input_cache_tensor_sets", "1", "--max_input_cache_size_mb", "1"),
-            "together",
+            "cannot be combined",
         ),
-        (("--native_input_tensor_names", "add:z"), "no input 'z'"),
+        (("--native_input_tensor_names", "add:z"), "'z' is not an input"),
         (("--hw_ver", "v99"), "not an LPAI hardware version"),
         (("--duration", "soon"), "not a number of seconds"),
         (("--input_list", "nowhere.txt"), "no such file"),

@@ -119,7 +119,10 @@ def test_an_endless_execution_is_ended_by_time() -> None:
     done = run(*words, "--time-limit", str(limit))
     assert exit_code(done) == 1
     assert done.stdout.endswith("Graph Execution failure\n")
-    assert f"[B1] the program did not finish within {limit} s\n--time-limit gives it" in done.stderr
+    assert (
+        f"[B1] the program did not finish within {limit} s\n--time-limit allows more time"
+        in done.stderr
+    )
     assert [path.name for path in Path("output").glob("Result_*")] == ["Result_0"]
     assert "inferences_completed: 1" in Path("output/execution_metadata.yaml").read_text()
 
@@ -139,7 +142,10 @@ def test_a_limit_that_no_program_can_keep_is_one_sentence(limit: str) -> None:
     """Whatever breaks for lack of memory, the run ends as a refused binary does."""
     done = run(*arguments(hungry(), "few.raw x1.raw"), "--memory-limit", limit)
     assert exit_code(done) == 2
-    assert "[B1] the program crashed or ran out of memory\n--memory-limit gives" in done.stderr
+    assert (
+        "[B1] the program crashed or ran out of memory\n--memory-limit allows more memory"
+        in done.stderr
+    )
 
 
 def test_time_is_counted_for_each_execution() -> None:

@@ -137,7 +137,7 @@ def test_what_is_known_and_where_to_go_is_said(
     assert "--platform linux/amd64" in run_line
     assert run_line.endswith(f"qnnmem {' '.join(typed)}")
     assert any(f"--platform linux/amd64 -t qnnmem {sources()}" in line for line in notes)
-    assert "is read anywhere" in notes[-1]
+    assert "on any machine" in notes[-1]
     assert not Path("out.bin").exists()
 
 

@@ -38,10 +38,10 @@ def test_names_may_hold_what_separates_sizes() -> None:
         (("--dim", "batch:1"), "did you mean --dim batch=1?"),
         (("--dim", "batch 1"), "did you mean --dim batch=1?"),
         (("--dim", "batch", "1"), "e.g. --dim batch=1"),
-        (("--dim", "batch=1,seq=2"), "one at a time: --dim batch=1 --dim seq=2"),
+        (("--dim", "batch=1,seq=2"), "give them one at a time: --dim batch=1 --dim seq=2"),
         (("--shape", "x:1,3,64"), "did you mean --shape x=1,3,64?"),
         (("--shape", "x:0"), "e.g. --shape x=1x3x224x224"),
-        (("--shape", "x=1x3,y=2x4"), "one at a time: --shape x=1x3 --shape y=2x4"),
+        (("--shape", "x=1x3,y=2x4"), "give them one at a time: --shape x=1x3 --shape y=2x4"),
         (("--shape", "x=1,,3"), "'x=1,,3' is not of the form tensor=1x3x224x224: '' is not a"),
         (("--value", "sr:16000"), "did you mean --value sr=16000?"),
         (("--value", "sr", "16000"), "e.g. --value sr=16000"),
@@ -62,7 +62,7 @@ def test_values_may_be_in_brackets() -> None:
     """A list stays a list, also of one."""
     assert parsers.value("ids=[1, 2]") == ("ids", (1, 2))
     assert parsers.value("ids=[5]") == ("ids", (5,))
-    with pytest.raises(UsageError, match="gives no value"):
+    with pytest.raises(UsageError, match="has no value"):
         parsers.value("ids=[1, 2")
 
 

@@ -117,7 +117,7 @@ def test_what_fails_while_printing_is_the_output(
         return run
 
     assert ended(printing("OSError(28, 'full')")) == FULL
-    elsewhere = (2, "qnnmem: the system refused something that is needed: full\n")
+    elsewhere = (2, "qnnmem: the operating system refused a request: full\n")
     assert ended(raising(OSError(28, "full"))) == elsewhere
     assert ended(printing("KeyError('x')"))[0] == 70
 

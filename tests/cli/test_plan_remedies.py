@@ -53,7 +53,7 @@ def test_what_cannot_help_is_not_recommended(tmp_path: Path) -> None:
     path = model(tmp_path, MIDDLE)
     lines, values = plan(path, "--bits", "8", "--reorder", "--budget", "scratch=64")
     assert values["remedies"] == []
-    assert "planned, too, and no smaller in scratch: --inplace, --io outside" in lines
+    assert "also planned, no smaller in scratch: --inplace, --io outside" in lines
     assert "--io outside" not in lines[-1]
 
 

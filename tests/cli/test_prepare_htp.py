@@ -178,7 +178,9 @@ def test_a_refused_model_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFi
     output = tmp_path / "out.bin"
     model = relu(tmp_path / "det.onnx", "Acosh")
     assert show_htp((model,), for_sm8650(output), Output()) == 1
-    assert capsys.readouterr().out.startswith("No binary: QNN cannot take a node on SM8650: 'only'")
+    assert capsys.readouterr().out.startswith(
+        "No binary: QNN does not support a node on SM8650: 'only'"
+    )
     assert not output.exists()
 
 

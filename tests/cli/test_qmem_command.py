@@ -148,7 +148,7 @@ def test_mistakes_are_made_without_the_library(
     """The contract's answers are shown, and that the library is not asked; the schema holds."""
     monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: False)
     text = run(binary, "--misuse", "-v").stdout
-    assert f"{len(MISUSES)} mistakes, what the contract answers, and the library, which" in text
+    assert f"{len(MISUSES)} mistakes, the contract's answer, and the library, which" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["a", "handle", "deregistered", "twice", "Q5", "8001"] in rows
     assert "call QnnMem_deRegister, then rpcmem_free" in text
@@ -180,7 +180,7 @@ def test_the_answers_of_the_library_are_shown(tmp_path: Path) -> None:
     model = tmp_path / "small.onnx"
     model.write_bytes(small_convolution())
     text = run(model, "--soc", "SM8650", "--misuse").stdout
-    for words in ("killed by SIGSEGV", "0, says nothing", "6004, the same", "8002      1000"):
+    for words in ("killed by SIGSEGV", "0, not detected", "6004, the same", "8002      1000"):
         assert words in text
 
 
@@ -200,9 +200,11 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     assert (values["memhandle_tensors"], values["run"]["binaries"]) == (2, 1)
     assert values["run"]["agrees"] is True
     text = run(binary, "--run").stdout
-    assert text.startswith("IO layer emulated, results by the real library: all four ways compute")
+    assert text.startswith(
+        "IO layer emulated, results by the real library: all four combinations give the same"
+    )
     assert "QnnGraph_execute on x86, measured: the first after loading" in text
-    assert "is noise: what the hint or leaving it out costs" in text
+    assert "is noise. Only a device shows what the hint costs or saves" in text
     assert "the same bits in all four rows; IO layer emulated" in text
 
 

@@ -18,7 +18,7 @@ run = verb("socs")
 def test_the_table_lists_every_target() -> None:
     """The first line counts them; each has a line."""
     lines = run().stdout.splitlines()
-    assert lines[0] == "82 names of SoCs with HTP, 69 ids"
+    assert lines[0] == "82 SoC names with HTP, 69 ids"
     assert any(line.split()[:3] == ["SM8650", "57", "v75"] for line in lines)
     assert not any(line.startswith("SM8250") for line in lines)
 
@@ -26,7 +26,7 @@ def test_the_table_lists_every_target() -> None:
 def test_all_includes_those_without_htp() -> None:
     """With --all the first line tells how many have none."""
     lines = run("--all").stdout.splitlines()
-    assert lines[0] == "82 names of SoCs with HTP, 69 ids, 60 without HTP"
+    assert lines[0] == "82 SoC names with HTP, 69 ids, 60 without HTP"
     assert any(line.startswith("SM8250") for line in lines)
 
 
@@ -68,7 +68,7 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     """With -o nothing is printed and the file holds the table."""
     target = tmp_path / "socs.txt"
     assert run("-o", str(target)).stdout == ""
-    assert target.read_text("utf-8").startswith("82 names of SoCs")
+    assert target.read_text("utf-8").startswith("82 SoC names")
 
 
 def test_a_version_of_hexagon_lists_those_that_have_it() -> None:

@@ -51,7 +51,7 @@ def test_the_text_says_what_failed() -> None:
         sweeps.SweepRow({"ba\x1btch": 3}, sweeps.SweepOutcome("failed", "ended by SIGKILL"), True),
     ]
     text = report.render_text(rows, (), "m.onnx", "SM8650")
-    assert text.splitlines()[0] == "1 of 3 settings fit SM8650, 2 failed; 1 known from before"
+    assert text.splitlines()[0] == "1 of 3 settings fit SM8650, 2 failed; 1 from the cache"
     assert text.count("ended by SIGKILL") == 1
     assert "\x1b" not in text
 

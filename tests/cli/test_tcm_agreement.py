@@ -90,11 +90,11 @@ def net_run(desk: Path, lists: str, tmp_path: Path, *flags: str) -> Said:
         return Said(sum(map(int, sizes)), len(sizes), True)
     assert "QNN_COMMON_ERROR_MEM_ALLOC (1002)" in result.stdout
     (found,) = re.findall(
-        r"^TCM: ([\d,]+) bytes are needed, the pool has ([\d,]+), ([\d,]+) are missing",
+        r"^TCM: ([\d,]+) bytes are needed, ([\d,]+) over the ([\d,]+) of the pool",
         result.stderr,
         re.MULTILINE,
     )
-    need, limit, missing = (int(number.replace(",", "")) for number in found)
+    need, missing, limit = (int(number.replace(",", "")) for number in found)
     assert (limit, missing) == (POOL, need - POOL)
     return Said(need, len(re.findall(r"model binary|(?:in|out)put '", table(result.stderr))), False)
 

@@ -55,13 +55,12 @@ VERBS = every_verb()
         ("socs a b c", "socs takes only NAME; 'b c' is too much"),
         ("lpai choices x", "choices takes no arguments; 'x' is too much"),
         ("fit x --color blue", "--color cannot be 'blue'; it must be auto, always or never"),
-        ("fit x --json --format text", "--json and --format text exclude each other"),
+        ("fit x --json --format text", "--json and --format text cannot be combined"),
         ("footprint x --soc SM8650 --soc=SM8750", "--soc takes one value and was given twice"),
         ("plan x -o a -o b --output c", "--output takes one value and was given 3 times"),
         (
             "sweep x --soc 57 --vary soc=SM8650,SM8750",
-            "a sweep is for one SoC; several are asked with "
-            "`qnnmem fit MODEL --soc SM8650 --soc SM8750`",
+            "a sweep covers one SoC; for several, use `qnnmem fit MODEL --soc SM8650 --soc SM8750`",
         ),
         ("plan x --dim N=1 --dim N=2", "--dim gives 'N' two values, 1 and 2"),
         ("fit x --shape x=1x4 --shape=x=2x4", "--shape gives 'x' two values, 1x4 and 2x4"),
@@ -92,7 +91,7 @@ def test_every_verb_answers_its_own_mistakes(words: str) -> None:
     missing = f"{words} has no option --no-such-option-at-all; "
     rest = said.removeprefix(f"{missing}`qnnmem {words} --help` lists all")
     command = f"qnnmem {words} -- PROGRAM --no-such-option-at-all"
-    program = f"; options of the program stand behind --: {command}"
+    program = f"; options of the program go after --: {command}"
     assert rest == (program if words in {"watch", "check-client"} else "")
 
 

@@ -112,7 +112,7 @@ def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
 )
 def test_what_is_no_value(text: str) -> None:
     """One sentence with what a value looks like."""
-    with pytest.raises(UsageError, match=r"form input=value|gives no value; write a number"):
+    with pytest.raises(UsageError, match=r"form input=value|has no value; write a number"):
         parsers.value(text)
 
 

@@ -109,7 +109,7 @@ def test_a_log_without_a_word_of_qnn_is_not_healthy(
     engine_named(KNOWLEDGE, engine)
     found = diagnose(find_streams([str(tmp_path / "a.log")]), KNOWLEDGE, engine=engine)
     assert (found.exit_code, len(found)) == (3, 0)
-    assert found.notes[0].endswith(f"nothing of QNN in here; it looks like {look}")
+    assert found.notes[0].endswith(f"no QNN lines found; it looks like {look}")
 
 
 def test_a_word_of_qnn_late_in_a_log_is_seen(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_word_of_qnn_late_in_a_log_is_seen(tmp_path: Path) -> None:
     (tmp_path / "b.log").write_text(QUIET, "utf-8")
     found = diagnose(find_streams([str(tmp_path)]), KNOWLEDGE)
     assert (found.exit_code, len(found.notes)) == (0, 1)
-    assert "b.log: nothing of QNN" in found.notes[0]
+    assert "b.log: no QNN lines found" in found.notes[0]
 
 
 @pytest.mark.parametrize("line", ["ERROR: finalize failure -12", "execute returned error 1002"])

@@ -49,25 +49,25 @@ def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
     assert exit_code(done) == 0
     assert done.output.startswith("healthy: no known failure in 1 line")
     assert [line for line in done.output.splitlines() if line.startswith("note: ")] == [
-        "note: left out: logs/circle.log: a link to nothing",
-        "note: left out: logs/gone.log: a link to nothing",
-        "note: left out: logs/pipe.log: a pipe",
-        "note: left out: logs/piped.log: a link to a pipe",
-        "note: left out: logs/zero.log: a link to a device",
+        "note: skipped: logs/circle.log: a broken link",
+        "note: skipped: logs/gone.log: a broken link",
+        "note: skipped: logs/pipe.log: a pipe",
+        "note: skipped: logs/piped.log: a link to a pipe",
+        "note: skipped: logs/zero.log: a link to a device",
     ]
     notes = json.loads(doctor("logs", "--json").output)["notes"]
     assert len(notes) == 5
-    assert "note: left out: logs/pipe.log: a pipe" in doctor("logs", "--group-by", "cause").output
+    assert "note: skipped: logs/pipe.log: a pipe" in doctor("logs", "--group-by", "cause").output
     assert "logs/pipe.log: a pipe" in doctor("logs", "--format", "markdown").output
     assert "logs/pipe.log: a pipe" in doctor("logs", "--format", "sarif").output
 
 
 def test_what_has_no_name_of_a_log_is_only_counted(logs: Path) -> None:
-    """Also where it is a pipe or a link to nothing."""
+    """Also where it is a pipe or a broken link."""
     os.mkfifo(logs / "pipe.json")
     (logs / ".gone").symlink_to("nowhere")
     found = find_logs(["logs"])
-    assert found.notes == ("left out: files in logs that are no logs by their names: 2",)
+    assert found.notes == ("skipped: files in logs that are not logs by their names: 2",)
     assert not found.unread
 
 
@@ -101,8 +101,8 @@ def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_pat
     assert files(["logs"]) == ["logs/a.log", "logs/same.log"]
     done = doctor("logs")
     assert exit_code(done) == 2
-    assert done.output.startswith("not all logs could be read: no known failure in 2 lines")
-    assert done.output.count("a link out of the folder: name what it leads to") == 2
+    assert done.output.startswith("not all logs could be read; no known failure in 2 lines")
+    assert done.output.count("a link out of the folder; name its target instead") == 2
     assert exit_code(doctor("logs/file.log")) == 1  # named, so meant
     assert exit_code(doctor("logs/folder")) == 1
 
@@ -136,7 +136,7 @@ def test_an_unreadable_subfolder_is_not_healthy(
     refuse(monkeypatch, os, "scandir", "sub.json")
     done = doctor("logs")
     assert exit_code(done) == 2
-    assert "note: left out: logs/sub.json: Permission denied" in done.output
+    assert "note: skipped: logs/sub.json: Permission denied" in done.output
     (logs / "b.log").write_text(FAILING)
     assert exit_code(doctor("logs")) == 1  # an incident counts more than what is missing
 
@@ -147,7 +147,7 @@ def test_an_unreadable_file_is_not_healthy(logs: Path, monkeypatch: pytest.Monke
     refuse(monkeypatch, os, "open", "b.log")
     done = doctor("logs")
     assert exit_code(done) == 2
-    assert "note: left out: logs/b.log: Permission denied" in done.output
+    assert "note: skipped: logs/b.log: Permission denied" in done.output
     assert sentence(doctor("logs/b.log")) == "logs/b.log: Permission denied"
 
 
@@ -161,7 +161,7 @@ def test_an_unreadable_folder_is_refused(logs: Path, monkeypatch: pytest.MonkeyP
 def test_a_folder_of_pipes_alone_is_refused(tmp_path: Path) -> None:
     """The sentence says what stands there."""
     os.mkfifo(tmp_path / "pipe.log")
-    with pytest.raises(UsageError, match=r"no log in .*; left out: .*pipe.log: a pipe"):
+    with pytest.raises(UsageError, match=r"no log in .*; skipped: .*pipe.log: a pipe"):
         find_logs([str(tmp_path)])
 
 
@@ -170,7 +170,7 @@ def test_names_that_are_no_logs_are_counted(logs: Path) -> None:
     (logs / "x.json").write_text(FAILING)
     (logs / ".hidden").write_text(FAILING)
     assert find_logs(["logs"]).notes == (
-        "left out: files in logs that are no logs by their names: 2",
+        "skipped: files in logs that are not logs by their names: 2",
     )
 
 
@@ -194,7 +194,7 @@ def test_many_things_left_out_are_counted(logs: Path) -> None:
         (logs / f"gone{number}.log").symlink_to("nowhere")
     notes = find_logs(["logs"]).notes
     assert len(notes) == 21
-    assert notes[-1] == "left out: 30 more"
+    assert notes[-1] == "skipped: 30 more"
 
 
 def test_a_file_that_is_swapped_for_a_pipe_is_not_waited_for(logs: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_folder_behind_a_file_url_is_a_folder(logs: Path) -> None:
     os.mkfifo(logs / "pipe.log")
     found = find_logs([f"file://{logs}/"])
     assert [stream.parts for stream in found.streams] == [(f"file://{logs}/a.log",)]
-    assert found.notes == (f"left out: {logs}/pipe.log: a pipe",)
+    assert found.notes == (f"skipped: {logs}/pipe.log: a pipe",)
 
 
 @pytest.mark.parametrize(

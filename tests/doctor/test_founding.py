@@ -105,7 +105,7 @@ def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None
     log = tmp_path / "dev.log"
     log.write_text("\n".join((*NOTES[entry], CODE_LINE)) + "\n", "utf-8")
     text = run("doctor", log).stdout
-    ranked = text.partition("what comes into question:")[2].partition("what to do:")[0]
+    ranked = text.partition("possible causes:")[2].partition("what to do:")[0]
     assert [words for words in CAUSES_OF[entry] if words not in ranked] == []
     collect = text.partition("what to collect next:")[2]
     assert f"`qnnmem doctor {log} --model MODEL --soc SOC`" in collect

@@ -48,9 +48,11 @@ def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
     """No names of causes in the first line, their meaning below."""
     _, text = said(tmp_path, "QNN error 1002")
     first, *rest = text.splitlines()
-    assert first.startswith("undecided: something failed and the lines do not decide why; memory")
+    assert first.startswith("undecided: something failed, but the log does not show why; memory")
     assert "mem_" not in first
-    assert any(line.endswith("exceeds its address space (mem_dsp_va)") for line in rest)
+    assert any(
+        line.endswith("exceed the address space of the DSP process (mem_dsp_va)") for line in rest
+    )
 
 
 def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
@@ -61,4 +63,4 @@ def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
     assert f"dev.log:1: {STRANGE}" in before
     _, after = said(tmp_path, KNOWN, STRANGE)
     assert after.startswith("graph stage: out of memory: the compiler's estimate")
-    assert "no entry knows" not in after
+    assert "no entry matches" not in after

@@ -36,7 +36,7 @@ from qnnmem.results.schema import encode, load_schema
 GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NOT_KNOWN
 ROOT = Path(__file__).resolve().parents[2]
 LOG = ROOT / "examples" / "graph_limit.log"
-ABSENT = Unseen("not there", is_absent=True)
+ABSENT = Unseen("not found", is_absent=True)
 MEMINFO = "MemTotal: {total} kB\nMemFree: 1000 kB\nMemAvailable: {free} kB\n"
 CALM = "some avg10=0.00 avg60=0.12 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 total=0\n"
 LIMITS = (
@@ -191,8 +191,7 @@ def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
     found = examine(DESK)
     assert found.exit_code == 3
     assert report.render_text(found) == (
-        "cannot tell: nothing of QNN or a DSP on a machine (Linux 6.8.0 x86_64), a machine "
-        "without a DSP\n"
+        "cannot tell: no QNN library and no DSP on a machine (Linux 6.8.0 x86_64)\n"
     )
     assert len(report.render_text(found, verbose=True).splitlines()) > len(CHECKS)
 
@@ -363,7 +362,7 @@ def test_a_dsp_that_is_down(state: str) -> None:
 @pytest.mark.parametrize(
     ("state", "library", "verdict", "said"),
     [
-        ("running", "libQnnLpai.so", GOOD, "no file names the version of LPAI, and TCM needs v6"),
+        ("running", "libQnnLpai.so", GOOD, "the LPAI version is unknown, and TCM needs v6"),
         ("running", "libQnnHtp.so", NOT_KNOWN, "no libQnnLpai.so in the usual folders"),
         ("crashed", "libQnnLpai.so", PROBLEM, "adsp crashed"),
         ("odd", "libQnnLpai.so", NOT_KNOWN, "adsp odd"),
@@ -376,7 +375,10 @@ def test_what_lpai_needs(state: str, library: str, verdict: HostVerdict, said: s
     assert found.verdict is verdict
     assert said in found.found
     assert checks(DESK)["lpai"].verdict is NOT_KNOWN
-    assert checks(BOARD.without("remoteproc0"))["lpai"].found == "Linux starts no aDSP here"
+    assert (
+        checks(BOARD.without("remoteproc0"))["lpai"].found
+        == "Linux manages no aDSP on this machine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -535,7 +537,7 @@ def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
 
 def test_a_machine_of_which_nothing_can_be_read_cannot_be_looked_at() -> None:
     """The reason is the sentence."""
-    with pytest.raises(UsageError, match="nothing can be read of a machine: not there"):
+    with pytest.raises(UsageError, match="a machine cannot be read: not found"):
         examine(Machine())
 
 
@@ -696,7 +698,7 @@ def test_this_machine_can_be_looked_at() -> None:
 def test_after_its_time_a_look_sees_nothing() -> None:
     """Every further call says so at once."""
     late = ShellLook("x", time.monotonic() - 1)
-    assert late.read_file("/proc/version") == Unseen("the look ended after 30 seconds")
+    assert late.read_file("/proc/version") == Unseen("the checks stopped after 30 seconds")
 
 
 def adb(folder: Path, monkeypatch: pytest.MonkeyPatch, devices_: str, shell: str = "") -> Path:
@@ -772,22 +774,22 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
         (
             "printf 'List of devices attached\\n1a2b\\tunauthorized\\n'",
             "adb",
-            "adb says of 1a2b: unauthorized; unlock it and allow USB debugging",
+            "adb reports about 1a2b: unauthorized; unlock it and allow USB debugging",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\toffline\\n'",
             "adb:1a2b",
-            "adb says of 1a2b: offline; unplug it",
+            "adb reports about 1a2b: offline; unplug it",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tno permissions (user in plugdev?); see\\n'",
             "adb",
-            "adb says of 1a2b: no permissions; this computer's user",
+            "adb reports about 1a2b: no permissions; this user",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tsideload\\n'",
             "adb",
-            "adb says of 1a2b: 'sideload'; start Android",
+            "adb reports about 1a2b: 'sideload'; start Android",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tdevice\\n3c4d:5555\\tdevice\\n'",
@@ -796,9 +798,9 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
         ),
         (ONE, "adb:zz", "adb is connected to no device 'zz', but to 1a2b"),
         (ONE, "adb:", "adb is connected to no device '', but to 1a2b"),
-        ("echo 'what?'; exit 1", "adb", "adb does not list devices but says 'what?'"),
-        ("printf '\\033[31m\\000\\377\\n'", "adb", "adb does not list devices but says '\\x1b"),
-        ("exit 1", "adb", "adb does not list devices but says 'nothing'"),
+        ("echo 'what?'; exit 1", "adb", "adb listed no devices but printed 'what?'"),
+        ("printf '\\033[31m\\000\\377\\n'", "adb", "adb listed no devices but printed '\\x1b"),
+        ("exit 1", "adb", "adb listed no devices but printed 'nothing'"),
         ("sleep 60", "adb", "adb gave no answer in 0 seconds; run `adb kill-server`"),
         (
             "i=0; echo List of devices attached; while [ $i -lt 900 ]; do i=$((i+1)); "
@@ -822,7 +824,7 @@ def test_a_device_that_cannot_be_looked_at(
     assert sentence(done).isprintable()
     beside = run("doctor", LOG, "--host", host)
     assert exit_code(beside) == 1
-    assert f"note: nothing about the machine: {says}" in beside.stdout
+    assert f"note: the machine was not checked: {says}" in beside.stdout
 
 
 def test_a_server_that_starts_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -854,7 +856,7 @@ def test_a_device_that_is_gone_meanwhile(
     adb(tmp_path, monkeypatch, ONE, shell)
     done = run("doctor", "--host", "adb")
     assert exit_code(done) == 2
-    assert "nothing can be read of adb device 1a2b: the device does not answer" in sentence(done)
+    assert "adb device 1a2b cannot be read: the device does not answer" in sentence(done)
 
 
 def test_a_device_that_hangs_ends_with_the_time(
@@ -907,7 +909,7 @@ def test_alone_it_shows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert len([line for line in lines if "  good  " in line or "  problem  " in line]) > 8
     assert (
-        "     why: A stub works with the skel of the same Hexagon version and release only."
+        "     why: A stub works only with the skel of the same Hexagon version and release."
         in lines
     )
 
@@ -945,9 +947,9 @@ def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.Monkey
             "--host cannot be 'abd'; it must be local, adb, adb:SERIAL or image:FOLDER, and no log",
         ),
         (["--host", "x\0y"], "--host cannot be 'x\\x00y'; it must be local"),
-        ([LOG, "--host", "--follow"], "--follow and --host exclude each other"),
-        ([LOG, "--host", "--format", "sarif"], "--host gives text or json, not sarif"),
-        (["--host", "--format", "markdown"], "--host gives text or json, not markdown"),
+        ([LOG, "--host", "--follow"], "--follow and --host cannot be combined"),
+        ([LOG, "--host", "--format", "sarif"], "--host supports only text and json, not sarif"),
+        (["--host", "--format", "markdown"], "--host supports only text and json, not markdown"),
         (["--host", "--soc", "SM8650"], "PATH is missing"),
         (["--host", "--jobs", "2"], "PATH is missing"),
         ([], "PATH is missing"),
@@ -992,4 +994,4 @@ def test_another_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     done = run("doctor", "--host")
     assert exit_code(done) == 2
-    assert sentence(done).endswith("for a device at a cable say --host adb")
+    assert sentence(done).endswith("for a device connected by cable, use --host adb")

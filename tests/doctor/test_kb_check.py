@@ -131,7 +131,7 @@ def test_an_entry_must_know_its_own_typical_lines(tmp_path: Path) -> None:
 def test_an_entry_must_show_a_line(tmp_path: Path) -> None:
     """Without a typical line nobody can see what it is about."""
     text = GOOD.replace("replace this: my entry failed, 1234\n", "")
-    assert sentences(checked(tmp_path, text)) == ["its Typical Logs show no line"]
+    assert sentences(checked(tmp_path, text)) == ["its Typical Logs contain no line"]
 
 
 def test_over_names_entries_that_exist(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
     text = GOOD.replace("replace this: my entry failed, {code:code}", line)
     text = text.replace("replace this: my entry failed, 1234", line)
     found = sentences(checked(tmp_path, text))
-    assert any(one.startswith("it makes an incident of the healthy log") for one in found)
+    assert any(one.startswith("it reports an incident in the healthy log") for one in found)
 
 
 def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:
     found = checked(tmp_path, GOOD.replace("[[when]]", more))
     assert found.passes
     notes = [one.sentence for one in found.notes if one.entry == "my-entry"]
-    assert notes == ["no typical or stored line gives the sign 'never-seen'"]
+    assert notes == ["no typical or stored line matches the sign 'never-seen'"]
 
 
 def test_a_common_anchor_is_noted(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_show_gives_markdown() -> None:
 def test_show_suggests_a_name() -> None:
     """A name that is nearly right is not just refused."""
     result = run("show", "graph-over-limits")
-    assert "do you mean graph-over-limit" in str(result.exception)
+    assert "did you mean graph-over-limit" in str(result.exception)
 
 
 def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert run("new", "board-x").return_value == 0
     assert run("check", "--kb", "board-x.md").return_value == 0
-    assert "exists already" in str(run("new", "board-x").exception)
+    assert "already exists" in str(run("new", "board-x").exception)
     assert run("new", "board-x", "--force").return_value == 0
 
 

@@ -57,12 +57,12 @@ def test_what_is_no_file_is_left_out_and_said() -> None:
         assert exit_code(done) == 1
         assert "(entry camera)" in done.output
         assert [line for line in done.output.splitlines() if line.startswith("note: ")] == [
-            "note: left out: kb/gone.md: a link to nothing",
-            "note: left out: kb/log.md: a link out of the folder: name what it leads to",
-            "note: left out: kb/pipe.toml: a pipe",
-            "note: left out: kb/zero.md: a link to a device",
+            "note: skipped: kb/gone.md: a broken link",
+            "note: skipped: kb/log.md: a link out of the folder; name its target instead",
+            "note: skipped: kb/pipe.toml: a pipe",
+            "note: skipped: kb/zero.md: a link to a device",
         ]
-    assert "note: left out: kb/pipe.toml: a pipe" in kb("list", "--kb", "kb").output
+    assert "note: skipped: kb/pipe.toml: a pipe" in kb("list", "--kb", "kb").output
     assert len(json.loads(kb("list", "--kb", "kb", "--json").output)["notes"]) == 4
     assert "kb/pipe.toml: a pipe" in kb("check", "--kb", "kb").output
 

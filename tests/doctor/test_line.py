@@ -60,7 +60,7 @@ def test_a_failure_in_other_words_is_read() -> None:
 
 def test_what_can_be_read_is_a_closed_set() -> None:
     """A stage or `other`, with a code or without."""
-    with pytest.raises(UsageError, match="'reads' is one of init, init code, graph"):
+    with pytest.raises(UsageError, match="'reads' must be one of init, init code, graph"):
         read_lines('[[line]]\nsign = "x"\nreads = "moon"\n', "x.toml")
     with pytest.raises(UsageError, match="'text' is missing"):
         read_lines('[[line]]\nsign = "x"\n', "x.toml")

@@ -97,7 +97,7 @@ def test_the_users_files_stand_in_the_commands(tmp_path: Path) -> None:
     text = doctor_on(tmp_path, LIMIT.format(2347229, 2097152), "--binary", binary, "--soc", "57")
     assert f"       qnnmem fit {shlex.quote(str(binary))} --soc 57\n" in text
     assert "qnnmem sweep MODEL --soc 57 --vary vtcm_mb=2,4,8\n" in text
-    assert text.count("the model's file") == 1
+    assert text.count("the model file") == 1
 
 
 def test_settings_of_the_model_go_along() -> None:
@@ -167,7 +167,7 @@ def test_without_a_number_the_condition_is_said(tmp_path: Path) -> None:
 def test_placeholders_are_explained_once() -> None:
     """And only those that are left."""
     found = Guide(soc="57").remedies(incident(remedies=["a: `qnnmem fit MODEL --soc SOC`"] * 2))
-    assert legend(found) == "MODEL: the model's file (--model fills it in)"
+    assert legend(found) == "MODEL: the model file (--model fills it in)"
     assert legend(Guide().remedies(incident())) == ""
 
 

@@ -131,10 +131,10 @@ def test_an_undecided_incident_does_not_pretend() -> None:
     """The first line is a plain sentence; what is possible stands below, in words."""
     first, *rest = text_of(undecided()).splitlines()
     assert first == (
-        "undecided: the graph stage failed and the lines do not decide why; "
-        "memory may be short or not (57%)"
+        "undecided: the graph stage failed, but the log does not show why; "
+        "memory may or may not be short (57%)"
     )
-    at = rest.index("what comes into question:")
+    at = rest.index("possible causes:")
     assert rest[at + 1 : at + 3] == [
         "   57%  memory: the mappings exceed the address space of the DSP process (mem_dsp_va)",
         "   43%  the skel or another library that QNN needs is not found (skel_missing)",
@@ -191,8 +191,8 @@ def test_healthy_logs_take_one_line() -> None:
     """It says what was read and which lines only look bad."""
     noise = (Harmless("perf", "No perf config", 3), Harmless("vote", "No vote", 1))
     assert text_of(noise=noise) == (
-        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless, although it "
-        "looks like a failure: No perf config (3 times); No vote\n"
+        "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless lines that "
+        "look like failures: No perf config (3 times); No vote\n"
     )
 
 
@@ -455,14 +455,14 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
         return text_of(one).splitlines()
 
     assert first(("mem_vtcm", 0.3), ("mem_leak", 0.1), ("timeout", 0.1))[0].endswith(
-        "; memory is likely to be short (80%)"
+        "; memory is probably short (80%)"
     )
     assert first(("mem_vtcm", 0.1), ("signing", 0.4))[0].endswith(
-        "; memory is probably not the reason (20%)"
+        "; memory is probably not short (20%)"
     )
-    assert first(("unknown", 0.5))[0].endswith("; whether memory is short is unknown")
+    assert first(("unknown", 0.5))[0].endswith("; it is unknown whether memory is short")
     guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))
-    assert guessed[0].endswith("; whether memory is short is unknown")
+    assert guessed[0].endswith("; it is unknown whether memory is short")
     assert any(line.startswith("   30%  memory: one operator") for line in guessed)
     causes = ("mem_vtcm", "mem_leak", "timeout", "signing", "dsp_crash", "mem_spill_fill")
     assert "   17%  1 more" in first(*((cause, 0.1) for cause in causes))
@@ -480,7 +480,7 @@ def test_low_confidence_reads_probably() -> None:
     assert both.startswith("graph stage: probably out of memory, perhaps: the compiler")
     side = first(verdict="memory", cause="mem_unknown", confidence="low")
     assert side == (
-        "graph stage: probably out of memory; the lines do not name the cause (mem_unknown); "
+        "graph stage: probably out of memory; the log does not name the cause (mem_unknown); "
         "confidence low"
     )
 
@@ -490,7 +490,7 @@ def test_a_stage_that_no_line_tells_is_not_said() -> None:
     one = incident(stage_told=False)
     assert text_of(one).startswith("out of memory: the compiler's estimate")
     failed = msgspec.structs.replace(undecided(), stage_told=False)
-    assert text_of(failed).startswith("undecided: something failed and")
+    assert text_of(failed).startswith("undecided: something failed, but")
     found = json_of(one, incident())["incidents"]
     assert [row.get("stage_told") for row in found] == [False, None]
 

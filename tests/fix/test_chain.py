@@ -152,8 +152,8 @@ def test_a_wrong_part_is_noticed(found: Partition) -> None:
     ("inputs", "words"),
     [
         ({}, "needs the input 'x'"),
-        ({"x": numpy.zeros((1, 63), "float32")}, "has shape"),
-        ({"x": numpy.zeros((1, 64), "float64")}, "is of float32"),
+        ({"x": numpy.zeros((1, 63), "float32")}, "must have shape"),
+        ({"x": numpy.zeros((1, 64), "float64")}, "has type float32"),
     ],
 )
 def test_wrong_inputs_are_refused(

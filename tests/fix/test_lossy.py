@@ -258,7 +258,7 @@ def test_what_is_quantized_already_is_said(
     case = case_of(made, tmp_path, "int8")
     with (
         bench_of(case) as bench,
-        pytest.raises(ChildFailed, match="int8: is quantized in part already"),
+        pytest.raises(ChildFailed, match="int8: is already partly quantized"),
     ):
         list(PrecisionRemedy(("int8",)).changes(bench, first(bench)))
 

@@ -241,7 +241,7 @@ def test_a_model_that_fits_is_left_whole(tmp_path: Path) -> None:
 
 
 def test_an_op_in_the_way_is_named(tmp_path: Path) -> None:
-    """No cut helps an op that is too large by itself; the sentence says which and by how much."""
+    """No cut helps an op that is too large alone; the sentence says which and by how much."""
     found = partition(read_sequence(hourglass(tmp_path / "model.onnx")), PlannedParts("4K"))
     assert isinstance(found, NoPartition)
     words = "".join(map(str, found.why))

@@ -141,4 +141,4 @@ def test_without_a_repository_or_a_baseline_it_is_said(
     config.write_text(config.read_text().replace('baseline = "qnnmem-baseline.json"\n', ""))
     done = run("check", "--history")
     assert exit_code(done) == 2
-    assert "--history is of a baseline" in sentence(done)
+    assert "--history needs a baseline" in sentence(done)

@@ -96,7 +96,7 @@ def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None
     assert command_line.exit_code(done) == 1
     assert done.stdout.startswith("does not fit: 1 of 3 (models/spotter.csv (LPAI))\n")
     assert "616 over" in done.stdout
-    assert "in the way of scratch: t2, t1" in done.stdout
+    assert "cannot fit in scratch: t2, t1" in done.stdout
 
 
 def test_the_numbers_are_those_of_plan_and_fit(project: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(projec
     (project / "models" / "tiny.eaix").write_bytes(b"")
     found = values()
     assert (found["exit_code"], found["counts"]["good"]) == (2, 2)
-    assert found["models"][0]["answer"] == "not checked: is empty"
+    assert found["models"][0]["answer"] == "not checked: the file is empty"
     assert code("--update-baseline") == 2
     assert json.loads((project / BASELINE).read_text("utf-8")) == kept
 
@@ -320,7 +320,7 @@ def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> 
     for words in (("--also", "a.xml", "--also", "a.xml"), ("-o", "a.xml", "--also", "a.xml")):
         done = check(*words)
         assert command_line.exit_code(done) == 2
-        assert "'a.xml' is named for two results" in command_line.sentence(done)
+        assert "'a.xml' is given for two results" in command_line.sentence(done)
     assert not (project / "a.xml").exists()
 
 
@@ -337,7 +337,7 @@ def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(pro
     assert "--update-baseline" not in done.stdout
     (line,) = (one for one in done.stdout.splitlines() if one.startswith("next: "))
     _, why, command = line.split(": ", 2)
-    assert why == "the broken limit"
+    assert why == "show the broken limit"
     again = command_line.run(*shlex.split(command)[1:])
     assert again.stdout.startswith("does not fit")
 
@@ -348,7 +348,7 @@ def test_socs_of_a_dlc_are_refused_with_the_line_to_write(project: Path) -> None
     with zipfile.ZipFile(project / "models" / "image.dlc", "w") as archive:
         archive.writestr("dlc.metadata", "")
     (project / "qnnmem.toml").write_text(table.format("image.dlc"), "utf-8")
-    assert 'and target is lpai; write target = "htp"' in check().stdout
+    assert 'but target is lpai; write target = "htp"' in check().stdout
     (project / "qnnmem.toml").write_text(table.format("tiny.eaix"), "utf-8")
     assert "write target" not in check().stdout  # nothing compiles it
 
@@ -427,7 +427,7 @@ def test_a_config_beside_the_models_may_name_them(
 def test_a_config_file_has_a_size(project: Path) -> None:
     """Reading many tables takes the square of their time."""
     (project / "qnnmem.toml").write_text("[[model]]\npath = 'a'\n" * 20_000, "utf-8")
-    assert "more than" in command_line.sentence(check())
+    assert "over the limit" in command_line.sentence(check())
 
 
 def test_a_budget_of_a_float_model_with_fewer_bits_holds_by_an_estimate(project: Path) -> None:

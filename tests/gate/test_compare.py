@@ -228,7 +228,7 @@ def test_a_sweep_says_which_need_is_a_bound() -> None:
 def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
     """A report of the comparison and the workbench, which has the two results, say the same."""
     for old, new, said in (
-        (bill(10, 1002), bill(900, 900), "not comparable: process domain before is at most"),
+        (bill(10, 1002), bill(900, 900), "not comparable: process domain is only an upper bound"),
         (
             plan(fits=True, budgets=[budget(True, 500)]),
             plan(fits=True, budgets=[budget(True, 499)]),
@@ -253,7 +253,7 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     assert not found.worse
     words = "changed: constants is not comparable, tcm is not comparable"
     assert found.verdict == words
-    assert "tcm counts constants and IO before, the finished binary" in report.render_text(found)
+    assert "tcm counts constants and IO before and the finished binary" in report.render_text(found)
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
     grown = plan(tcm=tcm(577), buffers={})
     assert compare_results(planned, grown).worse

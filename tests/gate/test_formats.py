@@ -139,7 +139,7 @@ def test_files_get_the_form_of_their_names(project: Path) -> None:
     published_schemas.check_junit((project / "x.xml").read_text("utf-8"))
     assert json.loads((project / "x.json").read_text("utf-8"))["exit_code"] == 2
     done = command_line.run("check", "--also", "x.png")
-    assert "names no form" in command_line.sentence(done)
+    assert "is not a known format" in command_line.sentence(done)
 
 
 def evil_run() -> BudgetRun:

@@ -42,7 +42,7 @@ def test_nodes_that_refer_to_another_are_skipped(tmp_path: Path) -> None:
 def test_several_contexts_are_refused(tmp_path: Path) -> None:
     """The bill of one context would look like that of the model."""
     node: dict[str, Any] = {"embed_mode": 1, "ep_cache_context": BINARY}
-    with pytest.raises(LoadError, match="holds 2 context binaries"):
+    with pytest.raises(LoadError, match="contains 2 context binaries"):
         read_context(model(tmp_path / "m.onnx", node, node))
 
 

@@ -135,7 +135,7 @@ def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str)
     assert fit.fits is fits
     text = render_text(fit_result([fit], "a.bin"))
     assert text.startswith(
-        f"{word} SM8650: the binary was made for Hexagon v79 and SM8650 is v75; compile"
+        f"{word} SM8650: the binary was made for Hexagon v79 but SM8650 is v75; compile"
     )
     assert "missing" not in text
     rows = [line.split() for line in text.splitlines() if line.endswith("measured")]
@@ -286,7 +286,7 @@ def test_less_vtcm_is_near_when_a_budget_is_broken(
     )
     command = f"qnnmem fix m.onnx --backend htp --soc SM8650 --budget {pool}={limit}M -o fixed"
     assert text.endswith(f"next: search for a change that fits: {command}\n")
-    assert "qnnmem fix changes ONNX models" in render_text(fit_result((fit,), "m.dlc"))
+    assert "qnnmem fix changes only ONNX models" in render_text(fit_result((fit,), "m.dlc"))
 
 
 def test_only_what_was_compiled_is_verified() -> None:
@@ -494,7 +494,7 @@ def test_a_table_of_socs_says_its_tightest_limit_and_each_reason_once() -> None:
     assert title.split() == ["SoC", "answer", "tightest", "limit", "to", "spare", "of", "limit"]
     assert rows[0].split() == ["SM8650", "fits", "process", "domain", "75", "75.0%"]
     assert rows[1].split()[:3] == ["SM7325", "needs", "int8"]
-    assert int8.startswith("needs int8 on SM7325, SM7350: no FP16 there; --precision int8")
+    assert int8.startswith("needs int8 on SM7325, SM7350: no FP16 on this SoC; --precision int8")
     assert other == "cannot tell on SM8350, SM8550: no operator for SM8350"
     assert [one["needs_int8"] for one in to_builtins(fit_result(fits, "m"))["socs"]] == [
         *(False, True, True, False, False)

@@ -174,7 +174,7 @@ def test_vtcm_and_level_are_stored(worker: Worker, tmp_path: Path) -> None:
 
 def test_more_vtcm_than_there_is_is_refused(worker: Worker, tmp_path: Path) -> None:
     """The library would compile it; we say how much the SoC has."""
-    with pytest.raises(UsageError, match="SM8650 has 8 MiB of VTCM, 16"):
+    with pytest.raises(UsageError, match="16 MiB of VTCM were requested but SM8650 has 8"):
         compile_model(conv(tmp_path), SM8650, CompileOptions(vtcm_mb=16), worker=worker)
 
 

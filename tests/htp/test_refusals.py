@@ -233,9 +233,9 @@ def test_verbs_recommend_what_they_have(tmp_path: Path, verb: str) -> None:
     path = save(tmp_path / "odd.onnx", nodes, [info("x", F, [1, 8])], [info("y", F, [1, 8])])
     done = run(verb, path, "--soc", "SM8650")
     assert "--partition -o model.bin` leaves it on the CPU" in done.output
-    assert done.output.count("leaves it to the CPU") == 1
+    assert done.output.count("leaves it on the CPU") == 1
     assert "decisive line: REASON : Operators of type `Acosh` are not supported" in done.output
-    assert "the doctor reads it as: " in done.output
+    assert "the doctor's reading: " in done.output
     if verb == "footprint":
         words: list[str | Path] = [
             "prepare",

@@ -75,7 +75,8 @@ def test_rows_are_kept_when_no_worker_is_left(tmp_path: Path) -> None:
         return made[0]
 
     with pytest.raises(
-        WorkerError, match="is gone; 7 finished rows are stored, and the same command continues"
+        WorkerError,
+        match="is gone; 7 finished rows are stored; run the same command again to continue",
     ):
         table(tmp_path, once)
     rest = Mortal(99)

@@ -377,7 +377,7 @@ def test_a_compile_that_takes_too_long_ends_the_search(tmp_path: Path) -> None:
     assert largest.is_open
     assert len(asked) == 4
     text = render_text([], [largest], "m.onnx", "SM8650")
-    assert text.startswith("largest batch known so far that fits SM8650 is 4; 100 is undecided")
+    assert text.startswith("largest batch so far that fits SM8650 is 4; 100 is undecided")
     assert "100 was predicted from small values and is not confirmed" in text
 
 

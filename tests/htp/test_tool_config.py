@@ -169,7 +169,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     """A config file has a size limit."""
     path = tmp_path / "tool.json"
     path.write_bytes(b" " * (2 << 20))
-    assert "more than the 1.00 MiB" in refusal(path)
+    assert "over the limit of 1.00 MiB" in refusal(path)
 
 
 def test_the_backends_file_may_be_in_the_current_folder(

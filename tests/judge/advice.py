@@ -134,7 +134,7 @@ def _cures(answer: Answer) -> Iterator[Advice]:
         if option not in options or PLACEHOLDER.search(word):
             continue
         takes_none = getattr(options[option], "is_flag", False)
-        if before.rstrip().endswith(("without", "leave out")):
+        if before.rstrip().endswith(("without", "remove")):
             kept = tuple(one for one in answer.words if one.partition("=")[0] != option)
             if kept != answer.words:
                 yield Advice("cure", f"without {option}: {answer.sentence}", kept, answer)

@@ -29,17 +29,17 @@ LIBRARY = "needs the real library, see library_situations"
 PLACES = "needs the real library; which of the four is printed depends on what fits together"
 NOT_REACHED = {
     "from inside {}": "a command of the vendor's tool, which is not here",
-    "what a rule says": "check-client runs a compiled client; tests/client does",
+    "explain a rule": "check-client runs a compiled client; tests/client does",
     "keep the binary": LIBRARY,
-    "read the file again, without the library": LIBRARY,
+    "show the bill from the file, without the library": LIBRARY,
     "change the model until it fits": LIBRARY,
     "compile it": LIBRARY,
     "compile with these settings": LIBRARY,
     "prepare it for memhandle": LIBRARY,
-    "what is loaded together": PLACES,
-    "what is loaded alone": PLACES,
-    "what is loaded together, turn {} of {}": PLACES,
-    "what is loaded alone, turn {} of {}": PLACES,
+    "check what is loaded together": PLACES,
+    "check what is loaded alone": PLACES,
+    "check what is loaded together, turn {} of {}": PLACES,
+    "check what is loaded alone, turn {} of {}": PLACES,
 }
 PYTHON = "for callers from Python; the command line refuses such words before"
 # Modules with sentences that name an option and that the situations here do not print.
@@ -160,11 +160,11 @@ def broken_next(advice: Advice, answer: Answer) -> str:
         answer.code != 1 or f"{found[1]} more than" not in answer.out
     ):
         return f"it is not {found[1]} over"
-    if why == "allow the smallest change of results" and answer.code != 0:
+    if why == "allow the change with the smallest difference" and answer.code != 0:
         return "it does not fit"
     if why == "what to change" and answer.code == 1 and "next: " not in answer.out:
         return "it says of nothing that it can be changed"
-    if why == "a C header with every offset" and "#" not in answer.out[:2000]:
+    if why == "write a C header with every offset" and "#" not in answer.out[:2000]:
         return "it is no header"
     written = [b for a, b in pairwise(answer.words) if a == "-o"]
     if answer.words[0] == "prepare" and not all(Path(name).is_file() for name in written):

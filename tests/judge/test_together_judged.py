@@ -134,7 +134,7 @@ def test_a_ring_of_models_needs_more_than_its_heaviest_set(tmp_path: Path) -> No
     ring = [word for at in range(5) for word in ("--concurrent", f"m{at},m{(at + 1) % 5}")]
     found = together(*files, *ring)
     assert (found["lower_bound_bytes"], found["scratch_bytes"]) == (128, 192)
-    assert "the proven bound is 128 bytes" in run("plan", *files, "--together", *ring).stdout
+    assert "the proven lower bound is 128 bytes" in run("plan", *files, "--together", *ring).stdout
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_ring_of_models_needs_more_than_its_heaviest_set(tmp_path: Path) -> No
     [
         (("--together", "--concurrent", "m0,other"), "--concurrent names 'other'; the models are"),
         (("--together", "--concurrent", "m0"), "names fewer than two models"),
-        (("--concurrent", "m0,m1"), "--concurrent is for models that are planned with --together"),
+        (("--concurrent", "m0,m1"), "--concurrent needs --together"),
         (("--together", "--format", "perfetto"), "is for one model, not with --together"),
     ],
 )

@@ -379,7 +379,7 @@ def test_a_name_of_a_graph_is_for_files_that_have_several(tmp_path: Path) -> Non
     path = tmp_path / "net.csv"
     path.write_text("id,lower,upper,size\na,0,1,4\n")
     assert "--graph is for a DLC" in sentence(run("plan", str(path), "--graph", "x"))
-    assert "--as qnn is for those" in sentence(run("plan", str(path), "--as", "qnn"))
+    assert "--as qnn is only for ONNX models" in sentence(run("plan", str(path), "--as", "qnn"))
 
 
 def test_names_of_the_source_are_shown() -> None:

@@ -113,7 +113,9 @@ def test_a_plan_executes_a_library_only_if_it_is_trusted(tmp_path: Path) -> None
     assert json.loads(done.stdout)["scratch_bytes"] == 128
     assert exit_code(run("plan", model, "--trust", "--graph", "library_net")) == 0
     assert "has no graph 'other'" in sentence(run("plan", model, "--trust", "--graph", "other"))
-    assert "--as qnn is for those" in sentence(run("plan", model, "--trust", "--as", "qnn"))
+    assert "--as qnn is only for ONNX models" in sentence(
+        run("plan", model, "--trust", "--as", "qnn")
+    )
     assert "fixed shapes" in sentence(run("plan", model, "--trust", "--dim", "n=1"))
 
 

@@ -84,7 +84,7 @@ def test_dims_and_shapes_fix_what_is_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"dims": {"M": 2}}, "no dimension 'M', but the model has 'N'"),
+        ({"dims": {"M": 2}}, "no dimension 'M'; the model has 'N'"),
         ({"shapes": {"q": (2,)}}, "no tensor 'q'; the inputs are 'x'"),
         ({"shapes": {"x": (2,)}}, "input 'x' has 2 dimensions, but its given shape has 1"),
         ({"dims": {"N": -2}}, "dimension 'N' cannot be -2"),

@@ -109,7 +109,7 @@ def write_bad(folder: Path, kind: str) -> None:
         ("short", r"a\.npy ends too early or is damaged"),
         ("text", r"a\.npy is not a readable \.npy file"),
         ("pickle", r"a\.npy: object of shape 2x3 given"),
-        ("large", r"a\.npy: 800,128 bytes are more than"),
+        ("large", r"a\.npy: 800,128 bytes are over the limit"),
         ("raw", r"a\.raw: 48 bytes given, 24 expected for input 'x' \(float32 of shape 2x3\)"),
         ("zip", r"a\.npz is not a readable \.npz file"),
         ("key", r"a\.npz: the model has no input 'other'"),

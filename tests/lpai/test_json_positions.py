@@ -193,7 +193,7 @@ def test_size_is_limited(tmp_path: Path) -> None:
     """A file of exactly the limit is read, one byte more is refused."""
     fits = b"{" + b" " * (MAX_FILE - 2) + b"}"
     assert read(tmp_path, fits).root.members == ()
-    with pytest.raises(LoadError, match=r"more than the 1\.00 MiB"):
+    with pytest.raises(LoadError, match=r"over the limit of 1\.00 MiB"):
         read(tmp_path, fits + b"\n")
 
 

@@ -64,5 +64,5 @@ def test_native_tensors_are_found_by_graph(text: str, first: set[str], second: s
 
 def test_an_unknown_native_tensor_is_refused() -> None:
     """A misspelt name is an error that lists the inputs."""
-    with pytest.raises(UsageError, match=r"no input 'z'; inputs are 'a'"):
+    with pytest.raises(UsageError, match=r"'z' is not an input; the inputs are 'a'"):
         native_tensors("g:z", {"g": ("a",)})

@@ -59,10 +59,10 @@ def test_a_file_in_the_way_is_an_error_in_words(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="exists and is not a folder"):
         OutputTree(tmp_path / "file", OutputForm())
-    with pytest.raises(OutputError, match="cannot be made"):
+    with pytest.raises(OutputError, match="cannot be created"):
         OutputTree(tmp_path / "a\0b", OutputForm())
     (tmp_path / "Result_0/y.raw").mkdir(parents=True)
-    with pytest.raises(OutputError, match=r"y\.raw is not an ordinary file"):
+    with pytest.raises(OutputError, match=r"y\.raw is not a regular file"):
         ResultWriter(tmp_path, graph(), OutputForm(), None).write(0, bytes_of(1, 2, 3, 4))
     assert [path.name for path in (tmp_path / "Result_0").iterdir()] == ["y.raw"]
 

@@ -75,7 +75,7 @@ def test_a_float_model_is_refused(folder: Path) -> None:
     text = str(caught.value)
     assert "8- and 16-bit models only" in text
     assert text.endswith(
-        "quantize int8 quantizes it on the way, or add allow_float for a desk experiment"
+        "quantize int8 quantizes it first, or add allow_float for an experiment on the host"
     )
 
 

@@ -75,7 +75,7 @@ def test_a_new_field_is_a_control_of_the_workbench() -> None:
         **{"is_needed": False, "only_with": None, "choices": ()},
     }
     assert [value for _, value in read_request([control], {"sketch": 3})] == [3]
-    with pytest.raises(UsageError, match="Rounds does not take 10; 1 to 9"):
+    with pytest.raises(UsageError, match="Rounds cannot be 10; 1 to 9"):
         list(read_request([control], {"sketch": 10}))
 
 

@@ -117,7 +117,7 @@ def test_a_hard_list_gets_an_honest_gap_and_one_line(
     assert (done.returncode, done.stderr) == (0, "")
     assert "above the minimum" in done.stdout.splitlines()[0]
     assert len(notes) == 1
-    assert "takes a C compiler once, and there is none here" in notes[0]
+    assert "needs a C compiler once, and none was found" in notes[0]
     values = json.loads(run(no_compiler, *words, "--format", "json").stdout)
     assert values["optimal"] is False
     assert [NOTE in note for note in values["notes"]].count(True) == 1

@@ -618,8 +618,8 @@ BAD = {
         _placed(8589934592),
         "at byte 8,589,934,592 of scratch, past the end",
     ),
-    "an offset at the end": (_placed(64), "does not fit: 64 bytes in 64"),
-    "an offset into the end": (_placed(64, scratch_bytes=100), "does not fit: 64 bytes in 100"),
+    "an offset at the end": (_placed(64), "past the end: 64 bytes in 64"),
+    "an offset into the end": (_placed(64, scratch_bytes=100), "past the end: 64 bytes in 100"),
     "a crooked offset": (
         _placed(32, scratch_bytes=128),
         "at byte 32 of scratch, which is not a multiple of 64",
@@ -687,7 +687,7 @@ def test_a_damaged_binary_is_refused(tmp_path: Path) -> None:
 
 def test_the_renderer_refuses_what_is_not_inside(tmp_path: Path) -> None:
     """Also from Python."""
-    with pytest.raises(UsageError, match="bring buffers"):
+    with pytest.raises(UsageError, match="provide buffers"):
         render_client(read_client_plan(_outside(tmp_path)), "qnnmem 0", io_in_scratch=True)
 
 

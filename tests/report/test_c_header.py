@@ -235,7 +235,7 @@ def test_alignments_of_a_list_are_kept() -> None:
     assert "_ALIGN_BYTES 12U" in text
     primes = (2**31 - 1, 2**31 - 19)
     far = tuple(FixedBuffer(str(p), 1, Span(0, 1), p) for p in primes)
-    with pytest.raises(UsageError, match="no start of scratch satisfies"):
+    with pytest.raises(UsageError, match="no start address of scratch satisfies"):
         header(qnnmem.plan(Model("l", "csv", buffers=far)))
 
 

@@ -98,8 +98,8 @@ VERDICT = (
     "(mem_graph_limit); confidence high"
 )
 BARE_VERDICT = (
-    "undecided: the graph stage failed and the lines do not decide why; "
-    "memory is probably not the reason (0%)"
+    "undecided: the graph stage failed, but the log does not show why; "
+    "memory is probably not short (0%)"
 )
 BARE = """
 **Where:** a.log:11 to 14, process 412, ORT
@@ -132,8 +132,9 @@ def test_a_healthy_log() -> None:
     """One line, and the notes."""
     lines = shown(noise=(Harmless("x", "No *vote*", 3),), notes=("cut",))
     assert lines == [
-        "# healthy: no known failure in 14 lines, 900 bytes of a.log; harmless, although it looks "
-        r"like a failure: No \*vote\* (3 times)",
+        "# healthy: no known failure in 14 lines, 900 bytes of a.log; harmless lines "
+        "that look like "
+        r"failures: No \*vote\* (3 times)",
         *("", "Note: cut", ""),
     ]
 

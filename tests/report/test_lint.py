@@ -57,7 +57,7 @@ def test_the_verdict_counts_errors_and_warnings_only() -> None:
 def test_strict_is_named_when_it_decides() -> None:
     """A reader of the log sees why warnings failed."""
     text = lint_text(report(finding(Severity.WARNING), strict=True))
-    assert text.startswith("1 warning in 1 file; warnings count with --strict\n")
+    assert text.startswith("1 warning in 1 file; with --strict, warnings fail too\n")
 
 
 def test_nothing_from_a_file_reaches_the_terminal_as_it_is() -> None:

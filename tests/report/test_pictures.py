@@ -422,7 +422,7 @@ def test_a_matrix_says_what_changed_since_the_accepted_numbers(
     assert page.evaluate(CONTRAST) == []
     page.evaluate("document.querySelector('details[open]').open = false")
     page.click("td .margin.over")
-    assert "as accepted, and now" in page.inner_text("details[open]")
+    assert "accepted and now" in page.inner_text("details[open]")
 
 
 def test_what_changed_is_on_the_first_screen(tmp_path: Path, open_page: OpensPages) -> None:

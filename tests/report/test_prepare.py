@@ -34,7 +34,7 @@ def test_where_nothing_helped_nothing_is_promised() -> None:
     poor = quantized(0.9, TriedWidths(16, 16, 0.8), made_up=False)
     (line,) = error_lines({"g": poor})
     assert "--quantize" not in line
-    assert "wider numbers do not halve the error; check that the samples" in line
+    assert "wider types do not halve the error; check that the samples" in line
 
 
 def test_a_small_error_is_no_warning() -> None:

@@ -85,5 +85,5 @@ def test_a_session_that_goes_on_without_qnn_is_a_finding(tmp_path: Path, what: s
     assert one["function"] == (NAMES[number_of(rule)] if rule else reads)
     assert one["executions"] == (2 if what == "executed" else 0)
     assert one["after_ns"] > 0
-    assert "went on without QNN" in found["verdict"]
+    assert "continued without QNN" in found["verdict"]
     assert found["unreleased"] == []

@@ -343,14 +343,14 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
         (("--read", "x", "--", "y"), "--read"),
         (("--fail", "memRegister", "--", "true"), "does not specify calls"),
         (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
-        (("--fail", "memRegister=0", "--", "true"), "not an error code"),
+        (("--fail", "memRegister=0", "--", "true"), "not a QNN error code"),
         (("--fail", "graphExecute>1M=1002", "--", "true"), "no byte count"),
-        (("--fail", "memRegister#0=1002", "--", "true"), "from 1"),
+        (("--fail", "memRegister#0=1002", "--", "true"), "at least 1"),
         (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),
         (("--serialise", "--fail", "memRegister=1", "--", "true"), "without --fail"),
         (("--serialise", "--read", "x"), "--read"),
         (("--fail-each", "memRegister", "--format", "perfetto", "--", "true"), "--fail-each"),
-        (("--", "no-such-program"), "is not there"),
+        (("--", "no-such-program"), "does not exist"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(words: tuple[str, ...], said: str) -> None:

@@ -86,12 +86,12 @@ def test_only_files_of_the_page_are_served(served: Served) -> None:
     for path in ("/static/../guard.py", "/static/..%2fguard.py", "/static/", "/history.sqlite"):
         answer = served.get(path)
         assert answer.status == 404
-        assert answer.said == "there is nothing at this address"
+        assert answer.said == "nothing was found at this address"
 
 
 def test_an_unknown_method_is_one_sentence(served: Served) -> None:
     """As everything that is refused."""
-    assert served.ask("PUT", "/api/state").said == "this cannot be done here"
+    assert served.ask("PUT", "/api/state").said == "this method is not allowed here"
 
 
 def test_without_the_token_there_is_only_the_question_for_it(tmp_path: Path) -> None:

@@ -186,6 +186,6 @@ def test_a_history_behind_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / MARKER).touch()
     (tmp_path / "data" / "history.sqlite").symlink_to(elsewhere)
-    with pytest.raises(QnnMemError, match="is no file of its own"):
+    with pytest.raises(QnnMemError, match="is not a file of the workbench"):
         Bench(tmp_path / "data", keeps_spare=False)
     assert mode(elsewhere) == 0o644

@@ -18,7 +18,7 @@ from qnnmem.workbench.limits import MAX_HEADERS
 def test_long_numbers_are_no_address(served: Served, digits: int, tail: str) -> None:
     """Python converts at most 4,300 digits; SQLite holds 64 bits."""
     answer = served.get(f"/api/results/{'1' * digits}{tail}")
-    assert (answer.status, answer.said) == (404, "there is nothing at this address")
+    assert (answer.status, answer.said) == (404, "nothing was found at this address")
     assert served.get(f"/api/results/1/made/{'1' * digits}").status == 404
     assert served.ask("DELETE", f"/api/results/{'9' * digits}").status == 404
 
@@ -26,7 +26,7 @@ def test_long_numbers_are_no_address(served: Served, digits: int, tail: str) -> 
 def test_the_longest_number_is_a_result_that_is_gone(served: Served) -> None:
     """It is looked up."""
     answer = served.get(f"/api/results/{'9' * 18}")
-    assert (answer.status, answer.said) == (404, "this result is gone")
+    assert (answer.status, answer.said) == (404, "this result was removed")
 
 
 @pytest.mark.parametrize("part", ["line", "header", "headers"])

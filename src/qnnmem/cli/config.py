@@ -29,7 +29,7 @@ def config(options: ConfigOptions, output: Output) -> int:
     For adsp the names are eaiParams_direct.json and eaiParams_direct.conf, otherwise
     lpaiParams.json and lpaiParams.conf. Either both files are written or none.
 
-    Exit codes: 0 written, 2 settings contradict each other, or a file exists already.
+    Exit codes: 0 written, 2 settings contradict each other, or a file already exists.
     """
     from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.lpai.config.settings import (

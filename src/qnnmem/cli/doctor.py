@@ -101,15 +101,19 @@ def _check(asked: _Asked) -> None:
     options, form = asked.options, asked.form
     alone = options.cluster is None and options.jobs == 1
     if options.cluster is not None and options.jobs != 1:
-        raise UsageError("--cluster and --jobs exclude each other")
+        raise UsageError("--cluster and --jobs cannot be combined")
     if options.follow and not (alone and options.group_by is None):
-        raise UsageError("--follow reads one log; not with --jobs, --cluster or --group-by")
+        raise UsageError(
+            "--follow reads one log and cannot be combined with --jobs, --cluster or --group-by"
+        )
     if asked.host is not None:
         _check_form(form)
         if options.follow:
-            raise UsageError("--follow and --host exclude each other: --host looks once")
+            raise UsageError(
+                "--follow and --host cannot be combined: --host checks the machine once"
+            )
     if options.group_by is not None and form not in ("text", "json"):
-        raise UsageError(f"--group-by gives text or json, not {form}")
+        raise UsageError(f"--group-by supports only text and json, not {form}")
 
 
 def _run(names: tuple[str, ...], asked: _Asked) -> int:
@@ -151,7 +155,7 @@ def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput |
     from qnnmem.doctor.follow import follow
 
     if len(streams) != 1 or len(streams[0].parts) != 1:
-        raise UsageError("--follow watches one log, a file or -")
+        raise UsageError("--follow takes one log: a file, or - for standard input")
     return follow(streams[0].parts[0], knowledge, live.report if live else _show_nothing)
 
 
@@ -296,4 +300,4 @@ def _show_machine(host: str, output: Output) -> int:
 def _check_form(form: str) -> None:
     """Raise UsageError for a format that cannot show a machine."""
     if form not in ("text", "json"):
-        raise UsageError(f"--host gives text or json, not {form}")
+        raise UsageError(f"--host supports only text and json, not {form}")

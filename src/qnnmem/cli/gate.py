@@ -69,14 +69,15 @@ def _check_twice(files: Sequence[Path]) -> None:
     """Raise UsageError if two results have the same file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
-            raise UsageError(f"{quote(str(path))} is named for two results; choose another file")
+            raise UsageError(f"{quote(str(path))} is given for two results; choose another file")
 
 
 def _form_of(name: str) -> str:
     form = form_of(name)
     if form not in _FORMS:
         raise UsageError(
-            f"the suffix of {quote(name)} names no form: .sarif, .xml, .json, .html, .md, .txt"
+            f"the suffix of {quote(name)} is not a known format; use .sarif, .xml, "
+            ".json, .html, .md or .txt"
         )
     return form
 

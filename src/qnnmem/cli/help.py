@@ -31,7 +31,7 @@ SHARED = {
     "--output": "Write to this file instead of the terminal.",
     "--shape": "Model: fix a tensor's shape",
     "--value": "Model: make an input a constant",
-    "--verbose": "Show the details, too.",
+    "--verbose": "Show more detail.",
 }
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from qnnmem.report.fit import FitRow
     from qnnmem.results.footprint import Bill
 
-_KEPT = "kept from an earlier run; --cache with an empty folder compiles it again"
+_KEPT = "from the cache; to compile again, give --cache an empty folder"
 _FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 
 
@@ -288,18 +288,20 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
     if options.verify and options.budget is not None:
-        raise UsageError("--verify uses the library's own budget; leave out --budget")
+        raise UsageError("--verify uses the library's own budget; remove --budget")
     found = named_files(files, read_by("place"), "context binary", each_once=False)
     say_verdict("\n".join(found.left_out))
     if any(is_kind(Path(file), ("lpai",)) for file in found.files):
         if not all(is_kind(Path(file), ("lpai",)) for file in found.files):
-            raise UsageError("binaries of LPAI and contexts of HTP are placed apart; name one kind")
+            raise UsageError(
+                "LPAI binaries and HTP contexts cannot be placed together; name files of one kind"
+            )
         arranged = arrange_binaries([Path(file) for file in found.files], options)
         text = encode(arranged) if output.is_json else render_together(arranged)
         output.write(text, "\n".join(verdict_lines(arranged)))
         return arranged.exit_code
     if options.concurrent:
-        raise UsageError("--concurrent is for binaries of LPAI")
+        raise UsageError("--concurrent is for LPAI binaries")
     with ProgressBar("reading") as bar:
         answer = place_files([Path(file) for file in found.files], options, bar)
     text = encode(answer) if output.is_json else render_text(answer, verbose=output.verbose)
@@ -444,9 +446,11 @@ def htp_worker(options: WorkerOptions) -> int:
 
     if sys.stdin.isatty():
         what = "htp-worker is started by the command in QNNMEM_HTP_WORKER, not by hand"
-        raise UsageError(what, cure="docs/how-to/htp-anywhere.md has such commands")
+        raise UsageError(what, cure="docs/how-to/htp-anywhere.md shows such commands")
     folder = cache_folder() if options.cache is None else Path(options.cache).absolute()
     if folder == NOWHERE:
-        raise UsageError("there is no home folder for files", cure="name one with --cache")
+        raise UsageError(
+            "there is no home folder to store files in", cure="choose a folder with --cache"
+        )
     limits = server_limits(options.time_limit, options.memory_limit)
     return run_server(folder / "htp-worker", options.cache_size, limits)

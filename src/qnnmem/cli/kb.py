@@ -40,7 +40,7 @@ def list_entries(options: KbListOptions, output: Output) -> int:
 
     cause, stage = options.cause, options.stage
     if cause is not None and cause not in CAUSES:
-        raise UsageError(f"'{cause}' is not a cause; known are {', '.join(CAUSES)}")
+        raise UsageError(f"'{cause}' is not a cause; known causes: {', '.join(CAUSES)}")
     chosen = [
         entry
         for entry in _entries(options.kb)
@@ -70,8 +70,8 @@ def show(name: str, options: KbOptions, output: Output) -> int:
     by_id = {entry.id: entry for entry in reversed(_entries(options.kb))}
     if name not in by_id:
         near = get_close_matches(name, by_id, 3)
-        hint = f"; do you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
-        raise UsageError(f"there is no entry '{name}'{hint}")
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
+        raise UsageError(f"no entry '{name}'{hint}")
     entry = by_id[name]
     output.write(encode(list_entries([entry])) if output.is_json else report.render_entry(entry))
     return 0

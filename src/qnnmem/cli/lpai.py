@@ -86,8 +86,8 @@ def _rule(rule_id: str) -> Rule:
     about_programs = rules(PROGRAM).get(rule_id.upper())
     if about_programs is not None:
         raise UsageError(
-            f"{about_programs.id} is a rule of `qnnmem check-client` about programs, not of the "
-            f"contract: {about_programs.title.rstrip('.')}",
+            f"{about_programs.id} is a program rule of `qnnmem check-client`, not a rule "
+            f"of the contract: {about_programs.title.rstrip('.')}",
             cure=about_programs.cure,
         )
     rule = rules(LPAI).get(rule_id.upper())

@@ -135,7 +135,7 @@ def _output(
 
     form = options.form
     if options.as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other")
+        raise UsageError(f"--json and --format {form} cannot be combined")
     form = "json" if options.as_json else form
     if not isinstance(options, ResultOptions):
         return Output(form or forms[0])

@@ -157,7 +157,7 @@ def _of_system(exc: OSError) -> str:
         return _threads()
     reason = exc.strerror or str(exc) or type(exc).__name__
     if exc.filename is None:
-        return f"the system refused something that is needed: {reason}"
+        return f"the operating system refused a request: {reason}"
     return f"{plain_or_quoted(str(exc.filename), 200)}: {reason}"
 
 
@@ -171,7 +171,9 @@ def _of_text(text: str) -> str:
 
 def _memory() -> str:
     limit = _limit("RLIMIT_AS")
-    allowed = f"; this process may take {format_size(Bytes(limit))} (ulimit -v)" if limit else ""
+    allowed = (
+        f"; the limit of this process is {format_size(Bytes(limit))} (ulimit -v)" if limit else ""
+    )
     return f"not enough memory for this input{allowed}"
 
 

@@ -106,8 +106,8 @@ def _check_token(token: str | None, is_local: bool) -> None:
     if token is None:
         if not is_local:
             raise UsageError(
-                "--host beyond this machine needs --token: without it, anybody who reaches the "
-                "machine can read the page"
+                "--host other than this machine needs --token; without it, anybody who "
+                "reaches the machine can read the page"
             )
     elif len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
         raise UsageError(f"a token has at least {MIN_TOKEN} plain characters")
@@ -120,7 +120,7 @@ def _folder(data: str | None) -> Path:
         return Path(data)
     found = cache_folder()
     if found == NOWHERE:
-        raise UsageError("there is no home folder for results; name one with --data")
+        raise UsageError("there is no home folder to store results in; choose a folder with --data")
     return found / "workbench"
 
 

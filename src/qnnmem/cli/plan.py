@@ -48,9 +48,9 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
 
     form = output.form
     if options.concurrent and not options.together:
-        raise UsageError("--concurrent is for models that are planned with --together")
+        raise UsageError("--concurrent needs --together")
     if form == "png" and output.path is None:
-        raise UsageError("a PNG cannot be printed; name a file with -o")
+        raise UsageError("a PNG cannot be printed to the terminal; name a file with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
         raise UsageError("standard input is one file; plan it alone")

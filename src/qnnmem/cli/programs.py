@@ -121,11 +121,11 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
             f"{'--fail-each' if fail_each else '--fail'}"
         )
     if read is not None and form == _TRACE:
-        raise UsageError("--read only shows a trace; copy the file instead")
+        raise UsageError("--read only shows a trace; to keep it, copy the file")
     if read is None and not command:
-        raise UsageError("no program is given; write it behind --, or --read a trace")
+        raise UsageError("no program is given; write it after --, or show a trace with --read")
     if fail_each is not None and form in ("perfetto", _TRACE):
-        raise UsageError("--fail-each runs the program many times, and gives text or JSON")
+        raise UsageError("--fail-each runs the program many times and supports only text and JSON")
 
 
 def _watch(program: WatchOptions, output: Output) -> int:

@@ -63,9 +63,7 @@ def _no_option(name: str, context: click.Context) -> str:
     options = [one for one in known if one.startswith("-")]
     hint = near(name, options) or f"; {_ask(context, 'lists all')}"
     if context.info_name in _PROGRAM_VERBS:
-        hint += (
-            f"; options of the program stand behind --: {context.command_path} -- PROGRAM {name}"
-        )
+        hint += f"; options of the program go after --: {context.command_path} -- PROGRAM {name}"
     return f"{_there_is(context)} no option {plain_or_quoted(name)}{hint}"
 
 
@@ -122,7 +120,7 @@ def _choices(parameter: click.Parameter) -> str:
 
 def _range(kind: click.IntRange) -> str:
     if kind.max is None:
-        return f"a whole number from {kind.min:,} on"
+        return f"a whole number of at least {kind.min:,}"
     return f"a whole number from {kind.min:,} to {kind.max:,}"
 
 

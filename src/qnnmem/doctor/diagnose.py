@@ -69,7 +69,7 @@ class Diagnosis:
         """Record a part that cannot be read; reading continues with the other parts."""
         if error.path not in self._missed:
             self._missed[error.path] = error
-            self.notes.append(f"left out: {error}")
+            self.notes.append(f"skipped: {error}")
 
     def close_log(self, name: str, ours: bool, look: str, unclear: bool) -> None:
         """Count a log as about QNN, unclear or foreign; `look` names its format."""
@@ -77,7 +77,7 @@ class Diagnosis:
         self._foreign += not ours
         self._unclear += ours and unclear
         if not ours and self._foreign <= _NAMED:
-            self.notes.append(f"{name}: nothing of QNN in here; it looks like {look}")
+            self.notes.append(f"{name}: no QNN lines found; it looks like {look}")
 
     def check(self, streams: Sequence[Stream]) -> None:
         """Raise an error if no log could be read."""
@@ -135,7 +135,7 @@ class Diagnosis:
         """Return the amount that was read, the time it took, and the notes."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
         more = self._foreign - _NAMED
-        unnamed = (f"nothing of QNN in {more:,} more files",) if more > 0 else ()
+        unnamed = (f"no QNN lines in {more:,} more files",) if more > 0 else ()
         return ReadingStats(
             files=tuple(part for stream in streams for part in stream.parts),
             lines=self.lines,

@@ -17,7 +17,7 @@ import msgspec
 from qnnmem.bounded_file import MISSING, NOT_THERE
 from qnnmem.errors import LoadError
 
-_ELSEWHERE = "a link out of the folder: name what it leads to"
+_ELSEWHERE = "a link out of the folder; name its target instead"
 _KINDS = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
@@ -70,7 +70,7 @@ def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
         target = os.path.realpath(path)
     except OSError as exc:
         nothing = exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-        why = "a link to nothing" if nothing else reason(exc)
+        why = "a broken link" if nothing else reason(exc)
         yield LeftOut(path, why, unread=not nothing)
     else:
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -90,7 +90,7 @@ def _kind(path: str) -> str:
 
 def kind_of(mode: int) -> str:
     """Return the kind of a special file as text, such as a pipe or a device."""
-    return next((words for test, words in _KINDS if test(mode)), "not an ordinary file")
+    return next((words for test, words in _KINDS if test(mode)), "not a regular file")
 
 
 def open_regular(path: str) -> int:

@@ -297,7 +297,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
         if packed or os.path.isfile(name):  # noqa: PTH113 - avoids importing pathlib
             if packed or size_of(name, ("plain", "wrapped")) is None:
                 raise LoadError(
-                    name, ("a packed log does not grow: read it without ", Setting("follow"))
+                    name, ("a compressed log does not grow; read it without ", Setting("follow"))
                 )
             return _Growing(name, stopped)
         return _Pipe(os.open(name, os.O_RDONLY), stopped)

@@ -44,7 +44,7 @@ _COLLECT = (
     "the log from the start of the process, not only its end: the first error decides",
     "the log at verbose level: ONNX Runtime log_severity_level=0 of the default logger; "
     "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
-    "adb logcat -b all of the same minute: FastRPC and kernel lines stand there",
+    "adb logcat -b all of the same minute: it contains FastRPC and kernel lines",
 )
 
 

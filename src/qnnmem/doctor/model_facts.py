@@ -106,7 +106,7 @@ def gather_possible(
             failures[str(exc)] = exc
         except (OSError, MemoryError) as exc:
             why = getattr(exc, "strerror", None) or "not enough memory"
-            failures[why] = QnnMemError(f"cannot be looked at ({why.lower()})", where=where)
+            failures[why] = QnnMemError(f"cannot be examined ({why.lower()})", where=where)
         return _NOTHING
 
     def compiled(path: Path) -> ModelFacts:
@@ -221,7 +221,7 @@ def of_failure(failure: CompileFailure) -> ModelFacts:
     from qnnmem.htp.bill import log_source
     from qnnmem.htp.log import Cause
 
-    said = (f"compiled here for {failure.soc.name}, it fails too: {failure.sentence}",)
+    said = (f"compiled here for {failure.soc.name}, it also fails: {failure.sentence}",)
     refusal = failure.refusal
     limits = _of_soc(failure.soc).parts
     if refusal is None or refusal.need is None:

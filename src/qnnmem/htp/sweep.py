@@ -433,7 +433,10 @@ class Sweep:
         except WorkerError as exc:
             if self._slots.count:
                 return SweepOutcome("failed", str(exc))
-            more = f"; {len(self.rows)} finished rows are stored, and the same command continues"
+            more = (
+                f"; {len(self.rows)} finished rows are stored; run the same command again to "
+                "continue"
+            )
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
             return SweepOutcome("failed", f"the compile could not be started: {exc}")

@@ -31,8 +31,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Bytes that a pool may take, e.g. scratch=256K, or for htp pd=256M; without one, "
-            "scratch gets as small as possible.",
+            "Limit of a pool, e.g. scratch=256K, or for htp pd=256M; without one, "
+            "scratch is made as small as possible.",
             leads=True,
             example="scratch=256K; for HTP pd=256M or vtcm=2M",
         ),
@@ -63,7 +63,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--keep",
-            "Keep unchanged: the order of ops, the settings for HTP, or one single model.",
+            "Do not change: the order of ops, the settings for HTP, or the single model "
+            "(no parts).",
             choices=("order", "settings", "one-file"),
             label="Keep unchanged",
             is_folded=True,
@@ -101,7 +102,9 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     jobs: Annotated[int, shared.JOBS.but(is_advanced=True)] = 1
     cluster: Annotated[
         str | None,
-        shared.CLUSTER.but("Use a Dask cluster that sees the same files.", is_advanced=True),
+        shared.CLUSTER.but(
+            "Use a Dask cluster whose workers see the same files.", is_advanced=True
+        ),
     ] = None
     cache: Annotated[
         str | None, shared.CACHE.but("Folder for cached results.", is_advanced=True)
@@ -120,7 +123,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--validate",
-            "Run the result on the CPU and in planned memory, and show the error of every output.",
+            "Also run the result on the CPU and in planned memory, and show the error of "
+            "every output.",
             is_local=True,
             is_advanced=True,
         ),
@@ -128,8 +132,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     output: Annotated[
         str,
         shared.OUTPUT.but(
-            "Folder for the changed model or its parts, recipe and report; of several, one for "
-            "each.",
+            "Folder for the changed model or its parts, recipe and report; with several "
+            "models, one folder each.",
             metavar="DIR",
             required=True,
             writes="",

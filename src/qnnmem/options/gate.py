@@ -17,7 +17,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
             "--config",
             "File with the budgets.",
             metavar="FILE",
-            default="qnnmem.toml or pyproject.toml, here or above",
+            default="qnnmem.toml or pyproject.toml, in this folder or above",
             is_file=True,
         ),
     ] = None
@@ -35,7 +35,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         bool, Opt("--update-baseline", "Write the current numbers as the baseline.")
     ] = False
     history: Annotated[
-        bool, Opt("--history", "Show how accepted numbers changed in the history of git.")
+        bool, Opt("--history", "Show how accepted numbers changed in git history.")
     ] = False
     maps: Annotated[
         str | None,

@@ -49,7 +49,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Set a limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
+            "Set a limit on compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
             leads=True,
             example="pd=256M or vtcm=2M",
         ),
@@ -186,7 +186,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--max",
-            "Find the largest value of a varied name: predicted from small ones, then compiled.",
+            "Find the largest value of a varied name: predict it from small ones, then compile.",
             leads=True,
             metavar="NAME",
             is_local=True,
@@ -227,7 +227,7 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         Bytes | None,
         Opt(
             "--budget",
-            "Bytes of one process domain.",
+            "Size of one process domain in bytes.",
             metavar="SIZE",
             parse=parse_size,
             default="as measured",
@@ -256,7 +256,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = False
     context: Annotated[
         int,
-        Opt("--context", "Tokens that the KV cache holds.", metavar="N", ge=2, le=1 << 20),
+        Opt("--context", "Length of the KV cache in tokens.", metavar="N", ge=2, le=1 << 20),
     ] = 4096
     ar: Annotated[
         tuple[int, ...],
@@ -316,7 +316,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--beside",
-            "Compare with what was exported: a .pte, a Genie or GenAI folder, a context binary.",
+            "Compare with exported files: a .pte, a Genie or GenAI folder, a context binary.",
             metavar="PATH",
             is_file=True,
         ),
@@ -325,7 +325,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compile one and two layers with the real library instead of using the rule.",
+            "Compile one and two layers with the real library instead of predicting by rule.",
             is_local=True,
         ),
     ] = False
@@ -352,7 +352,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = 2
     cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[
-        float, shared.TIME_LIMIT.but("Seconds that each compile may take.", is_advanced=True)
+        float, shared.TIME_LIMIT.but("Time limit of each compile in seconds.", is_advanced=True)
     ] = 1800.0
     cache: Annotated[str | None, shared.CACHE.but(is_advanced=True)] = None
 
@@ -378,9 +378,9 @@ class ProvokeOptions(Options, frozen=True, kw_only=True):
             writes="file",
         ),
     ] = ""
-    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds that each attempt may take.")] = (
-        120.0
-    )
+    time_limit: Annotated[
+        float, shared.TIME_LIMIT.but("Time limit of each attempt in seconds.")
+    ] = 120.0
     force: Annotated[bool, shared.FORCE.but("Replace files of an earlier run.")] = False
 
 

@@ -23,7 +23,8 @@ class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
         ),
     ] = None
     output: Annotated[
-        str | None, shared.OUTPUT.but("The page, e.g. report.html.", metavar="FILE", required=True)
+        str | None,
+        shared.OUTPUT.but("HTML file to write, e.g. report.html.", metavar="FILE", required=True),
     ] = None
     force: Annotated[bool, shared.FORCE] = False
 
@@ -63,10 +64,10 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--data",
-            "Folder of files and results.",
+            "Folder for files and results.",
             metavar="DIR",
             default="workbench in the user's cache folder",
             is_file=True,
         ),
     ] = None
-    no_browser: Annotated[bool, Opt("--no-browser", "Do not open the page.")] = False
+    no_browser: Annotated[bool, Opt("--no-browser", "Do not open the browser.")] = False

@@ -47,14 +47,14 @@ def _meant(text: str, example: str) -> str:
     found = re.fullmatch(_COLON, text.strip()[:_INSPECTED])
     if found is not None and ("shape" not in option or re.search(_SEPARATOR, found["value"])):
         return f"; did you mean {option} {found['name']}={found['value']}?"
-    return f"; one word with =, e.g. {example}"
+    return f"; write one word with =, e.g. {example}"
 
 
 def _one_at_a_time(text: str, option: str) -> None:
     """Raise UsageError for `a=1,b=2`, which would be parsed as one odd name."""
     if len(text) <= _INSPECTED and re.fullmatch(_SEVERAL, text):
         words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
-        raise UsageError(f"one at a time: {words}")
+        raise UsageError(f"give them one at a time: {words}")
 
 
 def dimension(text: str) -> tuple[str, int]:
@@ -101,7 +101,9 @@ def names(text: str) -> tuple[str, ...]:
     """Parse at least two names such as `wake,vad`."""
     found = tuple(word.strip() for word in text.split(","))
     if len(found) < 2 or not all(found):
-        raise UsageError(f"'{text}' names fewer than two models; write them as wake,vad")
+        raise UsageError(
+            f"'{text}' names fewer than two models; write at least two, as in wake,vad"
+        )
     return found
 
 
@@ -156,8 +158,8 @@ def _number(word: str, text: str) -> bool | int | float:
     if re.fullmatch(_FLOAT, word):
         return float(word)
     raise UsageError(
-        f"'{text}' gives no value; write a number, numbers such as 1,2,3, true, false, or a file "
-        "such as @mask.npy"
+        f"'{text}' has no value; write a number, numbers such as 1,2,3, true, false, or "
+        "a file such as @mask.npy"
     )
 
 
@@ -191,7 +193,7 @@ def show_value(given: tuple[str, Any]) -> str:
 def table(value: object, what: str) -> Mapping[str, Any]:
     """Return a TOML table of bounded length; raise UsageError for another value."""
     if not isinstance(value, Mapping) or len(value) > _MAX_ITEMS:
-        raise UsageError(f"{what} is a table, such as {{ name = 1 }}")
+        raise UsageError(f"{what} must be a table, such as {{ name = 1 }}")
     return value
 
 
@@ -200,7 +202,7 @@ def number(value: object, what: str, low: float, high: float) -> Any:
     kinds = int if isinstance(low, int) else (int, float)
     expect(value, kinds, f"{what} is a number from {low} to {high}")
     if not low <= value <= high:  # type: ignore[operator]
-        raise UsageError(f"{what} is a number from {low} to {high}, not {quote(value)}")
+        raise UsageError(f"{what} must be a number from {low} to {high}, not {quote(value)}")
     return value
 
 
@@ -211,7 +213,7 @@ def dimension_item(value: object, what: str) -> int:
 
 def shape_item(value: object, what: str) -> tuple[int, ...]:
     """Return a shape from `"1x3x224x224"` or `[1, 3, 224, 224]`."""
-    example = f'{what} is a shape, such as "1x3x224x224" or [1, 3, 224, 224]'
+    example = f'{what} must be a shape, such as "1x3x224x224" or [1, 3, 224, 224]'
     if isinstance(value, str):
         try:
             return shape(f"x={value}")[1]
@@ -228,23 +230,27 @@ def value_item(value: object, what: str) -> Constant:
         return Path(value.removeprefix("@"))
     numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
     for one in numbers:
-        expect(one, (bool, int, float), f'{what} is a number, numbers, or a file as "@mask.npy"')
+        expect(
+            one,
+            (bool, int, float),
+            f'{what} must be a number, a list of numbers, or a file such as "@mask.npy"',
+        )
     return numbers if isinstance(value, list | tuple) else numbers[0]
 
 
 def text_item(value: object, what: str) -> str:
     """Return a text; raise UsageError if it is empty."""
-    expect(value, str, f"{what} is a text")
+    expect(value, str, f"{what} must be a text")
     if not str(value).strip() or "\0" in str(value):
-        raise UsageError(f"{what} holds an empty text")
+        raise UsageError(f"{what} contains an empty text")
     return str(value)
 
 
 def size_item(value: object, what: str) -> Bytes:
     """Return a size in bytes from 262144 or "256K"."""
     if isinstance(value, bool | float) or not isinstance(value, int | str):
-        raise UsageError(f'{what} is a size, such as 262144 or "256K"')
+        raise UsageError(f'{what} must be a size, such as 262144 or "256K"')
     found = as_bytes(value)
     if not 0 <= found <= MAX_BYTES:
-        raise UsageError(f"{what} lies between 0 and {MAX_BYTES:,} bytes")
+        raise UsageError(f"{what} must be between 0 and {MAX_BYTES:,} bytes")
     return found

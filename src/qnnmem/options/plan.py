@@ -73,7 +73,7 @@ class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
         tuple[tuple[str, str], ...],
         Opt(
             "--state",
-            "Keep an output as an input of the next run, e.g. h_in=h_out, in persistent memory.",
+            "Keep an output in persistent memory as an input of the next run, e.g. h_in=h_out.",
             metavar="IN=OUT",
             parse=parsers.state,
             item=parsers.text_item,
@@ -114,7 +114,7 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
             is_advanced=True,
         ),
     ] = None
-    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds to search for a lower plan.")] = (
+    time_limit: Annotated[float, shared.TIME_LIMIT.but("Seconds to search for a smaller plan.")] = (
         10.0
     )
     seed: Annotated[int, shared.SEED] = 0
@@ -150,7 +150,8 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--together",
-            "One scratch, persistent and TCM pool for all models; budgets are for all together.",
+            "Share one scratch, persistent and TCM pool among all models; budgets apply "
+            "to the shared pools.",
             is_local=True,
             is_advanced=True,
         ),

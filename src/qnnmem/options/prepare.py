@@ -28,7 +28,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--calibration",
-            "Sample inputs (.npy, .npz, .raw) to learn ranges from.",
+            "Sample inputs (.npy, .npz, .raw) for the quantization ranges.",
             metavar="DIR",
             default="random data",
             is_file=True,
@@ -58,7 +58,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--rnn-state",
-            "Keep the state of LSTM, GRU and RNN nodes, too.",
+            "Also keep the state of LSTM, GRU and RNN nodes.",
             backend="lpai",
             is_advanced=True,
         ),

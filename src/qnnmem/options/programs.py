@@ -32,7 +32,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str, Opt("--profile", "Alignment profile.", choices=("default", "conservative", "v4-era"))
     ] = "default"
     lenient_scratch: Annotated[
-        bool, Opt("--lenient-scratch", "Misaligned scratch is a finding, not an error.")
+        bool, Opt("--lenient-scratch", "Report misaligned scratch as a finding, not an error.")
     ] = False
     own_scratch: Annotated[
         bool,
@@ -49,7 +49,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--binary-info",
-            "Version of BinaryInfo that the system library gives; auto: 1, or 3 for getMetaData.",
+            "BinaryInfo version that the system library returns; auto: 1, or 3 for getMetaData.",
             choices=("auto", "1", "2", "3"),
         ),
     ] = "auto"
@@ -57,14 +57,14 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--trace-state",
-            "Find lines that write to persistent memory or use an output early; slower.",
+            "Also find lines that write to persistent memory or use an output too early; slower.",
         ),
     ] = False
     suppress: Annotated[
         tuple[str, ...],
         Opt(
             "--suppress",
-            "Known findings: RULE [CALL [FILE:LINE]] on each line.",
+            "File with known findings, one per line: RULE [CALL [FILE:LINE]].",
             metavar="FILE",
             is_file=True,
         ),
@@ -72,7 +72,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "End the program after this time.", metavar="SECONDS", default="never"
+            "Kill the program after this time.", metavar="SECONDS", default="never"
         ),
     ] = None
     memory_limit: Annotated[
@@ -120,7 +120,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "End the program after this time.",
+            "Kill the program after this time.",
             metavar="SECONDS",
             default="never; with --fail-each 5 times the usual",
         ),

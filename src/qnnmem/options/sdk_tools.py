@@ -43,7 +43,8 @@ NET_RUN_REFUSED = {
     "model": _BINARY_FIRST.format("model"),
     "dlc_path": _BINARY_FIRST.format("dlc_path"),
     "binary_updates": "would change the weights; prepare the changed model again",
-    "set_output_tensors": "cannot go with --retrieve_context: the outputs of a binary are fixed",
+    "set_output_tensors": "cannot be combined with --retrieve_context: the outputs of a binary "
+    "are fixed",
 }
 
 
@@ -157,13 +158,13 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
     num_inferences: Annotated[
         int | None,
-        Opt("--num_inferences", "Loop over the list until N inferences ran.", ge=1, le=1 << 40),
+        Opt("--num_inferences", "Repeat the list until N inferences have run.", ge=1, le=1 << 40),
     ] = None
     duration: Annotated[
         float | None,
         Opt(
             "--duration",
-            "Loop over the list for this long.",
+            "Repeat the list for this long.",
             metavar="SECONDS",
             parse=parsers.seconds,
             ge=0.0,
@@ -205,7 +206,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--profiling_level",
-            "Write times of API calls.",
+            "Write the times of API calls.",
             choices=("basic", "detailed", "client", "backend"),
         ),
     ] = None
@@ -241,7 +242,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--lenient_scratch",
-            "Ours: misaligned scratch is a finding, not an error.",
+            "Ours: report misaligned scratch as a finding, not an error.",
             is_advanced=True,
         ),
     ] = False
@@ -249,19 +250,19 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--one_scratch",
-            "Ours: one scratch for all graphs, which run one after the other.",
+            "Ours: share one scratch among all graphs, which run one after the other.",
             is_advanced=True,
         ),
     ] = False
     time_limit: Annotated[
         float,
         shared.TIME_LIMIT.but(
-            "Ours: seconds that loading the binary, and each execution, may take."
+            "Ours: time limit of loading the binary, and of each execution, in seconds."
         ),
     ] = 600.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Ours: address space of the process that executes."),
+        shared.MEMORY_LIMIT.but("Ours: address space limit of the process that executes graphs."),
     ] = None
 
 
@@ -310,7 +311,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--binary_file",
-            "Name of the binary in the output folder, without .bin, which is added.",
+            "Name of the binary in the output folder; .bin is added.",
             metavar="NAME",
         ),
     ] = None
@@ -348,7 +349,9 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     version: Annotated[bool, _VERSION] = False
     trust: Annotated[
         bool,
-        Opt("--trust", "Ours: --model is a model library, whatever its name.", is_advanced=True),
+        Opt(
+            "--trust", "Ours: --model is a model library, regardless of its name.", is_advanced=True
+        ),
     ] = False
     quantize: Annotated[
         str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI first.")

@@ -30,7 +30,7 @@ MEMORY_LIMIT = Opt(
     "Address space of the compiler.",
     metavar="SIZE",
     parse=parse_size,
-    default="3/4 of the machine",
+    default="3/4 of the machine's memory",
     is_local=True,
     is_advanced=True,
 )
@@ -87,7 +87,7 @@ BITS = Opt(
 )
 BUDGETS = Opt(
     "--budget",
-    "Bytes that scratch, persistent, io, constants or tcm may take, e.g. scratch=256K.",
+    "Limit of scratch, persistent, io, constants or tcm, e.g. scratch=256K.",
     metavar="POOL=SIZE",
     parse=parsers.budgets,
     parses_many=True,
@@ -116,7 +116,7 @@ VTCM_MB = Opt(
     metavar="N",
     ge=1,
     le=MAX_VTCM_MB,
-    default="all that the SoC has",
+    default="all of the SoC's VTCM",
     label="VTCM in MiB",
     is_folded=True,
 )
@@ -125,7 +125,7 @@ OPT_LEVEL = Opt(
     metavar="N",
     ge=1,
     le=3,
-    default="the library's own",
+    default="the library's default",
     label="Optimisation level",
     is_folded=True,
 )
@@ -178,5 +178,5 @@ class DetailedOptions(ResultOptions, frozen=True, kw_only=True):
 
     verbose: Annotated[
         bool,
-        Opt("--verbose", "Show the details, too.", short="-v", is_local=True, leads=True),
+        Opt("--verbose", "Show more detail.", short="-v", is_local=True, leads=True),
     ] = False

@@ -195,9 +195,9 @@ def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
     """Return the next-step line of a binary: choose a SoC if none is known, else `inspect`."""
     if bill.soc is None:
         words = ["qnnmem", "footprint", file_word(bill.file), *given]
-        return next_line("for one SoC, for example", words, "--soc=SM8650")
+        return next_line("with the limits of a SoC, for example", words, "--soc=SM8650")
     return next_line(
-        "every field of the file", ["qnnmem", "inspect", file_word(bill.file)], "--json"
+        "show every field of the file", ["qnnmem", "inspect", file_word(bill.file)], "--json"
     )
 
 
@@ -211,7 +211,9 @@ def render_prepared(bill: Bill, made: PreparedContext, io_types: Sequence[str]) 
     `io_types` are the memory types of inputs and outputs in the file.
     """
     words = ["qnnmem", "footprint", file_word(made.path)]
-    again = next_line("read the file again, without the library", words, f"--soc={bill.soc}")
+    again = next_line(
+        "show the bill from the file, without the library", words, f"--soc={bill.soc}"
+    )
     part = bill.missing_sentence
     whole = replace(bill, missing_outputs=())  # the first line already names the missing outputs
     shown = render_text(whole, compiled=True, next_step=again)
@@ -267,7 +269,7 @@ def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[st
     if failure.line:
         yield f"  decisive line: {shorten(failure.line, _SENTENCE)}"
     if reading:
-        yield f"  the doctor reads it as: {shorten(reading, _SENTENCE)}"
+        yield f"  the doctor's reading: {shorten(reading, _SENTENCE)}"
     if failure.outcome.kind == "crashed":
         for line in failure.outcome.tail[-_LAST_LINES:]:
             yield f"  log: {shorten(line, _SENTENCE)}"
@@ -302,7 +304,7 @@ def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
     """
     if elsewhere:
         source = shell_line([image or "FOLDER-OF-THE-SOURCES"])
-        yield "with a worker elsewhere: set QNNMEM_HTP_WORKER to one of these commands:"
+        yield "with a worker on another machine: set QNNMEM_HTP_WORKER to one of these commands:"
         yield "  ssh BOX qnnmem htp-worker                           Linux on x86-64, over ssh"
         yield f"  {_WORKER}    a container"
         yield "  qemu-x86_64 PYTHON -m qnnmem htp-worker             ARM Linux, under qemu-user"
@@ -311,6 +313,6 @@ def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
         line = f"{_RUN} {shell_line(words)}"
         yield f"  {line if words and len(line) <= LONGEST else f'{_RUN} --help'}"
     yield (
-        "without a compiler: a context binary of the model (.bin) is read anywhere, by footprint, "
-        "fit, qmem, inspect and place"
+        "without a compiler: footprint, fit, qmem, inspect and place read a context "
+        "binary of the model (.bin) on any machine"
     )

@@ -121,8 +121,8 @@ def _about(planned: PlannedFile) -> Iterator[str]:
     if planned.given:
         yield f" * planned with {comment_text(' '.join(planned.given))}"
     yield " *"
-    yield " * Offsets count from the start of a pool, which has to be aligned, and hold while the"
-    yield " * ops run in the order that was planned. A step is the number of an op; -1 is before"
+    yield " * Offsets are from the start of a pool, which must be aligned. They hold while the"
+    yield " * ops run in the planned order. A step is the number of an op; -1 is before"
     yield " * the first."
     yield " */"
 
@@ -133,7 +133,7 @@ def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
     places = list(_places(plan))
     align = math.lcm(plan.align, *(place.align for place in places))
     if align > MAX_BYTES:
-        raise UsageError("no start of scratch satisfies all alignments of this list in C")
+        raise UsageError("no start address of scratch satisfies all alignments of this list in C")
     yield f"#define {prefix}_ALIGN_BYTES {_number(align)}"
     for pool in Pool:
         yield f"#define {prefix}_{_BYTES[pool]} {_number(plan.pool_bytes(pool))}"
@@ -271,7 +271,7 @@ def _check_inside(graph: ClientGraph) -> None:
     if not graph.is_inside:
         raise UsageError(
             f"graph {quote(graph.name)} has inputs or outputs that are not in scratch; "
-            "let the client bring buffers for them"
+            "the client must provide buffers for them"
         )
 
 
@@ -288,8 +288,13 @@ def _client_about(plan: ClientPlan, tool: str, *, io_in_scratch: bool) -> Iterat
         yield comment_text(plan.shared.assumed)
         yield ""
     if io_in_scratch:
-        yield "Inputs and outputs stay in scratch, at the places that qnnmem has planned. They are"
-        yield "right for the binary this file was made from: the vendor's compiler plans its own."
+        yield (
+            "Inputs and outputs stay in scratch, at the offsets that qnnmem planned. The "
+            "offsets are"
+        )
+        yield (
+            "right only for the binary this file was made from: the vendor's compiler plans others."
+        )
     else:
         yield "Inputs and outputs are in buffers of the client."
 

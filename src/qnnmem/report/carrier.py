@@ -28,7 +28,7 @@ def render_text(result: CarrierResult) -> str:
     lines += ["", *rest] if rest else []
     if facts.binaries:
         command = ["qnnmem", "footprint", file_word(result.file)]
-        lines += ["", next_line("the memory bill", command)]
+        lines += ["", next_line("show the memory bill", command)]
     return "\n".join(lines) + "\n"
 
 
@@ -69,7 +69,7 @@ def facts_lines(facts: CarrierFacts) -> Iterator[str]:
     yield from _more(len(facts.host))
     for known, what in (
         (facts.state, "KV cache, part of the IO"),
-        (facts.shared_spill_fill, "spill/fill if all share one buffer, as the file asks"),
+        (facts.shared_spill_fill, "spill/fill with one shared buffer, as the file asks"),
     ):
         if known is not None:
             yield f"{known.value:>16,}{format_size(known.value):>13}  {what}"

@@ -138,7 +138,7 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
         if check.blockers:
             also = f", and {counted(check.alike, 'other')} like it" if check.alike else ""
             names = ", ".join(map(shorten, check.blockers[:5]))
-            yield f"  in the way of {check.pool}: {names}{also}"
+            yield f"  cannot fit in {check.pool}: {names}{also}"
     if model.change and (model.grown or verbose):
         for tensor in model.change.tensors[:5]:
             change = signed(tensor.change_bytes)
@@ -173,7 +173,7 @@ def _baseline_lines(run: BudgetRun) -> Iterator[str]:
         return
     if run.baseline is not None and not run.has_baseline:
         name = shorten(run.baseline, _WIDE)
-        yield f"note: there is no {name} yet, so nothing is compared"
+        yield f"note: {name} does not exist yet, so nothing is compared"
     if run.new:
         yield f"note: not in the baseline: {_some(run.new)}"
     if run.gone:
@@ -193,7 +193,7 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
     if broken:  # a baseline cannot excuse a broken budget
         yield _next_for(broken[0])
     elif any(one.grown for one in run.models) or (run.new and not run.is_updated):
-        yield next_line("to accept these numbers", words, "--update-baseline")
+        yield next_line("accept these numbers", words, "--update-baseline")
     elif run.baseline is not None and not run.has_baseline and not run.is_updated:
         yield next_line("keep these numbers as the baseline", words, "--update-baseline")
 
@@ -204,11 +204,11 @@ def _next_for(over: CheckedModel) -> str:
     if fix := _fix_words(over):
         return next_line("search for a change that fits", fix)
     if over.plan is not None:
-        return next_line("what sets the peak", ["qnnmem", "plan", file, *given, "-v"])
+        return next_line("show what sets the peak", ["qnnmem", "plan", file, *given, "-v"])
     if over.target.lower() == LPAI:
-        return next_line("its settings", ["qnnmem", "inspect", file])
+        return next_line("show its settings", ["qnnmem", "inspect", file])
     words = ["qnnmem", "fit", file, f"--soc={over.target}", *given]
-    return next_line("the broken limit", words)
+    return next_line("show the broken limit", words)
 
 
 def _fix_words(over: CheckedModel) -> list[str]:
@@ -244,7 +244,7 @@ _RULES = {
         CiRule(_WORSE, "A pool grew beyond what was accepted", "error"),
         CiRule("not-checked", "A model cannot be read", "error"),
         CiRule("not-compiled", "The library refuses to compile a model", "error"),
-        CiRule("cannot-tell", "Something required for an answer is missing", "warning"),
+        CiRule("cannot-tell", "An answer is not possible", "warning"),
     )
 }
 # SARIF rule of a model without a verdict
@@ -369,7 +369,7 @@ def _map(model: CheckedModel, plan: MemoryPlan, drawing: str) -> Iterator[str]:
     yield ""
     yield from block(map_lines(plan_map(plan)))
     if drawing:
-        yield from ("", f"As a drawing: `{escape(drawing)}` among the files of this run.")
+        yield from ("", f"Memory map: `{escape(drawing)}` among the files of this run.")
     yield from ("", "</details>")
 
 

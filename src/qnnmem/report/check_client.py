@@ -35,8 +35,8 @@ def _timeline(report: ClientResult) -> Iterator[str]:
         most = max(report.timeline, key=lambda one: one.registered_bytes)
         size = counted(most.registered_bytes, "byte")
         yield (
-            f"held at most: {counted(contexts, 'context')}, {size} of "
-            f"pools, kept binaries and registered memory (after call {most.call:,}, {most.what})"
+            f"held at most: {counted(contexts, 'context')}, {size} of pools, resident "
+            f"binaries and registered memory (after call {most.call:,}, {most.what})"
         )
 
 
@@ -47,9 +47,12 @@ def render_text(report: ClientResult) -> str:
 
 def _lines(report: ClientResult) -> Iterator[str]:
     if not report.called and not report.not_checked:
-        yield "it has to load libQnnLpai.so by name or be linked with it; a full path, an RPATH to "
-        yield "another folder or dlmopen goes past this checker, so does a script that replaces "
-        yield "LD_PRELOAD or LD_LIBRARY_PATH (set what is to be preloaded for `qnnmem` itself)"
+        yield "it must load libQnnLpai.so by name or be linked with it; a full path, an RPATH to "
+        yield "another folder or dlmopen bypasses this checker, and so does a script that replaces "
+        yield (
+            "LD_PRELOAD or LD_LIBRARY_PATH (to preload other libraries, set LD_PRELOAD for "
+            "`qnnmem` itself)"
+        )
     for one in report.findings:
         yield ""
         yield from _finding(one)
@@ -62,13 +65,13 @@ def _lines(report: ClientResult) -> Iterator[str]:
     yield from (f"note: {note}" for note in report.notes)
     yield from listed(report.not_checked)
     if report.left_out:
-        yield f"and {counted(report.left_out, 'finding')} more, which were not kept"
+        yield f"and {counted(report.left_out, 'finding')} more over the limit are not listed"
     if report.passes and report.exit_code:
         yield f"exit code {report.exit_code} is the program's own, not a finding"
     rules = [one.rule for one in report.findings if not one.rule.startswith("C")]
     if rules:  # runs without rules already list all they have
         yield ""
-        yield f"next: what a rule says: qnnmem lpai rules {rules[0]}"
+        yield f"next: explain a rule: qnnmem lpai rules {rules[0]}"
 
 
 def headline(one: ClientFinding) -> str:

@@ -154,7 +154,7 @@ def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     if why := guide.why(incident):
         yield f"why: {shorten(why, 600)}"
     in_question = words.in_question(incident)
-    yield from _titled("what comes into question:", in_question)
+    yield from _titled("possible causes:", in_question)
     if verbose and decided and len(incident.candidates) > 1:
         yield f"ranked: {words.candidates(incident)}"
     yield from _rows("in the lines:", words.quantities(incident), verbose)
@@ -176,7 +176,7 @@ def _evidence(incident: Incident, verbose: bool) -> Iterator[str]:
         return
     yield from chosen
     if len(lines) > len(chosen):
-        yield f"  and {counted(len(lines) - len(chosen), 'line')} around it; -v shows all"
+        yield f"  and {counted(len(lines) - len(chosen), 'line')} of context; -v shows all"
 
 
 def _titled(title: str, rows: list[str]) -> Iterator[str]:

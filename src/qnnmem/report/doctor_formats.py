@@ -69,7 +69,7 @@ def details(incident: Incident, guide: Guide) -> Iterator[str]:
     if why := guide.why(incident):
         yield from ("", f"**Why:** {advice(why)}")
     if possible := words.in_question(incident):
-        yield from ("", "**What comes into question:**", "")
+        yield from ("", "**Possible causes:**", "")
         yield from (f"- {escape(row.strip())}" for row in possible)
     elif len(incident.candidates) > 1:
         yield from ("", f"**Ranked:** {escape(words.candidates(incident))}")

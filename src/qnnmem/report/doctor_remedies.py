@@ -21,12 +21,12 @@ from qnnmem.text import lazy_pattern, shorten
 
 # Placeholders in remedy commands, with their meanings.
 PLACEHOLDERS = {
-    "MODEL": "the model's file (--model fills it in)",
-    "BINARY": "a context binary's file (--binary fills it in)",
-    "SOC": "the device's SoC, as `qnnmem socs` lists it (--soc fills it in)",
+    "MODEL": "the model file (--model fills it in)",
+    "BINARY": "the context binary (--binary fills it in)",
+    "SOC": "the SoC of the device, as listed by `qnnmem socs` (--soc fills it in)",
     "DIM": "a free dimension of the model, such as batch",
     "CODE": "the error code in that line",
-    "LOG": "the log's file",
+    "LOG": "the log file",
     "CONFIG": "the config file of the tool",
     "COMMAND": "the program that failed, with its arguments",
 }
@@ -52,7 +52,9 @@ class Advice(NamedTuple):
 def learned(incident: Incident) -> str:
     """Return the words that made the trained model choose a cause without a matching entry."""
     words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
-    return f"no entry knows these lines; in labelled logs such words speak for this cause: {words}"
+    return (
+        f"no entry matches these lines; in labelled logs these words indicate this cause: {words}"
+    )
 
 
 class Guide:

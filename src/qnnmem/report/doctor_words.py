@@ -16,7 +16,7 @@ MISSING = "computed: needed less limit"
 _MEMORY = {
     True: "out of memory",
     False: "not memory",
-    "unknown": "whether memory is short is unknown",
+    "unknown": "it is unknown whether memory is short",
 }
 _NAMED = 5  # candidates in a list
 _OPEN = ("unknown", "mem_unknown")  # placeholders for an unknown cause
@@ -29,7 +29,7 @@ def verdict(incident: Incident) -> str:
     """Return one line: stage, cause, whether memory is short, and confidence."""
     if incident.verdict == "undecided":
         failed = f"the {incident.stage} stage failed" if incident.stage_told else "something failed"
-        return f"undecided: {failed} and the lines do not decide why; {_side(incident)}"
+        return f"undecided: {failed}, but the log does not show why; {_side(incident)}"
     words = f"{incident.stage} stage: " if incident.stage_told else ""
     words += _decided(incident)
     if incident.shortage_bytes is not None:
@@ -43,7 +43,7 @@ def _decided(incident: Incident) -> str:
     low = incident.confidence == "low"
     kind = f"{'probably ' if low else ''}{_MEMORY[incident.is_memory]}"
     if _is_open(incident):
-        return f"{kind}; the lines do not name the cause"
+        return f"{kind}; the log does not name the cause"
     meaning = shorten(incident.cause_meaning, WIDE)
     if incident.verdict == "memory":  # the entry decides memory or not, but not the cause
         return f"{kind}, {'perhaps' if low else 'probably'}: {meaning}"
@@ -54,13 +54,13 @@ def _side(incident: Incident) -> str:
     """Return how likely a memory shortage is, from the shares of the possible causes."""
     known = _in_question(incident)
     if sum(one.score for one, _ in known) < _ENOUGH:
-        return "whether memory is short is unknown"
+        return "it is unknown whether memory is short"
     share = sum(part for one, part in known if is_memory(one.cause))
     if share >= _LIKELY:
-        return f"memory is likely to be short ({share:.0%})"
+        return f"memory is probably short ({share:.0%})"
     if share <= _UNLIKELY:
-        return f"memory is probably not the reason ({share:.0%})"
-    return f"memory may be short or not ({share:.0%})"
+        return f"memory is probably not short ({share:.0%})"
+    return f"memory may or may not be short ({share:.0%})"
 
 
 def _is_open(incident: Incident) -> bool:
@@ -215,16 +215,16 @@ def healthy(stats: ReadingStats) -> str:
     """Return the one-line verdict on logs without a known failure."""
     words = f"healthy: no known failure in {amount(stats)}"
     if stats.foreign:
-        words = f"no log of QNN: nothing of QNN in {amount(stats)}"
+        words = f"no QNN log: no QNN lines in {amount(stats)}"
     if stats.unclear:
-        words = f"undecided: {amount(stats)} show neither a failure nor a success"
+        words = f"undecided: {amount(stats)} show neither failure nor success"
     if stats.unread:  # logs that were not read cannot be called healthy
-        words = f"not all logs could be read: no known failure in {amount(stats)}"
+        words = f"not all logs could be read; no known failure in {amount(stats)}"
     if stats.noise:
         named = [f"{shorten(one.title, 100)}{times(one.count)}" for one in stats.noise[:_NAMED]]
         more = len(stats.noise) - len(named)
         named += [f"{more} more"] if more else []
-        words += f"; harmless, although it looks like a failure: {'; '.join(named)}"
+        words += f"; harmless lines that look like failures: {'; '.join(named)}"
     return words
 
 

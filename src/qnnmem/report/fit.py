@@ -74,12 +74,14 @@ _SOCS = (
     Column("of limit", width=10, gap=0),
     Column("", "<"),
 )
-_NO_FP16 = "no FP16 there; --precision int8 quantizes the model, which was not tried"
+_NO_FP16 = "no FP16 on this SoC; --precision int8 quantizes the model (not tried)"
 _NAMED = 4  # SoCs named for one reason
 _FILES = 3  # files named in the verdict
 _NUMBERS = lazy_pattern(r"\d[\d,]*")  # Reasons that differ only in numbers are shown once.
 _LONGEST = 3000  # characters of a reason, which may end with a command
-_NO_DLC = "note: qnnmem fix changes ONNX models: give it the one that this DLC was converted from"
+_NO_DLC = (
+    "note: qnnmem fix changes only ONNX models: give it the model that this DLC was converted from"
+)
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 
 FitRow = FitResult | RefusedFile
@@ -127,12 +129,12 @@ def verdict(fit: SocFit) -> str:
 def _tightest(fit: SocFit) -> str:
     worst, rest = fit.worst, fit.beside_vtcm
     if worst is None or worst.spare is None:
-        return "nothing is known to be tight"
+        return "no limit is known to be close"
     spare = f"{counted(worst.spare, 'byte')} to spare in the {TITLES[worst.pool]}"
     if worst.pool != "vtcm" or worst.spare or rest is None or rest.spare is None:
         return f"{spare}, the tightest"
     then = f"next tightest {rest.spare:,} in the {TITLES[rest.pool]}"
-    return f"{spare}, which it takes whole; {then}"
+    return f"{spare}, all of it used; {then}"
 
 
 def _summary(fits: Sequence[SocFit]) -> str:
@@ -158,7 +160,7 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
         yield from ("", *source_lines(fit.checks), "")
     yield from _answered(fit, verbose)
     if fit.same_as:
-        yield f"as compiled for {fit.same_as}, which has the same arch, VTCM, limit and FP16"
+        yield f"compiled for {fit.same_as}, which has the same architecture, VTCM, limit and FP16"
     # Suggest a change only if the model does not clearly fit.
     if verbose or fit.fits is not True:
         yield from _parts(fit)
@@ -167,7 +169,9 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
         yield ""
         yield "what to change:"
         yield from (_suggested(one) for one in fit.suggestions)
-        yield from (_line_of("too slow" if one.unfinished else "no use", one) for one in fit.tried)
+        yield from (
+            _line_of("too slow" if one.unfinished else "not enough", one) for one in fit.tried
+        )
 
 
 def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
@@ -197,7 +201,7 @@ def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
     if fit.line:
         yield f"decisive line: {shorten(fit.line, _WIDE)}"
     if fit.reading:
-        yield f"the doctor reads it as: {shorten(fit.reading, _WIDE)}"
+        yield f"the doctor's reading: {shorten(fit.reading, _WIDE)}"
 
 
 def _parts(fit: SocFit) -> Iterator[str]:
@@ -206,7 +210,7 @@ def _parts(fit: SocFit) -> Iterator[str]:
     if not parts:
         return
     yield ""
-    yield f"memory{'' if fit.total else ' as far as it is known'}:"
+    yield f"memory{'' if fit.total else ', known parts only'}:"
     yield from (f"{size.value:>16,}  {name}" for name, size in parts if size.value)
     if fit.total is not None:
         yield f"{fit.total.value:>16,}  all"

@@ -62,7 +62,7 @@ def render_text(
     lines += _gaps(result.best)
     lines += ["", *level_lines(result.best)] if result.best.proof is not None else []
     if result.obstacle:
-        lines += ["", f"in the way: {shorten(result.obstacle, _WIDE)}"]
+        lines += ["", f"obstacle: {shorten(result.obstacle, _WIDE)}"]
     lines += map(_hint, result.hints) if result.hints else _untried(result)
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
     lines += ["", *_validation_lines(validation)] if validation is not None else []
@@ -83,7 +83,7 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
         name = shorten(quote(one.name), _CHANGE)
         yield f"output {name} is off by at most {one.largest:.3g}, {part}{noise}"
     if len(each) > _OUTPUTS:
-        yield f"{counted(len(each) - _OUTPUTS, 'more output')} less far"
+        yield f"{counted(len(each) - _OUTPUTS, 'more output')} with smaller differences"
     for name in best.proof.unmeasured[:_OUTPUTS]:
         yield f"output {shorten(quote(name), _CHANGE)} has another shape: not comparable"
 
@@ -143,7 +143,7 @@ def verdict(result: FixResult) -> str:
         return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
     was = _was(best) + _other_pools(need) + _deployed(best)
     if need.fits:
-        kept = "fits as it is" if as_it_is else "fits"
+        kept = "fits unchanged" if as_it_is else "fits"
         of = "" if need.limit is None else f" of {need.limit:,}"
         return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
     if need.limit is not None and need.size > need.limit:
@@ -187,7 +187,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
     words = f"weights {counted(found.weights_bytes, 'byte')} in all parts"
     if found.repeated_bytes:
         words += f", {found.repeated_bytes:,} of them stored more than once"
-    yield f"{words}; {counted(found.moved_bytes, 'byte')} go from part to part in each inference"
+    yield f"{words}; {counted(found.moved_bytes, 'byte')} passed between parts in each inference"
 
 
 def scope(result: FixResult) -> str | None:
@@ -204,7 +204,7 @@ def _was(change: JudgedChange) -> str:
     if before and change.before.what != change.need.what:
         return f"before it was {change.before.what} {before:,}"
     if not before or after is None or change.before.what != change.need.what:
-        return "as before" if change.before.size == after else "before that not known"
+        return "as before" if change.before.size == after else "before: unknown"
     return f"{after / before:.2f} of {before:,}"
 
 
@@ -256,7 +256,7 @@ def _validation_lines(found: Validation) -> Iterator[str]:
     samples = counted(found.samples, "sample")
     verdict = "holds" if found.holds else "DOES NOT HOLD"
     yield f"validated on {samples}: {verdict}"
-    heads = f"{'to the model as it was':<24}{'planned memory':<16}NaN, infinite"
+    heads = f"{'to the original model':<24}{'planned memory':<16}NaN, infinite"
     yield f"  {'output':<{_OUTPUT}}{heads}"
     for one in found.outputs[:_SHOWN_OUTPUTS]:
         yield f"  {shorten(one.output, _OUTPUT - 2):<{_OUTPUT}}{_validated_row(one, found)}"
@@ -321,7 +321,7 @@ def _cells(row: FixRow) -> tuple[str, ...]:
 
 
 def _obstacle(row: FixedModel) -> str:
-    return f"{shorten(row.input, 80)}: in the way: {shorten(row.obstacle, _WIDE)}"
+    return f"{shorten(row.input, 80)}: obstacle: {shorten(row.obstacle, _WIDE)}"
 
 
 # --- Next steps
@@ -371,7 +371,7 @@ def together(results: Sequence[FixResult], files: Sequence[str], binary: str) ->
     inplace = any(one.best.change.pool_options.inplace for one in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
     words += [*_precision_words(results[0].best), *output_words(binary)]
-    return "one binary of them, weights stored once", words
+    return "make one binary of them, with the weights stored once", words
 
 
 def allow_command(
@@ -383,7 +383,7 @@ def allow_command(
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
     kept = [word for word in given if word.partition("=")[0] not in ("--allow", "-o", "--output")]
     words = ["qnnmem", "fix", file_word(model), *kept, f"--allow={allow}", *output]
-    return (("allow the smallest change of results", words),)
+    return (("allow the change with the smallest difference", words),)
 
 
 def _precision_words(best: JudgedChange) -> list[str]:
@@ -439,7 +439,7 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
     budget = ["--verify"] if limit is None else [f"--budget={limit}"]
     for number, names in enumerate(result.rounds, start=1):
         paths = [file_word(known[name]) for name in names]
-        loaded = "what is loaded together" if len(paths) > 1 else "what is loaded alone"
+        loaded = "check what is loaded together" if len(paths) > 1 else "check what is loaded alone"
         turn = f", turn {number} of {len(result.rounds)}" if len(result.rounds) > 1 else ""
         yield f"{loaded}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
 
@@ -480,14 +480,14 @@ def render_report(
         lines += ["", "## From the log", "", *(f"- {escape(one)}" for one in facts.chain)]
     lines += ["", "## Tried", "", *code_table(_HEAD, map(_report_cells, result.tried))]
     if result.obstacle:
-        lines += ["", f"In the way: {escape(result.obstacle)}"]
+        lines += ["", f"Obstacle: {escape(result.obstacle)}"]
     lines += [part for note in result.notes for part in ("", f"Note: {escape(note)}")]
     lines += ["", "## Done", "", *_steps(result.best)]
     lines += ["", "## Proof", "", *_proof(result)]
     lines += ["", "## Deploy", "", *block(_commands(result, recipe, commands))]
     lines += [
         "",
-        "## Where it comes from",
+        "## Origin",
         "",
         *code_table(("what", "value"), _origin(result, facts)),
     ]
@@ -523,20 +523,20 @@ def _proof(result: FixResult) -> Iterator[str]:
     best = result.best
     proof, need = best.proof, best.need
     if proof is None:
-        yield "- The model computes what it did: nothing in it was changed."
+        yield "- The model is unchanged, so its results are the same."
     else:
         given = "given" if result.case.samples else f"random, seed {result.case.seed}"
         what = f"{counted(proof.outputs, 'output')} on {counted(proof.samples, 'sample')} ({given})"
         if proof.identical:
-            yield f"- Compared with the model as it was: {what}, the same bit by bit."
+            yield f"- Compared with the original model: {what}, the same bit by bit."
         else:
             gap = f"{proof.largest:.3g}" if math.isfinite(proof.largest) else "beyond measure"
             names = ", ".join(code(name) for name in proof.differing[:5])
-            yield f"- Compared with the model as it was: {what}, off by at most {gap}: {names}."
+            yield f"- Compared with the original model: {what}, off by at most {gap}: {names}."
         yield from (f"- {escape(line)}." for line in level_lines(best))
     if need.size is not None:
         of = "" if need.limit is None else f" of {need.limit:,}"
-        yield f"- Judged as it is written: {escape(need.what)} {counted(need.size, 'byte')}{of}."
+        yield f"- The written model needs {escape(need.what)} {counted(need.size, 'byte')}{of}."
     if need.why:
         yield f"- {escape(join_words(need.why))}"
 

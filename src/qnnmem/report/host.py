@@ -15,11 +15,11 @@ def verdict(report: HostResult) -> str:
     """Return a one-line verdict on the state of the machine."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
-        return f"cannot tell: nothing of QNN or a DSP is visible on {place}: {report.blindness}"
+        return f"cannot tell: no QNN library and no DSP is visible on {place}: {report.blindness}"
     if not report.has_dsp:
-        return f"cannot tell: nothing of QNN or a DSP on {place}, a machine without a DSP"
+        return f"cannot tell: no QNN library and no DSP on {place}"
     unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)
-    rest = f"{counted(unknown, 'check')} not known" if unknown else "nothing is not known"
+    rest = f"{counted(unknown, 'check')} undecided" if unknown else "all checks done"
     if not report.problems:
         return f"good: no problem on {place}; {rest}"
     names = ", ".join(check.name for check in report.problem_checks)

@@ -54,7 +54,10 @@ def _about(ours: InspectedBinary, path: str) -> Iterator[str]:
     yield f"qnnmem context binary: {graphs} for LPAI {version}, checksums fine"
     floats = sum(graph.float_ops for graph in ours.graphs)
     if floats:
-        yield f"computes in floating point ({counted(floats, 'op')}): desk experiment only"
+        yield (
+            f"computes in floating point ({counted(floats, 'op')}): for experiments on the "
+            "host only"
+        )
     maker = f"format {ours.format_version}, made by {shorten(ours.producer)}"
     yield f"{shorten(path, _WIDE)}: {size_words(ours.file_bytes)}, {maker}"
     parts = [f"{what} {size:,}" for what, size in _parts(ours) if size]
@@ -69,9 +72,9 @@ def _parts(ours: InspectedBinary) -> Iterator[tuple[str, int]]:
     programs = sum(graph.program_bytes for graph in graphs)
     if held <= section:
         yield "constants", held
-        yield "gaps that align them", section - held
+        yield "gaps for alignment", section - held
     else:  # graphs of one binary may share constants
-        yield "constants, of which graphs share some,", section
+        yield "constants, some of them shared by graphs,", section
     yield "programs", programs
     yield "description", ours.file_bytes - section - programs
 
@@ -90,7 +93,7 @@ def _heading(graph: InspectedGraph) -> Iterator[str]:
     facts = f"{counted(graph.ops, 'op')}, {what}, alignment {graph.align}"
     yield f"graph {shorten(graph.name)}: {facts}"
     if not graph.program_bytes:
-        yield "  layout only: it has pools and places and cannot compute"
+        yield "  layout only: it has pools and offsets, but no program to run"
 
 
 def _pools(graph: InspectedGraph) -> Iterator[str]:
@@ -105,7 +108,7 @@ def _pools(graph: InspectedGraph) -> Iterator[str]:
         inside = ", in the file" if pool == "constants" else inside
         holds = f"{counted(held.get(pool, 0), kind)}{inside}"
         if pool == "constants" and not graph.program_bytes:
-            holds = "a layout has none; `qnnmem plan` of the model counts them"
+            holds = "none in a layout; `qnnmem plan` of the model counts them"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
 
 
@@ -213,12 +216,12 @@ def _vendor_lines(context: HtpContext, path: str) -> Iterator[str]:
             yield from _side(kind, tensors, _htp_tensor)
     yield ""
     if is_htp:
-        yield next_line("the memory bill", ["qnnmem", "footprint", file_word(path)])
+        yield next_line("show the memory bill", ["qnnmem", "footprint", file_word(path)])
         return
     yield (
         f"the other {size_words(context.blob_bytes)} (code, constants, sizes of scratch and "
-        "persistent memory) have no public format: a device tells the sizes through "
-        "QnnGraph_getProperty; here, prepare and plan the model itself"
+        "persistent memory) have no public format: a device reports the sizes through "
+        "QnnGraph_getProperty; without a device, prepare and plan the model itself"
     )
 
 
@@ -264,7 +267,7 @@ def _dlc_lines(result: DlcResult) -> Iterator[str]:
         yield from _dlc_graph(graph)
     yield ""
     command = ["qnnmem", "plan", file_word(result.file), "-v"]
-    yield next_line("the peak and the memory map", command)
+    yield next_line("show the peak and the memory map", command)
 
 
 def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
@@ -297,7 +300,7 @@ def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
     if not others:
         return ""
     size = counted(sum(one.stored_bytes for one in others), "byte")
-    return f", {len(others):,} of them parameters of operators ({size}), which a plan leaves out"
+    return f", {len(others):,} of them parameters of operators ({size}), not counted in a plan"
 
 
 def _dlc_tensor(tensor: DlcTensor) -> str:

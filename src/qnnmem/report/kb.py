@@ -65,7 +65,7 @@ def _entry(entry: Entry) -> Iterator[str]:
         yield "\n## Lines\n"
     for line in entry.lines:
         extra = [f"call {line.call}"] if line.call else []
-        extra += [] if line.opens else ["alone no incident"]
+        extra += [] if line.opens else ["no incident alone"]
         yield f"- {line.sign}: `{shorten(line.text, 400)}`" + (
             f" ({', '.join(extra)})" if extra else ""
         )
@@ -109,7 +109,7 @@ def _checked(checked: KbCheckResult) -> Iterator[str]:
     wrong = len(checked.findings)
     yield f"good: {looked}" if not wrong else f"{wrong} findings in {looked}"
     if checked.documented:
-        yield f"{checked.documented} entries are known from documents only, without a stored log"
+        yield f"{checked.documented} entries are known only from documents, without a stored log"
     for title, rows in (("", checked.findings), ("note: ", checked.notes)):
         for row in rows:
             yield f"  {title}{shorten(row.entry, 64)}: {shorten(row.sentence, 300)}"
@@ -129,16 +129,19 @@ def _one(one: Explanation, verbose: bool) -> Iterator[str]:
         yield from _unknown(one)
         return
     if len(one.meanings) > 1:
-        yield f"{_shown(one)}: {len(one.meanings)} meanings; the component that printed it decides"
+        yield (
+            f"{_shown(one)}: {len(one.meanings)} meanings; which one applies depends on the "
+            "component that printed it"
+        )
     for meaning in one.meanings:
         yield from _meaning(meaning, verbose)
 
 
 def _unknown(one: Explanation) -> Iterator[str]:
     if one.nearest_range:
-        yield f"  nearby numbers belong to {one.nearest_range}; the log's first error tells more"
+        yield f"  nearby numbers belong to {one.nearest_range}; see the first error in the log"
     else:
-        yield "  it is outside every range of QNN, FastRPC, errno and the compiler"
+        yield "  the number is outside every range of QNN, FastRPC, errno and the compiler"
     if one.near:
         known = " and ".join(f"{number.code} {number.name}" for number in one.near)
         yield f"  nearest codes: {known}"

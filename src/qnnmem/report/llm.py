@@ -80,7 +80,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
         yield f"  over the usual recipes {_between(result.recipe_range)}"
     low, high = result.compile_seconds
     yield (
-        f"to compile: {_between(result.host_ram)} of host RAM, {low:,} to {high:,} s (order of "
+        f"compiling needs {_between(result.host_ram)} of host RAM, {low:,} to {high:,} s (order of "
         "magnitude)"
     )
     wide = f", 8 bits: {', '.join(recipe.wide)}" if recipe.wide else ""
@@ -90,7 +90,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
         f"{recipe.embedding}, head {recipe.head}, KV {recipe.kv}"
     )
     if verbose:
-        yield f"  from: {recipe.source}"
+        yield f"  source: {recipe.source}"
         yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
         budget = result.budget
         yield f"budget of a domain: {counted(budget.value, 'byte')}, {budget.origin.value}"

@@ -53,7 +53,7 @@ def selftest_text(results: Sequence[RuleResult]) -> str:
 def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
     yield f"{counted(len(rules), 'rule')}; `qnnmem lpai rules ID` explains one"
     yield ""
-    yield "id    rule, and the codes that answer who breaks it:"
+    yield "id    rule, and the codes returned if it is broken:"
     for rule in rules:
         answer = ", ".join(map(str, rule.codes)) or "a finding"
         yield f"{rule.id:<4}  {rule.title} ({answer})"
@@ -65,7 +65,7 @@ def _rule_lines(rule: Rule) -> Iterator[str]:
     codes = [f"{one.name} ({one.code})" for one in rule.named_codes]
     rows = (
         ("documented", rule.consequence),
-        ("answered here", ", ".join(codes) or "a finding, no QNN code"),
+        ("returned here", ", ".join(codes) or "a finding, no QNN code"),
         ("known from", _MARKS[rule.mark]),
         ("source", rule.source),
         ("what to do", rule.cure),
@@ -75,7 +75,10 @@ def _rule_lines(rule: Rule) -> Iterator[str]:
 
 def _choice_lines(choices: Sequence[Choice]) -> Iterator[str]:
     changeable = sum(choice.override != "none" for choice in choices)
-    yield f"{len(choices)} choices where public material is silent; {changeable} can be changed"
+    yield (
+        f"{len(choices)} choices where public documents leave the behaviour open; "
+        f"{changeable} can be changed"
+    )
     section = ""
     for choice in choices:
         if choice.section != section:
@@ -100,8 +103,8 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
         yield from (f"      {failure.title}: {failure.reason}" for failure in one.failures)
     yield ""
     yield (
-        "note: kept: the client keeps the rule and everything works; broken: the client breaks "
-        "it, gets the right code, and the graph stays as before"
+        "note: kept: the client keeps the rule and everything works; broken: the client "
+        "breaks it, gets the right code, and the graph is unchanged"
     )
 
 
@@ -126,7 +129,7 @@ def verdict(report: LintResult) -> str:
         return verdict + (f" and {len(read) - 5} more" if len(read) > 5 else "")
     numbers = ((errors, "error"), (warnings, "warning"))
     parts = [counted(number, noun) for number, noun in numbers if number]
-    strict = "; warnings count with --strict" if report.strict and not errors else ""
+    strict = "; with --strict, warnings fail too" if report.strict and not errors else ""
     return f"{', '.join(parts)} in {counted(len(read), 'file')}{strict}"
 
 

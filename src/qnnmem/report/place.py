@@ -32,8 +32,7 @@ def verdict(plan: PlaceResult) -> str:
         if plan.given.too_large:  # decided only by the upper end of its range
             domains = "more than a process domain"
         return (
-            f"cannot tell: {count} may need {domains}; --verify asks the library for its exact "
-            "sizes"
+            f"cannot tell: {count} may need {domains}; --verify gets exact sizes from the library"
         )
     if plan.given.too_large:
         names = ", ".join(shorten(plan.contexts[n].file) for n in plan.given.too_large)
@@ -73,7 +72,9 @@ def _better(plan: PlaceResult) -> Iterator[str]:
     elif plan.best_is_exact:
         yield f"best order: as given ({how})"
     else:
-        yield "best order: as given; largest first needs as many, others were not tried"
+        yield (
+            "best order: as given; largest first needs the same number, other orders were not tried"
+        )
 
 
 def _notes(plan: PlaceResult, verbose: bool) -> Iterator[str]:
@@ -87,8 +88,8 @@ def _notes(plan: PlaceResult, verbose: bool) -> Iterator[str]:
     if len(plan.given.domains) > 1:
         source = f": {DOMAINS.source}" if verbose else ""
         yield (
-            f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; more than "
-            "one was never seen on a device here"
+            f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; "
+            "more than one was never observed on a device"
         )
 
 
@@ -110,7 +111,9 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         name = shorten(resident.file, _WIDE)
         yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
     if any(one.admitted is None for one in checked):
-        yield "not kept: the library for x86 estimates these and cannot hold shared weights"
+        yield (
+            "not kept: the x86 library estimates these but cannot keep contexts with shared weights"
+        )
 
 
 _SHOWN = 12  # tensors; -v shows all

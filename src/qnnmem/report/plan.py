@@ -82,12 +82,13 @@ def budget_lines(planned: PlannedFile) -> Iterator[str]:
         many = name.endswith("s")
         if budget.fits is None:
             yield (
-                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found{in_time}, "
-                f"and none is ruled out; best {budget.need:,}, at least {budget.at_least:,}"
+                f"cannot tell: no {name} plan within {_bytes(budget.have)} was "
+                f"found{in_time}, but one may exist; best {budget.need:,}, at least "
+                f"{budget.at_least:,}"
             )
         elif budget.fits:
             takes = "take" if many else "takes"
-            fits = "cannot tell: as far as known" if plan.model.assumed else f"fits{by}:"
+            fits = "cannot tell: by the known sizes," if plan.model.assumed else f"fits{by}:"
             yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
         elif budget.pool is Pool.SCRATCH and plan.proof is ProofScope.UPPER_BOUND:
             yield (
@@ -196,7 +197,7 @@ def _budgets(planned: PlannedFile) -> Iterator[str]:
             continue
         title = "fullest step" if budget.fits is None else _WHY[budget.pool]
         if title == _WHY[Pool.SCRATCH] and len(budget.blockers) == 1:
-            title = "too large by itself"
+            title = "too large alone"
         sizes = pool_sizes(planned.plan, budget.pool)
         parts = [(name, sizes[name]) for name in budget.blockers]
         yield from _parts(title, budget.pool.value, parts, budget.need)
@@ -253,7 +254,7 @@ def _tcm(planned: PlannedFile) -> Iterator[str]:
     if tcm is None:
         return
     spare = tcm.limit.value - tcm.need
-    room = f"{spare:,} to spare" if spare >= 0 else f"{-spare:,} too many"
+    room = f"{spare:,} to spare" if spare >= 0 else f"{-spare:,} over the limit"
     verdict = ("fits" if tcm.fits else "does not fit") + planned.plan.proof.basis
     yield (
         f"TCM (aDSP direct mode, {tcm.limit.origin.value} limit): {verdict}, "
@@ -270,7 +271,7 @@ def _notes(planned: PlannedFile) -> Iterator[str]:
     if planned.plan.is_estimate:
         ops = counted(len(planned.plan.model.ops), "op")
         yield (
-            f"note: the plan is of the {ops} of the float model; quantizing fuses some and adds "
+            f"note: this plans the {ops} of the float model; quantizing fuses some and adds "
             f"others, so the bytes may change"
         )
     for note in planned.notes:
@@ -312,14 +313,14 @@ def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]
         longer = min(max(_LONGER, 6 * planned.time_limit), _LONGEST)
         line = next_line("search longer", command, f"--time-limit={longer:.0f}")
     elif plan.options.bits is None and planned.computes_in_floats and planned.remedies is None:
-        why = "LPAI runs 8- and 16-bit models; the plan as int8"
+        why = "LPAI runs 8- and 16-bit models; plan it as int8"
         line = next_line(why, command, "--bits=8")
     elif plan.is_estimate and plan.model.format == "onnx":
-        line = next_line("the exact bytes", _prepare_command(planned))
+        line = next_line("get the exact bytes", _prepare_command(planned))
     elif detailed:
-        line = next_line("a C header with every offset", command, "--format=c")
+        line = next_line("write a C header with every offset", command, "--format=c")
     else:
-        line = next_line("the peak and the memory map", command, "-v")
+        line = next_line("show the peak and the memory map", command, "-v")
     if line:
         yield line
 
@@ -363,7 +364,7 @@ def useless_lines(planned: PlannedFile, *, among_others: bool = False) -> Iterat
     useless = ", ".join(flag(setting) for setting in remedies.tried if setting not in used)
     if useless:
         pools = " or ".join(_pool(pool) for pool in planned.result.lacking)
-        yield f"planned, too, and no smaller in {pools}: {useless}"
+        yield f"also planned, no smaller in {pools}: {useless}"
     elif not remedies.tried and planned.plan.model.ops:
         yield "no other option makes it smaller"
 
@@ -372,7 +373,9 @@ def _saving(remedy: Remedy) -> str:
     quantizes = any(setting.name == "bits" for setting in remedy.settings)
     by = f" by an {ProofScope.ESTIMATE.value}" if quantizes else ""
     still = (
-        f"which then fits{by}" if remedy.fits else f"still {remedy.after - remedy.have:,} too many"
+        f"which then fits{by}"
+        if remedy.fits
+        else f"still {remedy.after - remedy.have:,} over the limit"
     )
     beside = f", {remedy.moved:,} of IO in the application's buffers" if remedy.moved else ""
     return f"{counted(remedy.saved, 'byte')} less of {_pool(remedy.pool)}, {still}{beside}"
@@ -385,7 +388,7 @@ def _pool(name: str) -> str:
 def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
     """Return a `plan` command with all state pairs: with only some pairs, the plan is wrong."""
     settings = [f"--state={old}={new}" for old, new in pairs]
-    line = next_line("these look like state kept between runs", command, *settings)
+    line = next_line("keep these likely states between runs", command, *settings)
     why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
     return line or next_line(why, command, "--format=json")
 
@@ -410,7 +413,7 @@ def render_table(planned: Sequence[PlanRow]) -> str:
     worst = [file for file in files if file.result.fits is not True]
     for shown in (*worst, *files)[:1]:
         words = ["qnnmem", "plan", file_word(shown.input), *shown.given]
-        lines += ["", next_line("one of them in detail", words, "-v")]
+        lines += ["", next_line("show one in detail", words, "-v")]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -455,7 +458,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
     text = "\n".join(lines)
     for row in rows:
         if isinstance(row, PlanResult) and row.graph not in text:
-            yield f"graph in full: {shorten(row.graph, MAX_NAME)}"
+            yield f"whole graph: {shorten(row.graph, MAX_NAME)}"
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:

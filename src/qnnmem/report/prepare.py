@@ -44,8 +44,8 @@ def render_text(
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:
         lines.append(
-            f"{counted(floats, 'op')} compute in floating point, which LPAI cannot do: for the "
-            f"desk only"
+            f"{counted(floats, 'op')} compute in floating point, which LPAI does not "
+            "support: for experiments on the host only"
         )
     for graph, plan, answer in zip(context.graphs, prepared.plans, alone, strict=True):
         lines += ["", *_graph(graph, plan), *([] if answer is None else [_tcm(answer)])]
@@ -70,7 +70,7 @@ def _cures(error: QuantizedGraph) -> str:
     seen = [f"{_widths(error, tried)} gives {percent(tried.error)}" for tried in error.cures]
     parts = ["tried on the same samples, " + ", ".join(seen)] if seen else []
     if not seen and error.tried:
-        parts.append("wider numbers do not halve the error")
+        parts.append("wider types do not halve the error")
     if error.made_up_samples:
         parts.append("real samples with --calibration give other ranges")
     elif not seen:
@@ -109,7 +109,7 @@ def _tcm(answer: TcmAnswer) -> str:
 def next_commands(context: CompiledContext, path: str) -> Iterator[tuple[str, str]]:
     """Yield the next steps for a binary: a description and a command to paste."""
     file = shlex.quote(path)
-    yield "look at it", f"qnnmem inspect {file}"
+    yield "inspect it", f"qnnmem inspect {file}"
     if any(graph.program for graph in context.graphs):
         # A separate folder, so that outputs of another binary do not collide.
         folder = f"{sanitized(Path(path).stem)}_output"

@@ -44,7 +44,7 @@ def _facts(record: ProvokedResult) -> Iterator[str]:
 
 def _said(record: ProvokedResult) -> Iterator[str]:
     if record.lines:
-        yield "the library said:"
+        yield "log of the library:"
         yield from (f"  {shorten(line, _WIDE)}" for line in record.lines[:_LINES])
         more = len(record.lines) - _LINES
         if more > 0:

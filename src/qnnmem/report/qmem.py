@@ -56,9 +56,13 @@ def verdict(result: QmemResult) -> str:
 def _head(qmem: QmemResult) -> Iterator[str]:
     name = shorten(qmem.file, _WIDE)
     if qmem.run is not None:
-        proven = "all four ways compute the same" if qmem.run.agrees else "the four ways DIFFER"
+        proven = (
+            ("all four combinations give the same results")
+            if qmem.run.agrees
+            else "the four combinations DIFFER"
+        )
         where = "IO layer emulated, results by the real library"
-        yield f"{where}: {proven}; a device's costs are not shown"
+        yield f"{where}: {proven}; costs on a device are not shown"
     yield from [qmem.missing] if qmem.missing else []
     yield qmem.advice
     soc = "" if qmem.soc is None else f" for {qmem.soc}"
@@ -71,9 +75,9 @@ def _head(qmem: QmemResult) -> Iterator[str]:
 
 
 def _table(qmem: QmemResult) -> Iterator[str]:
-    yield "bytes of internal IO memory, bytes copied, and what the process domain (PD) has left:"
+    yield "bytes of internal IO memory, bytes copied, and bytes left in the process domain (PD):"
     yield from text_table(_ROWS, (_cells(row, row is qmem.best) for row in qmem.rows))
-    yield "note: the IO layer is emulated; the library for x86 registers no memory"
+    yield "note: the IO layer is emulated; the x86 library registers no memory"
 
 
 def _cells(row: QmemRow, best: bool) -> Sequence[str]:
@@ -92,7 +96,7 @@ def duration(nanoseconds: int) -> str:
 
 
 def _sizes(qmem: QmemResult) -> Iterator[str]:
-    yield _sized("IO as it is", qmem.io_exact)
+    yield _sized("IO without padding", qmem.io_exact)
     yield _sized("IO in the binary", qmem.io_stored)
     raw = qmem.rows[0]
     took = duration(raw.copy_time.nanoseconds)
@@ -114,9 +118,9 @@ def _run(run: QmemRun | None) -> Iterator[str]:
     if run is None:
         return
     verdict = "the same bits in all four rows" if run.agrees else "DIFFERENT between the rows"
-    yield f"carried out: results by {run.library}, {verdict}; IO layer emulated"
+    yield f"executed: results by {run.library}, {verdict}; IO layer emulated"
     if run.binaries == 1:
-        yield "one binary stands for both ways of preparing, which the library for x86 ignores"
+        yield "one binary serves both rows, because the x86 library ignores how it was prepared"
     for row in run.rows:
         yield _ran(row)
     yield from _times([row.seconds for row in run.rows if len(row.seconds) > 1])
@@ -133,9 +137,9 @@ def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
         f"{_span(later)}"
     )
     yield (
-        "the library for x86 ignores the hint, so the rows are the same work, and that they differ "
-        f"by up to {ratio:.1f} times is noise: what the hint or leaving it out costs, only a "
-        "device shows"
+        "the x86 library ignores the hint, so the rows do the same work; their difference of "
+        f"up to {ratio:.1f} times is noise. Only a device shows what the hint costs "
+        "or saves"
     )
 
 
@@ -158,14 +162,14 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
         return
     asked = any(row.library is not None for row in result.misuses)
     where = "the library for x86" if asked else "the library, which is not installed here"
-    yield f"{len(result.misuses)} mistakes, what the contract answers, and {where}:"
+    yield f"{len(result.misuses)} mistakes, the contract's answer, and {where}:"
     for row in result.misuses:
         contract = f"{row.code}" if row.code else "reported"
         yield f"  {row.what:<62}{row.rule:<5}{contract:<10}{_answer(row)}".rstrip()
         if verbose:
             yield f"      {shorten(row.sentence, _WIDE)}; {row.cure}"
     if asked:
-        yield "note: 1000, the library for x86 registers no memory; all other codes are ours"
+        yield "note: 1000: the x86 library registers no memory; all other codes are qnnmem's"
 
 
 def _answer(row: MisuseAnswer) -> str:
@@ -176,7 +180,7 @@ def _answer(row: MisuseAnswer) -> str:
     if answer.signal is not None:
         return f"killed by {signal_name(answer.signal)}"
     if answer.code == 0:
-        return "0, says nothing"
+        return "0, not detected"
     return f"{answer.code}, the same" if answer.code == row.code else f"{answer.code}"
 
 
@@ -196,9 +200,9 @@ def _next(result: QmemResult, given: Given, no_run: Words) -> Iterator[str]:
         target = output_words("model.bin")
         yield next_line("prepare it for memhandle", words("prepare"), *how, *target)
     elif result.run is None and not no_run:
-        why = "carry out the four rows with the real library"
+        why = "execute the four rows with the real library"
         yield next_line(why, words("qmem"), "--run")
     else:
         if no_run:
             yield f"note: {shorten(with_flags(no_run), _WIDE)}"
-        yield next_line("the rest of the memory", words("footprint"))
+        yield next_line("show the rest of the memory", words("footprint"))

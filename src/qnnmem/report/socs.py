@@ -29,12 +29,12 @@ def _table(chosen: Sequence[Soc]) -> Iterator[str]:
     targets = sum(soc.has_htp for soc in chosen)
     others = f", {len(chosen) - targets} without HTP" if targets < len(chosen) else ""
     ids = len({soc.model_id for soc in chosen if soc.has_htp})
-    names = f"{targets} names of SoCs" if ids < targets else f"{targets} SoCs"
+    names = f"{targets} SoC names" if ids < targets else f"{targets} SoCs"
     yield f"{names} with HTP{f', {ids} ids' if ids < targets else ''}{others}"
     yield from text_table(_COLUMNS, map(_cells, chosen))
     sources = dict.fromkeys(s.vtcm_size.source for s in chosen if s.vtcm_size is not None)
     for source in sources:
-        yield f"measured: {source}; `qnnmem socs NAME` has the rest"
+        yield f"measured: {source}; `qnnmem socs NAME` shows the details"
 
 
 def _cells(soc: Soc) -> Sequence[str]:

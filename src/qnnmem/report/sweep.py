@@ -58,7 +58,7 @@ def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> s
     failed = sum(row.result.state == "failed" for row in rows)
     words = f"{count} of {len(rows)} settings fit {soc}"
     words += f", {failed} failed" if failed else ""
-    return words + (f"; {kept} known from before" if kept else "")
+    return words + (f"; {kept} from the cache" if kept else "")
 
 
 def _largest(one: Largest, soc: str) -> str:
@@ -69,9 +69,9 @@ def _largest(one: Largest, soc: str) -> str:
         return f"{no}: {shorten(with_flags(one.next_reason), _LONGEST)}"
     words = f"largest {name} that {_MEETS[one.until]} {soc}{rest} is {one.value}"
     if one.next_value is None:
-        return f"{words}, the largest asked for"
+        return f"{words}, the largest value requested"
     if one.is_open:
-        known = f"largest {name} known so far that {_MEETS[one.until]} {soc}{rest} is {one.value}"
+        known = f"largest {name} so far that {_MEETS[one.until]} {soc}{rest} is {one.value}"
         why = shorten(with_flags(one.next_reason), _LONGEST)
         return f"{known}; {one.next_value} is undecided: {why}"
     return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), _LONGEST)}"
@@ -121,4 +121,4 @@ def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iter
         reason = shorten(with_flags(say(same[0])), _LONGEST)
         yield f"{shorten(show(same[0].point), 100)}{more}: {reason}"
     if len(found) > _REASONS:
-        yield f"… and {len(found) - _REASONS:,} more reasons; --json has all"
+        yield f"… and {len(found) - _REASONS:,} more reasons; --json lists all"

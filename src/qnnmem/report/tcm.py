@@ -45,8 +45,8 @@ def shortage_lines(account: TcmAccount) -> Iterator[str]:
     verdict = account.verdict
     if verdict.missing:
         yield (
-            f"TCM: {verdict.need:,} bytes are needed, the pool has {verdict.limit.value:,}, "
-            f"{verdict.missing:,} are missing"
+            f"TCM: {verdict.need:,} bytes are needed, {verdict.missing:,} over the "
+            f"{verdict.limit.value:,} of the pool"
         )
     else:
         yield (

@@ -45,10 +45,10 @@ def _lines(found: TogetherResult) -> Iterator[str]:
     yield found.assumed
     if found.scratch_bytes == found.lower_bound_bytes:
         busiest = " + ".join(found.busiest)
-        yield f"scratch is what {busiest} needs: no arrangement of these plans takes less"
+        yield f"{busiest} sets the scratch: no arrangement of these plans takes less"
     else:
         bound = counted(found.lower_bound_bytes, "byte")
-        yield f"no arrangement was found that takes less; the proven bound is {bound}"
+        yield f"no smaller arrangement was found; the proven lower bound is {bound}"
     if found.tcm is not None:
         tcm = found.tcm
         word = "fits" if tcm.fits else "does not fit"
@@ -89,7 +89,7 @@ def render_together_c(found: TogetherResult, planned: Sequence[PlannedFile]) -> 
         " *",
         f" * {comment_text(found.assumed)}",
         " *",
-        " * Offsets of a model count from its own start in a pool, TOGETHER_..._AT, computed.",
+        " * Offsets of a model are from its own start in a pool, TOGETHER_..._AT, computed.",
         " */",
     ]
     opening = [*about, f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>"]

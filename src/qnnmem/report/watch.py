@@ -56,8 +56,8 @@ def _lines(report: WatchResult) -> Iterator[str]:
     if not report.called:
         if report.not_checked:
             return
-        yield "nobody in it called QnnInterface_getProviders: it opens no library of QNN or asks "
-        yield "it for nothing, or it is a program that nothing can be put into (static, 32 bit)"
+        yield "it never called QnnInterface_getProviders: it loads no QNN library or asks "
+        yield "it for nothing, or it cannot be preloaded (static or 32-bit)"
         return
     for library in report.libraries[:_ROWS]:
         version = ", ".join(filter(None, (f"API {library.api}", library.version)))
@@ -121,7 +121,7 @@ def _lost(lost: tuple[LostSession, ...]) -> Iterator[str]:
     if not lost:
         return
     yield ""
-    yield "went on without QNN:"
+    yield "continued without QNN:"
     for one in lost[:_ROWS]:
         yield shorten(f"  session{_of(one.name or ', '.join(one.graphs), one.place)}", _WIDE)
         yield f"    call     {lost_call(one)}"
@@ -143,7 +143,7 @@ def lost_cost(one: LostSession) -> str:
     """Return the cost of a session that continued without QNN: lost executions and wasted time."""
     before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
     after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
-    in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN for nothing"
+    in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN without a result"
     return f"executions by QNN: {after}{in_vain}"
 
 
@@ -275,10 +275,10 @@ def render_fail_each(report: FailEachResult) -> str:
 
 def _fail_each_lines(report: FailEachResult) -> Iterator[str]:
     yield f"code       {report.code} {code_name(report.code)}"
-    yield f"usually    exit code {report.exit_code}, {counted(report.calls, 'call')}"
+    yield f"normally   exit code {report.exit_code}, {counted(report.calls, 'call')}"
     if report.calls > len(report.runs):
         tried = counted(len(report.runs), "call")
-        yield f"note: {tried} of {report.calls:,} failed in turn, from the first on"
+        yield f"note: {tried} of {report.calls:,} were failed, one per run, starting with the first"
     for run in report.runs:
         yield run_headline(run)
         for one in run.leaked[:5]:
@@ -287,4 +287,4 @@ def _fail_each_lines(report: FailEachResult) -> Iterator[str]:
         if run.last_line:
             yield f"    last line  {printable(run.last_line)}"
     if any(run.outcome == "exited 0" for run in report.runs):
-        yield "exited 0: the program fell back to something else, or did not notice the failure"
+        yield "exited 0: the program fell back to another backend or did not notice the failure"

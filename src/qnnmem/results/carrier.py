@@ -17,21 +17,21 @@ CarrierKind = Literal["executorch", "litert", "litertlm", "genie", "genai", "epc
 class CarriedBinary(Struct, frozen=True, kw_only=True):
     """A distinct context binary, however many methods or models use it."""
 
-    name: Annotated[str, describe("The file or member, and the place in it.")]
-    offset: Annotated[Count, describe("Where it starts in the file that is read.")] = 0
+    name: Annotated[str, describe("File or archive member, and the position inside it.")]
+    offset: Annotated[Count, describe("Offset of the binary in the file.")] = 0
     bytes: Count
     used_by: Annotated[tuple[str, ...], describe("Methods, models or stages that run it.")] = ()
-    group: Annotated[str, describe("Devices that get it, if a file has parts for several.")] = ""
+    group: Annotated[
+        str, describe("Device group of the binary; empty if the file has one group.")
+    ] = ""
     graphs: tuple[str, ...] = ()
     soc_model: Annotated[int | None, describe("Id of the SoC it was compiled for.")] = None
-    total: Annotated[Sourced | None, describe("Its own bill.")] = None
-    need_low: Annotated[
-        Sourced | None, describe("At least this is needed of a process domain.")
-    ] = None
-    need_high: Annotated[Sourced | None, describe("At most this.")] = None
+    total: Annotated[Sourced | None, describe("Memory bill of this binary.")] = None
+    need_low: Annotated[Sourced | None, describe("Lower bound of its process-domain need.")] = None
+    need_high: Annotated[Sourced | None, describe("Upper bound of its process-domain need.")] = None
     spill_fill: Annotated[Count, describe("Bytes of its largest spill/fill buffer.")] = 0
     is_billed: Annotated[
-        bool, describe("Whether it is in the bill: a device gets one group of binaries.")
+        bool, describe("Whether the bill counts it; a device loads one group of binaries.")
     ] = True
 
 
@@ -40,7 +40,7 @@ class UnreadPart(Struct, frozen=True):
 
     name: str
     why: str
-    bytes: Annotated[Count, describe("Its size in the file.")] = 0
+    bytes: Annotated[Count, describe("Size of the part in the file.")] = 0
 
 
 class HostPart(Struct, frozen=True):
@@ -63,13 +63,14 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
     """A deployment file that contains context binaries."""
 
     kind: CarrierKind
-    title: Annotated[str, describe("What the file is, in words.")]
+    title: Annotated[str, describe("Kind of file, in words.")]
     binaries: tuple[CarriedBinary, ...] = ()
     unread: Annotated[
-        tuple[UnreadPart, ...], describe("Parts without a bill: with one, nothing is said to fit.")
+        tuple[UnreadPart, ...],
+        describe("Parts without a bill; if there are any, the verdict is never fits."),
     ] = ()
     host: Annotated[
-        tuple[HostPart, ...], describe("What the CPU must plan, and constants, beside the bill.")
+        tuple[HostPart, ...], describe("Memory outside the bill: CPU buffers and constants.")
     ] = ()
     state: Annotated[
         Sourced | None,
@@ -77,7 +78,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
     ] = None
     shared_spill_fill: Annotated[
         Sourced | None,
-        describe("Spill/fill where all binaries share one buffer, if the file asks for that."),
+        describe("Spill/fill bytes if all binaries share one buffer, as the file asks."),
     ] = None
     cpu_operators: Annotated[tuple[str, ...], describe("Operators left to the CPU.")] = ()
     claims: tuple[CheckedClaim, ...] = ()
@@ -95,7 +96,7 @@ class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
     file: str
     facts: CarrierFacts
     contents: Annotated[
-        tuple[ContextDocument, ...], describe("The binaries in the same order.")
+        tuple[ContextDocument, ...], describe("Contents of the binaries, in the same order.")
     ] = ()
 
     @property

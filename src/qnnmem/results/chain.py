@@ -17,55 +17,58 @@ class ChainTensor(Struct, frozen=True, kw_only=True):
     type: Annotated[str, describe("Element type.")]
     shape: Annotated[tuple[Count, ...], describe("Dimensions.")]
     bytes: Annotated[Count, describe("Size in bytes.")]
-    role: Annotated[Literal["input", "output", "boundary"], describe("Its role in the model.")]
+    role: Annotated[
+        Literal["input", "output", "boundary"], describe("Role of the tensor in the model.")
+    ]
     from_part: Annotated[
-        Count, describe("Part that gives it, from 1; 0 for an input of the model.")
+        Count, describe("Part that produces it, from 1; 0 for an input of the model.")
     ]
     to_parts: Annotated[tuple[Count, ...], describe("Parts that read it, from 1.")]
     free_after: Annotated[
         Count | None,
-        describe(
-            "Part, from 1, after which it is not needed; 0 if nobody reads it, null if it is an "
-            "output."
-        ),
+        describe("Last part, from 1, that needs it; 0 if no part reads it, null for an output."),
     ]
 
 
 class ChainPart(Struct, frozen=True, kw_only=True):
     """A model of a chain of parts."""
 
-    file: Annotated[str, describe("Name of the ONNX file beside the manifest.")]
+    file: Annotated[str, describe("Name of the ONNX file next to the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]
-    ops: Annotated[Count, describe("Ops of the whole that it computes.")]
+    ops: Annotated[Count, describe("Number of the model's ops in this part.")]
     inputs: Annotated[
         tuple[str, ...],
-        describe("Tensors that it reads: inputs of the model, and what parts before it gave."),
+        describe("Tensors that it reads: inputs of the model or results of earlier parts."),
     ]
-    outputs: Annotated[tuple[str, ...], describe("Tensors that it gives.")]
+    outputs: Annotated[tuple[str, ...], describe("Tensors that it produces.")]
     weights_bytes: Annotated[Count, describe("Bytes of constants.")]
     scratch_bytes: Annotated[
-        Count, describe("Bytes of planned scratch, inputs and outputs outside of it.")
+        Count, describe("Bytes of planned scratch, without inputs and outputs.")
     ]
     held_bytes: Annotated[
         Count,
-        describe("Bytes of tensors outside of parts while it runs, its own included."),
+        describe("Bytes of tensors between parts while it runs, its own included."),
     ]
-    free_after: Annotated[tuple[str, ...], describe("Tensors that nobody needs after it.")]
+    free_after: Annotated[tuple[str, ...], describe("Tensors that can be freed after it.")]
 
 
 class ChainPeak(Struct, frozen=True, kw_only=True):
     """Peak bytes of weights, scratch and tensors between parts."""
 
-    whole_bytes: Annotated[Count, describe("The model in one piece.")]
-    resident_bytes: Annotated[Count, describe("All parts loaded, each with scratch of its own.")]
-    shared_bytes: Annotated[Count, describe("All parts loaded, one scratch for all.")]
-    in_turn_bytes: Annotated[Count, describe("Each part loaded before it runs and freed after it.")]
+    whole_bytes: Annotated[Count, describe("Peak of the unsplit model.")]
+    resident_bytes: Annotated[
+        Count, describe("Peak with all parts loaded, each with its own scratch.")
+    ]
+    shared_bytes: Annotated[Count, describe("Peak with all parts loaded, sharing one scratch.")]
+    in_turn_bytes: Annotated[
+        Count, describe("Peak if each part is loaded before it runs and freed afterwards.")
+    ]
 
 
 class ChainBinary(Struct, frozen=True, kw_only=True):
     """A part of the model, compiled to a context binary of HTP."""
 
-    file: Annotated[str, describe("Name of the file beside the manifest.")]
+    file: Annotated[str, describe("Name of the file next to the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]
     pd_bytes: Annotated[
         Count, describe("Bytes that the library reserves for it in a process domain.")
@@ -81,28 +84,28 @@ class HtpChain(Struct, frozen=True, kw_only=True):
     refused_part: Annotated[
         Count,
         describe(
-            "Part, from 1, that found no room in the process domain of those before it; 0 if all "
-            "are admitted."
+            "First part, from 1, that does not fit a process domain with those before it; "
+            "0 if all fit."
         ),
     ]
     domains: Annotated[
         Count, describe("Process domains that all parts take on a device, loaded in order.")
     ]
     budget_bytes: Annotated[Count, describe("Bytes of one process domain.")]
-    resident_bytes: Annotated[Count, describe("Estimates of all parts together, in bytes.")]
+    resident_bytes: Annotated[Count, describe("Sum of the estimates of all parts, in bytes.")]
     in_turn_bytes: Annotated[Count, describe("The largest estimate, in bytes.")]
 
 
 class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
     """The manifest of a model that is cut into parts which run one after the other."""
 
-    model: Annotated[str, describe("File that was cut.")]
+    model: Annotated[str, describe("File that was split.")]
     inputs: Annotated[tuple[str, ...], describe("Inputs of the model.")]
     outputs: Annotated[tuple[str, ...], describe("Outputs of the model.")]
     parts: Annotated[tuple[ChainPart, ...], describe("Parts in the order they run.")]
-    tensors: Annotated[tuple[ChainTensor, ...], describe("Tensors outside of parts.")]
-    crossing_bytes: Annotated[Count, describe("Bytes that cross the cuts, added up over all cuts.")]
-    peak: Annotated[ChainPeak, describe("Bytes at the fullest moment.")]
+    tensors: Annotated[tuple[ChainTensor, ...], describe("Tensors passed between parts.")]
+    crossing_bytes: Annotated[Count, describe("Bytes that cross the cuts, summed over all cuts.")]
+    peak: Annotated[ChainPeak, describe("Peak bytes of each way to load the parts.")]
     htp: Annotated[
         HtpChain | None,
         describe("Measurements of the parts by the real HTP library; null if it was not used."),

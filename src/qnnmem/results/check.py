@@ -17,7 +17,7 @@ class Allocations(Struct, frozen=True):
     """Number of TCM allocations against the limit."""
 
     needed: Count
-    possible: Annotated[Count, describe("How many the pool serves.")]
+    possible: Annotated[Count, describe("Largest number of allocations that the pool serves.")]
 
 
 class PoolCheck(Struct, frozen=True):
@@ -26,16 +26,18 @@ class PoolCheck(Struct, frozen=True):
     pool: str
     need_bytes: Count | None = None
     at_least_bytes: Annotated[
-        Count | None, describe("By any plan, or by the least that the library may need.")
+        Count | None, describe("Lower bound of the need, for any plan or for the library.")
     ] = None
     have_bytes: Count | None = None
-    over_bytes: Annotated[Count, describe("Bytes that are missing.")] = 0
-    fits: Annotated[bool | None, describe("Null if unknown.")] = None
-    budget: Annotated[bool, describe("False for a limit of the SoC.")] = True
-    blockers: Annotated[tuple[str, ...], describe("The largest tensors in the way.")] = ()
-    alike: Annotated[Count, describe("Other tensors that are as large.")] = 0
+    over_bytes: Annotated[Count, describe("Bytes over the limit.")] = 0
+    fits: Annotated[bool | None, describe("Whether the pool fits; null if unknown.")] = None
+    budget: Annotated[
+        bool, describe("True for a budget of the project, false for a limit of the SoC.")
+    ] = True
+    blockers: Annotated[tuple[str, ...], describe("Largest tensors that prevent a fit.")] = ()
+    alike: Annotated[Count, describe("Number of other tensors of the same size.")] = 0
     allocations: Annotated[
-        Allocations | None, describe("Set where there are too many allocations.")
+        Allocations | None, describe("Numbers of allocations, if there are too many; else null.")
     ] = None
 
     @classmethod
@@ -62,8 +64,8 @@ class PoolCheck(Struct, frozen=True):
 class ModelCheck(Struct, frozen=True, kw_only=True):
     """The check of one model on one target."""
 
-    name: Annotated[str, describe("As tables and the baseline call it.")]
-    file: Annotated[str, describe("Relative to the folder of the config.")] = ""
+    name: Annotated[str, describe("Name of the model in tables and in the baseline.")]
+    file: Annotated[str, describe("Path relative to the folder of the config.")] = ""
     target: Annotated[str, describe("LPAI or the name of a SoC.")] = ""
     fits: Annotated[
         bool | None,
@@ -71,15 +73,15 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
     ]
     exit_code: ExitCode
     answer: Annotated[str, describe("The answer in a few words.")] = ""
-    reasons: Annotated[tuple[str, ...], describe("All that is wrong, a sentence each.")] = ()
-    pools: Annotated[dict[str, Count], describe("Bytes of each pool.")]
-    at_most: Annotated[
-        tuple[str, ...], describe("Pools of which only an upper bound is known.")
+    reasons: Annotated[
+        tuple[str, ...], describe("Everything that is wrong, one sentence each.")
     ] = ()
+    pools: Annotated[dict[str, Count], describe("Bytes of each pool.")]
+    at_most: Annotated[tuple[str, ...], describe("Pools whose numbers are upper bounds.")] = ()
     checks: tuple[PoolCheck, ...] = ()
     change: Annotated[
         SubjectChange | None,
-        describe("Against the baseline; null where that does not have the model."),
+        describe("Change since the baseline; null if the model is not in the baseline."),
     ] = None
     seconds: Annotated[float, Meta(ge=0)] = 0.0
 
@@ -109,19 +111,17 @@ class BaselineUse(Struct, frozen=True):
 
     file: str | None
     found: bool
-    updated: Annotated[bool, describe("Whether this run wrote it.")]
-    new: Annotated[tuple[str, ...], describe("Models that it does not have.")]
-    gone: Annotated[tuple[str, ...], describe("Models that it has and that are no longer checked.")]
+    updated: Annotated[bool, describe("Whether this run wrote the baseline.")]
+    new: Annotated[tuple[str, ...], describe("Models that are not in the baseline.")]
+    gone: Annotated[tuple[str, ...], describe("Models in the baseline that are no longer checked.")]
 
 
 class AcceptedState(Struct, frozen=True):
     """The numbers that a commit accepted."""
 
-    commit: Annotated[str, describe("Its name in git.")]
-    time: Annotated[str, describe("When it was committed, by ISO 8601.")]
-    models: Annotated[
-        dict[str, dict[str, Count]], describe("Bytes of each pool, by the name of the model.")
-    ]
+    commit: Annotated[str, describe("Hash of the commit.")]
+    time: Annotated[str, describe("Time of the commit, in ISO 8601.")]
+    models: Annotated[dict[str, dict[str, Count]], describe("Bytes of each pool, by model name.")]
 
 
 class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
@@ -135,7 +135,7 @@ class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
     models: tuple[ModelCheck, ...]
     history: Annotated[
         tuple[AcceptedState, ...],
-        describe("Accepted numbers in the history of git, oldest first, where asked for."),
+        describe("Accepted numbers in git history, oldest first; empty unless requested."),
     ] = ()
 
     @property
@@ -149,18 +149,16 @@ class AcceptedModel(Struct, frozen=True, kw_only=True):
 
     at_most: Annotated[
         tuple[str, ...] | UnsetType,
-        describe("Pools of which only an upper bound is known; left out where there is none."),
+        describe("Pools whose numbers are upper bounds; absent if there are none."),
     ] = UNSET
     pools: Annotated[dict[str, Count], describe("Bytes of each pool.")]
     peak: Annotated[
         dict[str, Count],
-        describe(
-            "Tensors alive at the fullest step, in bytes; empty where there are more than 64."
-        ),
+        describe("Bytes of the tensors alive at the peak; empty if there are more than 64."),
     ] = field(default_factory=dict)
-    settings: Annotated[dict[str, str], describe("What the numbers hold for.")] = field(
-        default_factory=dict
-    )
+    settings: Annotated[
+        dict[str, str], describe("Settings that the numbers were measured with.")
+    ] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -183,5 +181,5 @@ class Baseline(SchemaDocument, frozen=True, kw_only=True, tag="qnnmem.baseline/1
     """Accepted numbers of a project's models, written by `qnnmem check --update-baseline`."""
 
     models: Annotated[
-        dict[str, AcceptedModel], describe("By the name of the model and its target.")
+        dict[str, AcceptedModel], describe("Accepted numbers, by model name and target.")
     ]

@@ -30,20 +30,24 @@ class ContextGraph(Struct, frozen=True, kw_only=True):
 
     name: str
     vtcm_stored_bytes: Annotated[
-        Count | None, describe("VTCM as the file states it; null where it does not.")
+        Count | None, describe("VTCM stated in the file; null if absent.")
     ] = None
     io_exact_bytes: Annotated[
-        Count | None, describe("Inputs and outputs as they are; null for an unknown data type.")
+        Count | None,
+        describe("Bytes of inputs and outputs without padding; null for an unknown data type."),
     ] = None
     mem_types: Annotated[
-        tuple[str, ...], describe("raw, memhandle, retrieve_raw or undefined, of all tensors.")
+        tuple[str, ...],
+        describe(
+            "Memory types of all inputs and outputs: raw, memhandle, retrieve_raw or undefined."
+        ),
     ] = ()
 
 
 class InspectedContext(Result, frozen=True, kw_only=True, tag="qnnmem.inspect-htp/1"):
     """Fields that qnnmem adds to the description of an HTP context binary."""
 
-    format_version: Annotated[str, describe("Version of the container.")] = ""
+    format_version: Annotated[str, describe("Version of the file format.")] = ""
     file_bytes: Annotated[Count, describe("Size of the file in bytes.")]
     graphs: tuple[ContextGraph, ...]
 
@@ -114,7 +118,7 @@ class BlobInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """The first record of a graph's blob; null for values that the file does not state."""
 
     spill_fill_buffer_size: Count | None
-    vtcm_size: Annotated[Count, describe("In MB, as the vendor's tool prints it.")]
+    vtcm_size: Annotated[Count, describe("VTCM in MB, as the vendor's tool prints it.")]
     optimization_level: Count | None
     htp_dlbc: Flag
     num_hvx_threads: Count | None
@@ -208,7 +212,7 @@ class ContextMetadata(Struct, frozen=True):
 class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     """A context binary in the form of the vendor's tool."""
 
-    backend_id: Annotated[Literal[6, 12], describe("6 is HTP, 12 is LPAI.")] = 6
+    backend_id: Annotated[Literal[6, 12], describe("Id of the backend: 6 is HTP, 12 is LPAI.")] = 6
     build_id: str = ""
     core_api_version: Version = "0.0.0"
     backend_api_version: Version = "0.0.0"

@@ -15,20 +15,23 @@ class PoolChange(Struct, frozen=True):
     """The bytes of a pool before and after."""
 
     pool: str
-    before_bytes: Annotated[Count | None, describe("Null where the result does not say.")] = None
+    before_bytes: Annotated[
+        Count | None, describe("Bytes in the first result; null if it does not state them.")
+    ] = None
     after_bytes: Count | None = None
     change_bytes: Annotated[
-        Difference | None, describe("Null where the two are not comparable.")
+        Difference | None, describe("Growth in bytes; null if the two numbers are not comparable.")
     ] = None
-    worse: Annotated[bool, describe("Whether it grew by more than is allowed.")] = False
+    worse: Annotated[bool, describe("Whether the pool grew by more than the tolerance.")] = False
     bound: Annotated[
         Side | None,
         describe(
-            "The side that is only an upper bound where the other is exact; change_bytes is null "
-            "then."
+            "Side that is an upper bound while the other is exact; change_bytes is null then."
         ),
     ] = None
-    not_comparable: Annotated[str | None, describe("Why the two numbers are not compared.")] = None
+    not_comparable: Annotated[
+        str | None, describe("Why the two numbers are not compared; null if they are.")
+    ] = None
 
     @property
     def fraction(self) -> float | None:
@@ -67,7 +70,9 @@ class LimitChange(Struct, frozen=True):
     """A budget or a limit that changed."""
 
     name: str
-    before_bytes: Annotated[Count | None, describe("Null where there is none.")] = None
+    before_bytes: Annotated[
+        Count | None, describe("Limit in the first result; null if it has none.")
+    ] = None
     after_bytes: Count | None = None
 
 
@@ -82,18 +87,18 @@ class SettingChange(Struct, frozen=True):
 class SubjectChange(Struct, frozen=True):
     """The comparison of one file, on one SoC if there are several."""
 
-    before: Annotated[str, describe("Its name in the first result.")]
-    after: Annotated[str, describe("Its name in the second result.")]
-    worse: Annotated[bool, describe("Whether a pool or a verdict is.")]
+    before: Annotated[str, describe("Name of the subject in the first result.")]
+    after: Annotated[str, describe("Name of the subject in the second result.")]
+    worse: Annotated[bool, describe("Whether any pool or verdict is worse.")]
     pools: tuple[PoolChange, ...]
-    verdicts: Annotated[
-        tuple[VerdictChange, ...], describe("Questions with another answer than before.")
-    ]
-    tensors: Annotated[tuple[TensorChange, ...], describe("The largest change first.")] = ()
+    verdicts: Annotated[tuple[VerdictChange, ...], describe("Verdicts that changed.")]
+    tensors: Annotated[
+        tuple[TensorChange, ...], describe("Tensors that changed, largest change first.")
+    ] = ()
     limits: Annotated[tuple[LimitChange, ...], describe("Budgets and limits that differ.")] = ()
     settings: Annotated[
         tuple[SettingChange, ...],
-        describe("Settings and tools that differ, so that numbers may differ for that reason."),
+        describe("Settings and tools that differ and may explain other differences."),
     ] = ()
 
     @property
@@ -106,15 +111,15 @@ class SubjectChange(Struct, frozen=True):
 class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
     """The comparison of two results: pools before and after, tensors and verdicts that changed."""
 
-    worse: Annotated[bool, describe("Whether the second is worse; the exit code is 1 then.")]
+    worse: Annotated[bool, describe("Whether the second result is worse; the exit code is 1 then.")]
     changed: Annotated[bool, describe("Whether anything but settings differs.")]
     verdict: Annotated[str, Meta(min_length=1), describe("The answer in one line.")]
-    kind: Annotated[str, describe("What both are results of.")] = ""
+    kind: Annotated[str, describe("Kind of both results.")] = ""
     subjects: tuple[SubjectChange, ...]
-    appeared: Annotated[tuple[str, ...], describe("What only the second has.")] = ()
-    vanished: Annotated[tuple[str, ...], describe("What only the first has.")] = ()
+    appeared: Annotated[tuple[str, ...], describe("Subjects that only the second result has.")] = ()
+    vanished: Annotated[tuple[str, ...], describe("Subjects that only the first result has.")] = ()
     failing: Annotated[
-        tuple[str, ...], describe("Those that appeared and do not fit or have no answer.")
+        tuple[str, ...], describe("New subjects that do not fit or have no answer.")
     ] = ()
 
     @property

@@ -17,8 +17,8 @@ class IncidentGroup(Struct, frozen=True):
     key: str
     incidents: Count
     memory: Annotated[Count, describe("How many of these are memory shortages.")]
-    logs: Annotated[Count, describe("Logs that have such an incident.")]
-    first_seen: Annotated[str, describe("Place of the first of them.")]
+    logs: Annotated[Count, describe("Number of logs with such an incident.")]
+    first_seen: Annotated[str, describe("File and line of the first one.")]
     shortage_min_bytes: int | None
     shortage_max_bytes: int | None
 
@@ -37,25 +37,25 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     incidents: tuple[Incident, ...]
     why: Annotated[
         dict[str, str],
-        describe("Of each entry that an incident names, why such a failure happens."),
+        describe("Cause of the failure in words, by id of the entry."),
     ] = field(default_factory=dict)
-    stats: Annotated[ReadAmount, describe("How much was read.")] = ReadAmount()
+    stats: Annotated[ReadAmount, describe("Amount of log data that was read.")] = ReadAmount()
     noise: Annotated[
         dict[str, Count],
-        describe("Entries about harmless lines that look like failures, with counts."),
+        describe("Harmless lines that look like failures: their entries, with counts."),
     ] = field(default_factory=dict)
     answer: Annotated[
         str | UnsetType,
-        describe("What the logs are, where they are no logs of QNN or say too little."),
+        describe("Verdict on the logs, if they are not QNN logs or show too little; else absent."),
     ] = UNSET
-    notes: Annotated[tuple[str, ...], describe("What was wrong with the logs.")] = ()
-    files: Annotated[tuple[str, ...], describe("The logs.")] = ()
+    notes: Annotated[tuple[str, ...], describe("Problems with reading the logs.")] = ()
+    files: Annotated[tuple[str, ...], describe("Logs that were read.")] = ()
     groups: Annotated[
         tuple[IncidentGroup, ...] | UnsetType,
-        describe("Incidents counted by what they have in common, where a group was asked for."),
+        describe("Incidents grouped by a common property; absent unless requested."),
     ] = UNSET
     host: Annotated[
-        HostResult | UnsetType, describe("Checks of the machine, where they were asked for.")
+        HostResult | UnsetType, describe("Checks of the machine; absent unless requested.")
     ] = UNSET
 
     @property

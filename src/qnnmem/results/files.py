@@ -14,9 +14,9 @@ from qnnmem.results.result import Count, Result, describe
 class RefusedFile(Struct, frozen=True):
     """A file without a result, and the reason."""
 
-    input: Annotated[str, describe("Path of the file, as it was given.")]
+    input: Annotated[str, describe("Path of the file as given.")]
     sentence: Annotated[str, describe("Why there is no answer, in one sentence.")]
-    exit_code: Annotated[int, describe("Exit code that this file alone would have.")] = 2
+    exit_code: Annotated[int, describe("Exit code for this file alone.")] = 2
 
     @property
     def reason(self) -> str:
@@ -29,11 +29,11 @@ class RefusedFile(Struct, frozen=True):
 class FileCounts(Struct, frozen=True):
     """Number of files by result."""
 
-    files: Annotated[Count, describe("All files.")]
-    fits: Annotated[Count, describe("Files that fit.")]
-    does_not_fit: Annotated[Count, describe("Files that do not fit.")]
-    cannot_tell: Annotated[Count, describe("Files that are undecided.")]
-    refused: Annotated[Count, describe("Files without an answer.")]
+    files: Annotated[Count, describe("Number of files.")]
+    fits: Annotated[Count, describe("Number of files that fit.")]
+    does_not_fit: Annotated[Count, describe("Number of files that do not fit.")]
+    cannot_tell: Annotated[Count, describe("Number of undecided files.")]
+    refused: Annotated[Count, describe("Number of files without an answer.")]
 
     @classmethod
     def of(cls, answers: Sequence[bool | None], refused: int) -> Self:
@@ -64,8 +64,8 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
         bool | None,
         describe("Whether all files fit; null if one is undecided or has no answer."),
     ] = None
-    exit_code: Annotated[int, describe("Exit code of the command: the worst of all files.")] = 0
-    counts: Annotated[FileCounts, describe("How many files have which answer.")] = NO_FILES
+    exit_code: Annotated[int, describe("Exit code of the command: that of the worst file.")] = 0
+    counts: Annotated[FileCounts, describe("Number of files by answer.")] = NO_FILES
     refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")] = ()
 
     listed: ClassVar[str]  # the field that holds the results
@@ -108,7 +108,7 @@ class WrittenFile(Struct, frozen=True):
 class WrittenResult(Result, frozen=True, kw_only=True, tag="qnnmem.written/1"):
     """Files that a verb wrote, and the next command."""
 
-    verb: Annotated[str, describe("The verb.")]
+    verb: Annotated[str, describe("Verb that wrote the files.")]
     files: Annotated[tuple[WrittenFile, ...], describe("Files that were written.")]
     next: Annotated[str, describe("The next command; empty if there is none.")] = ""
 

@@ -43,13 +43,13 @@ class FitCheck(Struct, frozen=True, kw_only=True):
 
     pool: str
     fits: bool | None
-    need_low: Annotated[Sourced | None, describe("At least this is needed.")] = None
-    need_high: Annotated[Sourced | None, describe("At most this is needed.")] = None
+    need_low: Annotated[Sourced | None, describe("Lower bound of the need.")] = None
+    need_high: Annotated[Sourced | None, describe("Upper bound of the need.")] = None
     limit: Sourced | None = None
     spare: Annotated[
-        Difference | None, describe("Bytes left at the worst; negative where some are missing.")
+        Difference | None, describe("Bytes left in the worst case; negative if it does not fit.")
     ] = None
-    refused: Annotated[bool, describe("Whether the library said no, with or without a number.")] = (
+    refused: Annotated[bool, describe("Whether the library refused, with or without a number.")] = (
         False
     )
 
@@ -111,24 +111,22 @@ class FitFacts(Struct, frozen=True, kw_only=True):
     """The details of a verdict for one SoC."""
 
     code: Annotated[Difference | None, describe("Error code of QNN.")] = None
-    line: Annotated[str, describe("The line of the library's log that decides.")] = ""
+    line: Annotated[str, describe("Decisive line of the library's log.")] = ""
     reading: Annotated[str, describe("The doctor's reading of that line.")] = ""
-    timed_out: Annotated[bool, describe("Whether the time limit is why there is no answer.")] = (
-        False
-    )
-    operator: Annotated[str, describe("The operator that does not fit VTCM.")] = ""
-    same_as: Annotated[str, describe("The SoC that was compiled for, if it has equal limits.")] = ""
-    needs_int8: Annotated[
-        bool, describe("A float model, and the SoC does not compute in FP16.")
-    ] = False
+    timed_out: Annotated[bool, describe("Whether the time limit prevented an answer.")] = False
+    operator: Annotated[str, describe("Operator that does not fit VTCM.")] = ""
+    same_as: Annotated[
+        str, describe("SoC with equal limits that was compiled for instead; empty if none.")
+    ] = ""
+    needs_int8: Annotated[bool, describe("True for a float model on a SoC without FP16.")] = False
     wrong_arch: Annotated[
-        bool, describe("A binary for a newer Hexagon: sizes do not matter then.")
+        bool, describe("True for a binary for a newer Hexagon; its sizes do not matter.")
     ] = False
     checks: tuple[FitCheck, ...] = ()
-    total: Annotated[Sourced | None, describe("All memory; null where a part is not known.")] = None
-    parts: Annotated[
-        dict[str, Sourced], describe("What the total is made of, by name, as far as known.")
-    ] = field(default_factory=dict)
+    total: Annotated[Sourced | None, describe("Total memory; null if a part is unknown.")] = None
+    parts: Annotated[dict[str, Sourced], describe("Known parts of the total, by name.")] = field(
+        default_factory=dict
+    )
     largest: tuple[BillItem, ...] = ()
 
     @property
@@ -163,10 +161,10 @@ def _tightness(check: FitCheck) -> float:
 class FitSuggestion(Struct, frozen=True):
     """A setting close to the given one that may fit."""
 
-    setting: Annotated[str, describe("An option to paste.")]
+    setting: Annotated[str, describe("Option to add to the command.")]
     verified: Annotated[bool, describe("Whether it was compiled and fits.")]
     reason: str
-    unfinished: Annotated[bool, describe("Whether its compile ran out of time.")] = False
+    unfinished: Annotated[bool, describe("Whether the compile ran out of time.")] = False
 
 
 class SocFit(FitFacts, frozen=True):
@@ -174,7 +172,7 @@ class SocFit(FitFacts, frozen=True):
 
     soc: str
     answer: FitAnswer
-    why: Annotated[str, describe("The reason for any answer but yes.")] = ""
+    why: Annotated[str, describe("Reason, unless the answer is yes.")] = ""
     suggestions: tuple[FitSuggestion, ...] = ()
     tried: Annotated[
         tuple[FitSuggestion, ...], describe("Settings that were compiled without success.")
@@ -190,10 +188,10 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
     """Whether a model or context binary fits SoCs."""
 
     file: str
-    answer: Annotated[FitAnswer, describe("The answer for all SoCs together.")] = "cannot-tell"
+    answer: Annotated[FitAnswer, describe("Verdict over all SoCs.")] = "cannot-tell"
     socs: tuple[SocFit, ...]
     tensors: Annotated[
-        Count | None, describe("Tensors of the ONNX graph, weights included; null where not read.")
+        Count | None, describe("Tensors of the ONNX graph, weights included; null if not read.")
     ] = None
 
     @property

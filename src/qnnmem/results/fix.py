@@ -34,7 +34,7 @@ class OutputDifference(Struct, frozen=True):
     largest_difference: LargestGap
     relative_difference: RelativeGap
     signal_to_noise_db: Annotated[
-        float | None, describe("Signal to noise in decibels; null where it is not defined.")
+        float | None, describe("Signal-to-noise ratio in decibels; null if undefined.")
     ]
 
 
@@ -44,7 +44,7 @@ class LevelDifference(Struct, frozen=True):
     level: Annotated[
         str, Meta(pattern="^(basic|extended|all)$"), describe("The optimisation level.")
     ]
-    identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
+    identical: Annotated[bool, describe("Whether every output is bit-identical.")]
     largest_difference: LargestGap
     relative_difference: RelativeGap
 
@@ -52,47 +52,47 @@ class LevelDifference(Struct, frozen=True):
 class RemedyTrial(Struct, frozen=True, kw_only=True):
     """A tried remedy and its result."""
 
-    remedy: Annotated[str, describe("Name of the remedy; none is the model as it is.")]
-    change: Annotated[str, describe("What it changes, in a few words.")]
+    remedy: Annotated[str, describe("Name of the remedy; none is the unchanged model.")]
+    change: Annotated[str, describe("Description of the change, in a few words.")]
     pool: Annotated[
         str,
-        describe("What the bytes are of: scratch for LPAI, for HTP the pool that decides."),
+        describe("Pool that the bytes are of: scratch for LPAI, the decisive pool for HTP."),
     ] = "scratch"
-    bytes: Annotated[Count | None, describe("Bytes needed; null where the judge could not say.")]
+    bytes: Annotated[Count | None, describe("Bytes needed; null if unknown.")]
     limit_bytes: Annotated[Count | None, describe("Limit of the pool in bytes.")] = None
-    fits: Annotated[bool | None, describe("Whether every limit holds; null without one.")]
+    fits: Annotated[bool | None, describe("Whether every limit holds; null without a limit.")]
     over_budget: OverBudget = ()
-    missing_bytes: Annotated[Count, describe("Bytes over all limits together.")] = 0
+    missing_bytes: Annotated[Count, describe("Bytes over the limits, summed over all pools.")] = 0
     why: Annotated[str, describe("Why it does not fit, if the reason is not a size.")] = ""
-    identical: Annotated[bool, describe("Whether every output is the same bit by bit.")]
+    identical: Annotated[bool, describe("Whether every output is bit-identical.")]
     lossy: Annotated[
         bool,
-        describe("Whether results may differ; without it a differing result is rejected."),
+        describe("Whether results may differ; if not, a differing result is rejected."),
     ] = False
-    samples: Annotated[Count, describe("On how many samples results were compared.")] = 0
+    samples: Annotated[Count, describe("Number of samples that results were compared on.")] = 0
     largest_difference: LargestGap = 0.0
     relative_difference: RelativeGap = 0.0
     outputs: Annotated[
-        tuple[OutputDifference, ...], describe("Outputs that differ, and how far.")
+        tuple[OutputDifference, ...], describe("Outputs that differ, and by how much.")
     ] = ()
     reshaped_outputs: Annotated[
         tuple[str, ...], describe("Outputs of another shape, which cannot be compared.")
     ] = ()
     macs: Annotated[
-        Count, describe("Multiply-adds of the model as it is; 0 where they do not change.")
+        Count, describe("Multiply-adds of the original model; 0 if the remedy adds none.")
     ] = 0
-    extra_macs: Annotated[int, describe("Multiply-adds on top.")] = 0
+    extra_macs: Annotated[int, describe("Additional multiply-adds.")] = 0
     optimisation_levels: Annotated[
         tuple[LevelDifference, ...] | UnsetType,
         describe(
-            "How results compare at optimisation levels of onnxruntime, both models at the same; "
-            "of the result only. Without optimisation, `identical` says it."
+            "Comparison of both models at each onnxruntime optimisation level, for the "
+            "result only; `identical` is the comparison without optimisation."
         ),
     ] = UNSET
-    seconds: Annotated[float, Meta(ge=0), describe("Time it took in seconds.")] = 0.0
+    seconds: Annotated[float, Meta(ge=0), describe("Time taken in seconds.")] = 0.0
     steps: Annotated[
         tuple[dict[str, Any], ...],
-        describe("Remedies in order, each with its own numbers, as in qnnmem.fix-recipe/1."),
+        describe("Remedies in order, each with its numbers, as in qnnmem.fix-recipe/1."),
     ] = ()
 
     @property
@@ -107,36 +107,36 @@ class FixDeployment(Struct, frozen=True, kw_only=True):
     arrangement: Annotated[
         Literal["resident", "shared", "in-turn"],
         describe(
-            "All parts stay loaded; the same with one spill/fill buffer; or each part is loaded, "
-            "run and freed before the next."
+            "How the parts are loaded: all resident, all resident with one spill/fill "
+            "buffer, or in turn."
         ),
     ]
     parts: Annotated[Positive, describe("Number of parts.")]
-    worst_part: Annotated[
-        Positive, describe("Counted from 1: the part during which most is in memory.")
-    ]
+    worst_part: Annotated[Positive, describe("Part that runs at the peak, counted from 1.")]
     held_bytes: Annotated[
-        Count, describe("Bytes of tensors that wait for other parts while it runs.")
+        Count, describe("Bytes of tensors that wait for other parts at the peak.")
     ]
-    pools: Annotated[
-        dict[str, Count], describe("Bytes of each pool at its own worst moment, all parts counted.")
-    ]
-    total_bytes: Annotated[Count, describe("Bytes of everything at the worst moment.")]
+    pools: Annotated[dict[str, Count], describe("Peak bytes of each pool over all parts.")]
+    total_bytes: Annotated[Count, describe("Peak bytes of all memory.")]
     plain_total_bytes: Annotated[
-        Count | None, describe("The same of the model in one piece; null where it is not known.")
+        Count | None, describe("Peak bytes of the unsplit model; null if unknown.")
     ] = None
     weights_bytes: Annotated[Count, describe("Bytes of the weights of all parts.")]
     plain_weights_bytes: Annotated[
-        Count | None, describe("Bytes of the weights of the model in one piece.")
+        Count | None, describe("Bytes of the weights of the unsplit model.")
     ]
     repeated_weights_bytes: Annotated[
         Count, describe("Bytes of weights that are stored in more than one part.")
     ]
     moved_bytes_per_inference: Annotated[
-        Count, describe("Bytes of tensors handed from part to part.")
+        Count, describe("Bytes of tensors passed between parts in one inference.")
     ]
     load_bytes_per_inference: Annotated[
-        Count, describe("The same, and all weights where parts are loaded in turn.")
+        Count,
+        describe(
+            "Bytes moved between parts in one inference, plus all weights if parts are "
+            "loaded in turn."
+        ),
     ]
 
 
@@ -144,16 +144,21 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
     """The comparison of one output over all samples."""
 
     output: Annotated[str, describe("Name of the output.")]
-    identical: Annotated[bool, describe("Whether it equals that of the model as it was.")]
+    identical: Annotated[bool, describe("Whether it equals the output of the original model.")]
     largest_difference: Annotated[
-        Gap, describe("To the model as it was; null where a number became NaN or infinite.")
+        Gap,
+        describe(
+            "Largest difference from the original model; null if a number became NaN or infinite."
+        ),
     ]
     relative_difference: RelativeGap
-    planned_difference: Annotated[Gap, describe("Difference of planned memory to the CPU.")]
-    nans: Annotated[Count, describe("Elements that are NaN.")]
-    infinities: Annotated[Count, describe("Elements that are infinite.")]
+    planned_difference: Annotated[
+        Gap, describe("Largest difference between planned memory and the CPU.")
+    ]
+    nans: Annotated[Count, describe("Number of NaN elements.")]
+    infinities: Annotated[Count, describe("Number of infinite elements.")]
     new_infinities: Annotated[
-        Count, describe("Infinite elements that the model as it was does not give.")
+        Count, describe("Infinite elements that the original model does not produce.")
     ]
 
 
@@ -162,25 +167,27 @@ class Validation(Struct, frozen=True, kw_only=True):
 
     holds: Annotated[bool, describe("Whether the result passed every check.")]
     samples: Annotated[Count, describe("Number of samples.")]
-    planned: Annotated[bool, describe("Whether it was executed in planned memory, too.")]
-    why_not_planned: Annotated[str, describe("Why it was not; empty where it was.")]
+    planned: Annotated[bool, describe("Whether the result also ran in planned memory.")]
+    why_not_planned: Annotated[
+        str, describe("Why it did not run in planned memory; empty if it did.")
+    ]
     findings: Annotated[tuple[str, ...], describe("Rules broken in planned memory.")]
-    outputs: Annotated[tuple[ValidatedOutput, ...], describe("Every output.")]
+    outputs: Annotated[tuple[ValidatedOutput, ...], describe("Comparison of every output.")]
 
 
 class LossyOption(Struct, frozen=True):
     """A remedy that changes results and whose plan would fit if it were allowed."""
 
     allow: Annotated[str, describe("Name of the remedy to allow.")]
-    pool: Annotated[str, describe("What the bytes are of.")]
-    bytes: Annotated[Count | None, describe("Bytes that it would need.")]
+    pool: Annotated[str, describe("Pool that the bytes are of.")]
+    bytes: Annotated[Count | None, describe("Bytes needed with the remedy.")]
 
 
 class FixMaps(Struct, frozen=True):
     """The memory maps before and after the fix."""
 
-    before: Annotated[PlanMap, describe("The plan of the model as it is.")]
-    after: Annotated[PlanMap, describe("The plan of the result.")]
+    before: Annotated[PlanMap, describe("Plan of the original model.")]
+    after: Annotated[PlanMap, describe("Plan of the result.")]
     after_is: Annotated[
         Literal["whole model", "neediest part"], describe("What `after` is the plan of.")
     ] = "whole model"
@@ -192,15 +199,15 @@ Shape = tuple[Count, ...]
 class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
     """The remedies applied to a model, so that they can be applied again."""
 
-    backend: Annotated[Literal["lpai", "htp"], describe("The backend that it is for.")]
-    model: Annotated[str, describe("Name of the file.")]
+    backend: Annotated[Literal["lpai", "htp"], describe("Backend of the recipe.")]
+    model: Annotated[str, describe("File name of the original model.")]
     shapes: Annotated[dict[str, Shape], describe("Shapes of all inputs.")]
     steps: Annotated[
         tuple[dict[str, Any], ...],
         Meta(max_length=100),
-        describe("Remedies in order, each with its own numbers."),
+        describe("Remedies in order, each with its numbers."),
     ]
-    before_bytes: Annotated[Count | None, describe("Bytes of the model as it was.")] = None
+    before_bytes: Annotated[Count | None, describe("Bytes of the original model.")] = None
     after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
 
     def __post_init__(self) -> None:
@@ -212,56 +219,53 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
 class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     """The remedies tried on a model, and the result."""
 
-    input: Annotated[str, describe("Path of the model, as it was given.")]
+    input: Annotated[str, describe("Path of the model as given.")]
     backend: Annotated[
         Literal["lpai", "htp"] | UnsetType,
-        describe("The backend that the result is for; it is not a fix for the other."),
+        describe("Backend of the result; it is not a fix for another backend."),
     ] = UNSET
-    fits: Annotated[bool | None, describe("Whether every budget holds; null without one.")]
-    before_bytes: Annotated[Count | None, describe("Bytes of the model as it is.")] = None
+    fits: Annotated[bool | None, describe("Whether every budget holds; null without a budget.")]
+    before_bytes: Annotated[Count | None, describe("Bytes of the original model.")] = None
     after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
     limit_bytes: Annotated[Count | None, describe("Limit of these bytes.")] = None
     over_budget: OverBudget = ()
     total_bytes: Annotated[
         Count | None,
-        describe("Bytes of everything at the worst moment of a run; null where it is not known."),
+        describe("Peak bytes of all memory during a run; null if unknown."),
     ] = None
     plain_total_bytes: Annotated[
-        Count | None, describe("The same bytes of the model as it is.")
+        Count | None, describe("Peak bytes of all memory for the original model.")
     ] = None
     deployment: Annotated[
         FixDeployment | None,
-        describe("How the parts are deployed, and what they take together; null for one piece."),
+        describe("How the parts are deployed, and their total need; null for an unsplit model."),
     ] = None
-    best: Annotated[Count, describe("Which of those tried is the result, counted from 0.")]
+    best: Annotated[Count, describe("Index of the chosen trial, from 0.")]
     tried: Annotated[
         tuple[RemedyTrial, ...],
         Meta(min_length=1),
-        describe("All that was tried, in order; the first is the model as it is."),
+        describe("All trials in order; the first is the unchanged model."),
     ]
     obstacle: Annotated[str, describe("What prevents a fit.")] = ""
     notes: Annotated[tuple[str, ...], describe("Notes for the user.")] = ()
     would_fit: Annotated[
         tuple[LossyOption, ...],
-        describe("What would fit by its plan if it were allowed; it changes results."),
+        describe("Change that would fit by its plan but is not allowed; it changes results."),
     ] = ()
     validation: Annotated[
-        Validation | None, describe("What running the result showed; null unless asked for.")
+        Validation | None, describe("Checks made by running the result; null unless requested.")
     ] = None
     files: Annotated[tuple[str, ...], describe("Files that were written.")] = ()
     next: Annotated[str, describe("The next command.")] = ""
-    soc: Annotated[str | UnsetType, describe("For HTP: the SoC that it is for.")] = UNSET
+    soc: Annotated[str | UnsetType, describe("For HTP: the SoC of the result.")] = UNSET
     exit_code: Annotated[int, describe("Exit code of the command.")] = 0
     plans: Annotated[
         FixMaps | UnsetType,
-        describe(
-            "For LPAI: where every tensor lies before and after; of one model, not in a table of "
-            "several."
-        ),
+        describe("For LPAI: memory maps before and after; absent if several models were changed."),
     ] = UNSET
     from_log: Annotated[
         tuple[str, ...] | UnsetType,
-        describe("How the log led to the budgets; only with a log."),
+        describe("How the budgets follow from the log; empty without a log."),
     ] = UNSET
 
     def __post_init__(self) -> None:

@@ -47,7 +47,7 @@ class MissingOutput(Struct, frozen=True):
     """An output of the model that is not in the context binary."""
 
     name: str
-    reason: Annotated[str, describe("What computes it instead, where that is known.")] = ""
+    reason: Annotated[str, describe("Operator that computes it outside the binary, if known.")] = ""
 
 
 class GraphBill(Struct, frozen=True, kw_only=True):
@@ -55,12 +55,16 @@ class GraphBill(Struct, frozen=True, kw_only=True):
 
     name: str
     weights: Sourced | None = None
-    io: Annotated[Sourced | None, describe("Each tensor rounded up, as the file stores it.")] = None
-    io_exact: Annotated[Sourced | None, describe("Sum of the tensors as they are.")] = None
+    io: Annotated[
+        Sourced | None, describe("Bytes of inputs and outputs, each rounded up as in the file.")
+    ] = None
+    io_exact: Annotated[
+        Sourced | None, describe("Bytes of inputs and outputs without padding.")
+    ] = None
     op_data: Sourced | None = None
     ddr_tensors: Sourced | None = None
     spill_fill: Sourced | None = None
-    vtcm_stored: Annotated[Sourced | None, describe("VTCM as the file states it.")] = None
+    vtcm_stored: Annotated[Sourced | None, describe("VTCM stated in the file.")] = None
     vtcm: Annotated[Sourced | None, describe("VTCM that the graph really uses.")] = None
     total: Sourced | None = None
     compile_estimate: Sourced | None = None
@@ -93,23 +97,25 @@ PART_NAMES: tuple[PartName, ...] = (
 class OnnxNode(Struct, frozen=True):
     """A node of the ONNX model."""
 
-    name: Annotated[str, describe("Its name, or the name of its first output.")]
+    name: Annotated[str, describe("Name of the node, or of its first output.")]
     operator: str
-    reason: Annotated[str, describe("Why QNN does not take it, where that is known.")] = ""
+    reason: Annotated[str, describe("Why QNN does not support it, if known.")] = ""
 
 
 class PartitionCheck(Struct, frozen=True):
     """A run of the EPContext model in ONNX Runtime, compared with the model on the CPU."""
 
-    verified: Annotated[bool, describe("Whether all outputs are those of the CPU.")]
+    verified: Annotated[
+        bool, describe("Whether all outputs equal those of the CPU, within the tolerance.")
+    ]
     difference: Annotated[
         float | None,
         describe(
-            "The largest difference, as a share of the largest value of its output; null where "
-            "nothing was compared."
+            "Largest difference as a share of the output's largest value; null if nothing "
+            "was compared."
         ),
     ]
-    why: Annotated[str, describe("The same in a sentence.")]
+    why: Annotated[str, describe("The comparison in a sentence.")]
 
 
 class PreparedContext(Struct, frozen=True, kw_only=True):
@@ -117,16 +123,16 @@ class PreparedContext(Struct, frozen=True, kw_only=True):
 
     path: str
     epcontext: Annotated[
-        str | None, describe("The model for ONNX Runtime beside the binary, if one was asked for.")
+        str | None, describe("Path of the ONNX Runtime model next to the binary, if requested.")
     ] = None
     pte: Annotated[
-        str | None, describe("The ExecuTorch program beside the binary, if one was asked for.")
+        str | None, describe("Path of the ExecuTorch program next to the binary, if requested.")
     ] = None
     library: str
-    seconds: Annotated[float, describe("How long the compile took.")]
-    on_cpu: Annotated[tuple[OnnxNode, ...], describe("Nodes that are left to the CPU.")] = ()
+    seconds: Annotated[float, describe("Compile time in seconds.")]
+    on_cpu: Annotated[tuple[OnnxNode, ...], describe("Nodes that stay on the CPU.")] = ()
     run: Annotated[
-        PartitionCheck | None, describe("Partitioned models only: the outputs were compared.")
+        PartitionCheck | None, describe("Comparison of the outputs; only for partitioned models.")
     ] = None
     notes: tuple[str, ...] = ()
 
@@ -137,20 +143,21 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     file: str
     file_bytes: Annotated[int, Meta(ge=0), describe("Size of the context binary.")] = 0
     build_id: Annotated[str, describe("Version of QAIRT that made the binary.")] = ""
-    soc: Annotated[str | None, describe("The SoC that the bill is for.")] = None
+    soc: Annotated[str | None, describe("SoC of the bill.")] = None
     made_for_soc_model: Annotated[
         int | None, describe("Id of the SoC that the binary was compiled for.")
     ] = None
     dsp_arch: Annotated[int | None, describe("Version of Hexagon, such as 75.")] = None
     total: Sourced | None = None
-    dominant: Annotated[PartName | None, describe("The largest part that is known.")] = None
+    dominant: Annotated[PartName | None, describe("Largest known part.")] = None
     parts: BillParts
     io_exact: Annotated[Sourced | None, describe("IO without padding.")] = None
     vtcm_stored: Annotated[
-        Sourced | None, describe("VTCM as the file states it, of the graph that asks for most.")
+        Sourced | None, describe("VTCM stated in the file for the graph that asks for most.")
     ] = None
     compile_estimate: Annotated[
-        Sourced | None, describe("Of the largest graph: the limit holds for each graph.")
+        Sourced | None,
+        describe("Estimate of the largest graph; the compile limit holds for each graph."),
     ] = None
     compile_limit: Sourced | None = None
     process_domain: SizeRange | None = None
@@ -167,24 +174,26 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     graphs: tuple[GraphBill, ...] = ()
     missing_outputs: Annotated[
         tuple[MissingOutput, ...],
-        describe("Outputs of the model that are not in the binary: the bill is of a part of it."),
+        describe(
+            "Outputs of the model that the binary lacks; the bill covers only a part of the model."
+        ),
     ] = ()
     model_outputs: Annotated[
-        Count, describe("How many outputs the model has, where some are missing; else 0.")
+        Count, describe("Number of outputs of the model if some are missing, else 0.")
     ] = 0
     largest_io: tuple[BillItem, ...] = ()
     largest_weights: tuple[BillItem, ...] = ()
     traps: tuple[Trap, ...] = ()
     carrier: Annotated[
         CarrierFacts | UnsetType,
-        describe("What the file holds; only of files that carry context binaries."),
+        describe("Contents of the file; only for files that contain context binaries."),
     ] = UNSET
     from_cache: Annotated[
         bool | UnsetType,
-        describe("Whether an earlier run kept the bill, and nothing was compiled."),
+        describe("Whether the bill came from the cache, without a compile."),
     ] = UNSET
     prepared: Annotated[
-        PreparedContext | UnsetType, describe("What was written; only of `qnnmem prepare`.")
+        PreparedContext | UnsetType, describe("Files that were written; only for `qnnmem prepare`.")
     ] = UNSET
 
     def _repr_html_(self) -> str:

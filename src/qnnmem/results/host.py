@@ -24,10 +24,10 @@ class Outcome(Struct, frozen=True):
 
     found: Annotated[str, Meta(min_length=1)]
     verdict: HostVerdict
-    action: Annotated[str, describe("What to do; empty where nothing is.")] = ""
-    origin: Annotated[Origin, describe("Reported: the machine's own word about itself.")] = (
-        Origin.MEASURED
-    )
+    action: Annotated[str, describe("What to do; empty if nothing is needed.")] = ""
+    origin: Annotated[
+        Origin, describe("How the fact is known; reported: only the machine itself states it.")
+    ] = Origin.MEASURED
 
 
 class HostCheck(Outcome, frozen=True, kw_only=True):
@@ -36,23 +36,23 @@ class HostCheck(Outcome, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern="^[a-z]+$")]
     name: str
     why: Annotated[str, Meta(min_length=1), describe("Why it matters.")]
-    concerns_cause: Annotated[bool, describe("Whether it is about a cause in `causes`.")] = False
+    concerns_cause: Annotated[bool, describe("Whether the check concerns one of `causes`.")] = False
 
 
 class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
     """Checks of a Linux machine or an Android device for problems that keep a DSP from working."""
 
-    place: Annotated[str, Meta(min_length=1), describe("The machine.")]
+    place: Annotated[str, Meta(min_length=1), describe("Name of the machine.")]
     system: Annotated[str, describe("Kernel and SoC.")]
-    has_dsp: Annotated[bool, describe("Whether anything of QNN or a DSP was seen.")]
-    problems: Annotated[Count, describe("How many checks found a problem.")]
+    has_dsp: Annotated[bool, describe("Whether QNN or a DSP was seen.")]
+    problems: Annotated[Count, describe("Number of checks that found a problem.")]
     causes: Annotated[
         tuple[str, ...],
-        describe("What logs beside it were diagnosed with; checks about these come first."),
+        describe("Causes diagnosed from logs of the same run; checks about them come first."),
     ] = ()
     checks: Annotated[tuple[HostCheck, ...], Meta(min_length=1)]
     blindness: Annotated[
-        str, describe("Why no device node of a DSP could be seen; empty where that was possible.")
+        str, describe("Why DSP device nodes could not be seen; empty if they could.")
     ] = ""
 
     @property

@@ -55,13 +55,13 @@ class EntryFacts(EntryTitle, frozen=True, kw_only=True):
     verdict: Verdict = "cause"
     confidence: Confidence = "high"
     own: Annotated[
-        bool, describe("Whether it is a team's entry, which speaks before the built-in ones.")
+        bool, describe("Whether it is the team's own entry; these come before built-in ones.")
     ] = False
     documented: Annotated[
-        bool, describe("Whether it is known from its sources only: no stored log shows it.")
+        bool, describe("Whether it is known from sources only, without a stored log.")
     ] = False
-    remedies: Annotated[tuple[str, ...], describe("What to do, the first thing first.")] = ()
-    sources: Annotated[tuple[str, ...], describe("Where this is known from.")] = ()
+    remedies: Annotated[tuple[str, ...], describe("What to do, first step first.")] = ()
+    sources: Annotated[tuple[str, ...], describe("Sources of the entry.")] = ()
 
 
 class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,7 +79,7 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     line: Count
     text: str
     count: Count
-    decides: Annotated[bool, describe("Whether it decides the diagnosis.")]
+    decides: Annotated[bool, describe("Whether this line decides the diagnosis.")]
 
 
 class Resemblance(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Resemblance(msgspec.Struct, frozen=True):
     entry: str
     title: str
     score: float
-    shared: Annotated[tuple[str, ...], describe("Words that both have.")]
+    shared: Annotated[tuple[str, ...], describe("Words that both share.")]
 
 
 class ModelPart(msgspec.Struct, frozen=True):
@@ -120,11 +120,11 @@ class Conclusion(msgspec.Struct, frozen=True):
     ]
     confidence: Confidence
     verdict: Verdict
-    entry: Annotated[str | None, describe("Entry of the knowledge base; null where none knows it.")]
+    entry: Annotated[str | None, describe("Entry of the knowledge base; null if none matches.")]
     title: Annotated[str, describe("The diagnosis in one line.")]
-    remedies: Annotated[tuple[str, ...], describe("What to do, the first thing first.")]
-    collect_next: Annotated[tuple[str, ...], describe("What to collect to know more.")]
-    candidates: Annotated[tuple[Candidate, ...], describe("Causes, the likeliest first.")]
+    remedies: Annotated[tuple[str, ...], describe("What to do, first step first.")]
+    collect_next: Annotated[tuple[str, ...], describe("What to collect next for a diagnosis.")]
+    candidates: Annotated[tuple[Candidate, ...], describe("Possible causes, likeliest first.")]
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
@@ -134,19 +134,19 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     first_line: Count
     last_line: Count
     last_file: str
-    process: Annotated[int | None, describe("Number of the process, where a line tells it.")]
-    producer: Annotated[str | None, describe("The program or library that wrote the line.")]
-    count: Annotated[Count, describe("How often it happened.")]
+    process: Annotated[int | None, describe("Process id, if a line shows it.")]
+    producer: Annotated[str | None, describe("Program or library that wrote the line.")]
+    count: Annotated[Count, describe("Number of times it happened.")]
     evidence: tuple[Evidence, ...]
     quantities: Annotated[dict[str, int | str], describe("Numbers and names in the lines.")]
-    shortage_bytes: Annotated[int | None, describe("Bytes that are missing.")]
+    shortage_bytes: Annotated[int | None, describe("Missing bytes.")]
     similar: Annotated[
         tuple[Resemblance, ...] | None,
-        describe("Entries like it, where no entry knows the deciding line.", is_omitted=True),
+        describe("Similar entries, if no entry matches the decisive line.", is_omitted=True),
     ] = None
     origins: Annotated[
         dict[str, str],
-        describe("Of quantities that no line prints: where they come from.", is_omitted=True),
+        describe("Origins of the quantities that no line prints.", is_omitted=True),
     ] = {}
     model_numbers: Annotated[
         ModelNumbers | None,
@@ -155,13 +155,14 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     stage_told: Annotated[
         bool,
         describe(
-            "False where no line tells the stage: it is where this mostly happens.", is_omitted=True
+            "Whether a line shows the stage; if not, it is the usual stage of this failure.",
+            is_omitted=True,
         ),
     ] = True
     unknown_error: Annotated[
         Evidence | None,
         describe(
-            "An unknown error before the deciding line, which lowers the confidence.",
+            "Unknown error before the decisive line; it lowers the confidence.",
             is_omitted=True,
         ),
     ] = None
@@ -169,7 +170,7 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     words: Annotated[
         tuple[str, ...],
         describe(
-            "Words of the log that spoke most for the cause, where a learned model names it.",
+            "Words of the log that count most for the cause, if a learned model chose it.",
             is_omitted=True,
         ),
     ] = ()

@@ -30,7 +30,7 @@ class DlcOp(OpDescription[DlcTensor], frozen=True, kw_only=True):
     """An operator; its tensors are given by their ids."""
 
     origins: Annotated[
-        tuple[str, ...], describe("Nodes of the source that it stands for, where known.")
+        tuple[str, ...], describe("Nodes of the source model that it replaces, if known.")
     ] = field(default=(), name="from")
 
 
@@ -72,21 +72,21 @@ class InspectedTensor(Struct, frozen=True, kw_only=True):
 class InspectedState(Struct, frozen=True):
     """A pair of tensors that carries state from one execution to the next."""
 
-    old: Annotated[InspectedTensor, describe("The tensor that the graph reads.")]
-    new: Annotated[InspectedTensor, describe("The tensor that the graph writes.")]
+    old: Annotated[InspectedTensor, describe("Tensor that the graph reads.")]
+    new: Annotated[InspectedTensor, describe("Tensor that the graph writes.")]
 
 
 class FrameWindow(Struct, frozen=True):
     """A Buffer op: a sliding window of frames in persistent memory."""
 
     name: Annotated[str, describe("Name of the op.")]
-    old: Annotated[str, describe("Tensor that brings the window from the execution before.")]
-    new: Annotated[str, describe("Tensor that carries it to the next.")]
-    frames: Annotated[Positive, describe("Frames that one execution brings.")]
-    size: Annotated[Positive, describe("Frames a full window holds.")]
-    stride: Annotated[Positive, describe("Frames that leave a full window.")]
+    old: Annotated[str, describe("Tensor with the window of the previous execution.")]
+    new: Annotated[str, describe("Tensor with the window for the next execution.")]
+    frames: Annotated[Positive, describe("New frames in each execution.")]
+    size: Annotated[Positive, describe("Frames in a full window.")]
+    stride: Annotated[Positive, describe("Frames by which a full window moves.")]
     blocking: Annotated[bool, describe("Whether the graph waits until the window is full.")]
-    padding: Annotated[Count, describe("Zero frames that count as present at the start.")]
+    padding: Annotated[Count, describe("Zero frames in the window at the start.")]
     reset: Annotated[str | None, describe("Input that empties the window when true.")]
 
     def step(self, present: int) -> tuple[int, bool]:
@@ -108,10 +108,10 @@ class InspectedBuffer(Struct, frozen=True, kw_only=True):
     offset: Annotated[Count, describe("Bytes from the start of the pool.")]
     size: Annotated[Count, describe("Size in bytes.")]
     first_step: Annotated[
-        Difference, describe("First step at which it is in use; -1 is before the first op.")
+        Difference, describe("First step in which it is in use; -1 is before the first op.")
     ]
-    end_step: Annotated[Difference, describe("One past the last step at which it is in use.")]
-    aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
+    end_step: Annotated[Difference, describe("One past the last step in which it is in use.")]
+    aliases: Annotated[tuple[str, ...], describe("Other tensors in the same bytes.")] = ()
 
 
 class BinaryGraph(Struct, frozen=True, kw_only=True):
@@ -131,9 +131,7 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
     program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
     in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
     align: Annotated[Positive, describe("Alignment of starts and sizes in bytes.")] = 1
-    pools: Annotated[
-        dict[str, Count], describe("Bytes of each pool; io only where it is outside of scratch.")
-    ]
+    pools: Annotated[dict[str, Count], describe("Bytes of each pool; io only if outside scratch.")]
     inputs: Annotated[tuple[InspectedTensor, ...], describe("Inputs of the application.")] = ()
     outputs: Annotated[tuple[InspectedTensor, ...], describe("Outputs of the application.")] = ()
     states: Annotated[
@@ -141,8 +139,10 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
     ] = ()
     windows: Annotated[tuple[FrameWindow, ...], describe("Sliding windows of frames.")] = ()
     constants: Annotated[Count, describe("Number of constants.")] = 0
-    buffers: Annotated[tuple[InspectedBuffer, ...], describe("Every buffer with its place.")]
-    notes: Annotated[tuple[str, ...], describe("What was noted when it was prepared.")] = ()
+    buffers: Annotated[
+        tuple[InspectedBuffer, ...], describe("Every buffer with its pool and offset.")
+    ]
+    notes: Annotated[tuple[str, ...], describe("Notes from preparing the graph.")] = ()
     tcm: Annotated[
         TcmAnswer | None,
         describe("Whether the binary fits TCM with this graph alone; null for a layout."),
@@ -176,10 +176,10 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
     """The content of a context binary for LPAI, without programs and constants."""
 
     producer: Annotated[str, describe("Program that made the binary.")] = ""
-    hw_version: Annotated[str, describe("Hardware version of LPAI that it is for.")] = ""
+    hw_version: Annotated[str, describe("LPAI hardware version of the binary.")] = ""
     format_version: Annotated[str, describe("Version of the file format.")] = ""
     file_bytes: Annotated[Count, describe("Size of the file in bytes.")] = 0
-    constants_bytes: Annotated[Count, describe("Bytes of the section of constants.")] = 0
+    constants_bytes: Annotated[Count, describe("Bytes of the constants section.")] = 0
     tcm: Annotated[
         TcmAnswer | None,
         describe("Whether it fits TCM with all graphs in one run; null without a program."),

@@ -24,15 +24,15 @@ class Severity(Enum):
 class ConfigFinding(Struct, frozen=True):
     """A finding in a config file."""
 
-    file: Annotated[str, describe("The path of one of the files.")]
-    line: Annotated[Positive | None, describe("Line counted from 1; null for the file as a whole.")]
+    file: Annotated[str, describe("Path of the file.")]
+    line: Annotated[Positive | None, describe("Line counted from 1; null for the whole file.")]
     column: Annotated[
         Positive | None,
-        describe("Column in characters, counted from 1; null together with line."),
+        describe("Column in characters, counted from 1; null for the whole file."),
     ]
-    severity: Annotated[Severity, describe("How bad it is.")]
-    key: Annotated[str, describe("Dotted path of the key; empty for the file as a whole.")]
-    check: Annotated[str, describe("Stable name of what was checked.")]
+    severity: Annotated[Severity, describe("Severity of the finding.")]
+    key: Annotated[str, describe("Dotted path of the key; empty for the whole file.")]
+    check: Annotated[str, describe("Stable name of the check.")]
     sentence: Annotated[str, describe("What is wrong.")]
     cure: Annotated[str, describe("What to do about it.")]
 
@@ -40,16 +40,14 @@ class ConfigFinding(Struct, frozen=True):
 class CheckedFile(Struct, frozen=True):
     """A file that was checked."""
 
-    path: Annotated[str, describe("Path as it was given or found.")]
+    path: Annotated[str, describe("Path as given or found.")]
     kind: Annotated[
         str,
         Meta(pattern="^(tool file|LPAI file|HTP backend file|unknown)$"),
-        describe(
-            "What the content says the file is: tool file, LPAI file, HTP backend file or unknown."
-        ),
+        describe("Kind of file by its content: tool file, LPAI file, HTP backend file or unknown."),
     ]
     named_by: Annotated[
-        str | None, describe("Tool file that points to it; null if the user named it.")
+        str | None, describe("Tool file that points to it; null if given on the command line.")
     ] = None
     unreadable: Annotated[
         str | None, describe("Why it is not a JSON object; null if it is one.")
@@ -65,15 +63,15 @@ class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
         Count,
         describe("Number of findings that make a run fail or a setting have no effect."),
     ]
-    warnings: Annotated[Count, describe("Number of findings that are probably not what was meant.")]
+    warnings: Annotated[Count, describe("Number of findings that are probably mistakes.")]
     notes: Annotated[
         Count,
         describe("Number of checks not possible on this machine; they never change the exit code."),
     ]
-    files: Annotated[tuple[CheckedFile, ...], describe("Files that were looked at, each once.")]
+    files: Annotated[tuple[CheckedFile, ...], describe("Files that were checked, each once.")]
     findings: Annotated[
         tuple[ConfigFinding, ...],
-        describe("What is wrong, file by file, in the order of lines."),
+        describe("Findings by file, in line order."),
     ]
 
     @property

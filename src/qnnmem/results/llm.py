@@ -24,12 +24,12 @@ class LlmModel(Struct, frozen=True, kw_only=True):
     heads: Positive
     kv_heads: Positive
     head_dim: Positive
-    inter: Annotated[Positive, describe("Width of the MLP; of one expert where there are some.")]
+    inter: Annotated[Positive, describe("Width of the MLP, or of one expert.")]
     vocab: Positive
-    tied: Annotated[bool, describe("Whether embedding and head are one matrix in the model.")]
+    tied: Annotated[bool, describe("Whether embedding and head share one matrix.")]
     experts: Annotated[Count, describe("Experts of each layer; 0 for a dense model.")] = 0
-    max_context: Annotated[Count, describe("Longest context it was made for; 0: not known.")] = 0
-    preset: Annotated[str, describe("The known model with these sizes, if there is one.")] = ""
+    max_context: Annotated[Count, describe("Longest supported context; 0: unknown.")] = 0
+    preset: Annotated[str, describe("Known model with these sizes, if any.")] = ""
     source: str = ""
     notes: tuple[str, ...] = ()
 
@@ -42,14 +42,14 @@ class LlmRecipe(Struct, frozen=True, kw_only=True):
     block: Annotated[Count, describe("Weights that share a scale; 0: one scale per channel.")] = 0
     wide: Annotated[tuple[str, ...], describe("Matrices of a layer kept in 8 bits.")] = ()
     wide_layers: Annotated[
-        tuple[Count, Count] | None, describe("First and last layer where that holds; null: all.")
+        tuple[Count, Count] | None, describe("First and last layer with 8-bit matrices; null: all.")
     ] = None
     embedding: Annotated[Positive, describe("Bits of the embedding.")] = 16
     head: Annotated[Positive, describe("Bits of the head.")] = 8
     kv: Annotated[Positive, describe("Bits of an element of the KV cache.")] = 8
-    apart: Annotated[bool, describe("Whether the embedding is a context of its own.")] = False
+    apart: Annotated[bool, describe("Whether the embedding is a separate context.")] = False
     is_stated: Annotated[
-        bool, describe("Whether the exporter states this recipe for this very model.")
+        bool, describe("Whether the exporter states this recipe for this model.")
     ] = False
     source: str = ""
 
@@ -58,15 +58,17 @@ class LlmShard(Struct, frozen=True, kw_only=True):
     """A context binary of the model."""
 
     name: str
-    first: Annotated[Count, describe("Its first layer.")] = 0
+    first: Annotated[Count, describe("First layer of the shard.")] = 0
     layers: Count = 0
     embedding: bool = False
     head: bool = False
     file_bytes: Sourced
-    weights: Annotated[Sourced, describe("Weights, which all its graphs share.")]
-    io: Annotated[Sourced, describe("Inputs and outputs of all graphs, KV cache included.")]
+    weights: Annotated[Sourced, describe("Bytes of the weights, shared by all its graphs.")]
+    io: Annotated[
+        Sourced, describe("Bytes of inputs and outputs of all graphs, KV cache included.")
+    ]
     spill_fill: SizeRange
-    compile_need: Annotated[SizeRange, describe("Of its largest graph.")]
+    compile_need: Annotated[SizeRange, describe("Compile estimate of its largest graph.")]
     process_domain: SizeRange
 
 
@@ -75,9 +77,11 @@ class LlmRow(Struct, frozen=True, kw_only=True):
 
     setting: dict[str, str | int]
     answer: FitAnswer
-    shards: Annotated[Count, describe("Context binaries, the embedding included.")]
+    shards: Annotated[Count, describe("Number of context binaries, embedding included.")]
     domains: Count
-    largest_domain: Annotated[Count, describe("Most that one shard may need of its domain.")]
+    largest_domain: Annotated[
+        Count, describe("Upper bound of the largest process-domain need of a shard.")
+    ]
     file_bytes: Count
     kv_bytes: Count
     longest_context: Count
@@ -99,7 +103,7 @@ class LlmActual(Struct, frozen=True, kw_only=True):
 
     file: str
     file_bytes: Count
-    shard: Annotated[str, describe("The shard that it is taken for; empty: none.")] = ""
+    shard: Annotated[str, describe("Shard that the file was matched with; empty: none.")] = ""
     expected: Annotated[Count | None, describe("Bytes of the expected shard; null: none.")] = None
     process_domain: SizeRange | None = None
     findings: tuple[str, ...] = ()
@@ -111,32 +115,35 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     model: LlmModel
     recipe: LlmRecipe
     soc: str
-    context: Annotated[Positive, describe("Tokens that the KV cache holds.")]
-    ar: Annotated[tuple[Positive, ...], describe("Tokens that each graph processes at a time.")]
+    context: Annotated[Positive, describe("Length of the KV cache in tokens.")]
+    ar: Annotated[tuple[Positive, ...], describe("Tokens per execution, for each graph.")]
     answer: FitAnswer
-    why: Annotated[str, describe("The limit that decides.")]
+    why: Annotated[str, describe("Decisive limit.")]
     shards: tuple[LlmShard, ...]
     placement: Annotated[Placement, describe("Load order and process domains.")]
     budget: Annotated[Sourced, describe("Bytes of one process domain.")]
     max_domains: SourcedNumber = DOMAINS
     file_bytes: Sourced
     recipe_range: Annotated[
-        SizeRange | None, describe("All files, over the usual recipes; null where one is stated.")
+        SizeRange | None,
+        describe("Size of all files over the usual recipes; null if a recipe is stated."),
     ] = None
     kv_bytes_per_token: Sourced
     kv_bytes: Sourced
-    longest_context: Annotated[Count, describe("Longest that fits with these shards; 0: none.")]
-    spill_fill: Annotated[SizeRange, describe("Where each graph has its own buffer.")]
-    spill_fill_shared: Annotated[SizeRange, describe("Where all share the largest.")]
-    host_ram: Annotated[SizeRange, describe("Of the compiler, for the largest shard.")]
-    compile_seconds: Annotated[
-        tuple[Count, Count], describe("For all shards, order of magnitude only.")
+    longest_context: Annotated[
+        Count, describe("Longest context that fits with these shards; 0: none.")
     ]
-    origin: Annotated[str, describe("How sizes of a layer became known.")]
+    spill_fill: Annotated[SizeRange, describe("Spill/fill bytes with one buffer per graph.")]
+    spill_fill_shared: Annotated[SizeRange, describe("Spill/fill bytes with one shared buffer.")]
+    host_ram: Annotated[SizeRange, describe("Memory of the compiler for the largest shard.")]
+    compile_seconds: Annotated[
+        tuple[Count, Count], describe("Compile time of all shards, order of magnitude only.")
+    ]
+    origin: Annotated[str, describe("How the sizes of a layer are known.")]
     notes: Annotated[tuple[str, ...], describe("Limits of the answer.")] = ()
-    rows: Annotated[tuple[LlmRow, ...], describe("Other SoCs or settings.")] = ()
-    changes: Annotated[tuple[LlmRow, ...], describe("What to change, each computed.")] = ()
-    checks: Annotated[tuple[LlmCheck, ...], describe("More layers, compiled to check.")] = ()
+    rows: Annotated[tuple[LlmRow, ...], describe("Results for other SoCs or settings.")] = ()
+    changes: Annotated[tuple[LlmRow, ...], describe("Suggested changes, each computed.")] = ()
+    checks: Annotated[tuple[LlmCheck, ...], describe("Checks with more compiled layers.")] = ()
     actual: Annotated[tuple[LlmActual, ...], describe("Files that were compared.")] = ()
 
     @property

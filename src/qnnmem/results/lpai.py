@@ -12,30 +12,28 @@ from qnnmem.results.result import Count, Result, describe
 class RuleCode(Struct, frozen=True):
     """A QNN code and its name."""
 
-    code: Annotated[int, describe("The number.")]
-    name: Annotated[str, describe("QNN's name.")]
+    code: Annotated[int, describe("Error code as a number.")]
+    name: Annotated[str, describe("Name of the code in QNN.")]
 
 
 class Rule(Struct, frozen=True, kw_only=True):
     """A rule for clients, and the named error codes for breaking it."""
 
-    id: Annotated[str, describe("Id as messages name it.")]
-    title: Annotated[str, describe("The rule itself.")]
-    consequence: Annotated[str, describe("What is publicly said about breaking it.")]
+    id: Annotated[str, describe("Id used in messages.")]
+    title: Annotated[str, describe("The rule.")]
+    consequence: Annotated[str, describe("What public sources state about a violation.")]
     named_codes: Annotated[
         tuple[RuleCode, ...],
-        describe(
-            "QNN codes that this runtime answers with; empty where it leaves a finding instead."
-        ),
+        describe("QNN codes that this runtime returns; empty if it reports a finding instead."),
     ] = field(name="codes")
     mark: Annotated[
         str,
         Meta(pattern="^[DPIC]$"),
         describe(
-            "How the answer is known: documented, practice of public clients, inferred, our choice."
+            "Basis of the answer: documented, practice of public clients, inferred or our choice."
         ),
     ]
-    source: Annotated[str, describe("Where it is said.")]
+    source: Annotated[str, describe("Source of the rule.")]
     cure: Annotated[str, describe("What to do about it.")]
 
     @property
@@ -54,10 +52,10 @@ class Choice(Struct, frozen=True):
     """A question that public material leaves open, and qnnmem's decision."""
 
     id: Annotated[str, describe("Name of the choice.")]
-    section: Annotated[str, describe("Its subject.")]
-    what: Annotated[str, describe("What this runtime does.")]
+    section: Annotated[str, describe("Topic of the choice.")]
+    what: Annotated[str, describe("Behaviour of this runtime.")]
     why: Annotated[str, describe("Why.")]
-    override: Annotated[str, describe("How to change it; `none` where that is not possible.")]
+    override: Annotated[str, describe("How to change it; `none` if that is not possible.")]
 
 
 class ChoicesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-choices/1"):
@@ -77,9 +75,9 @@ class RuleResult(Struct, frozen=True, kw_only=True):
     """The outcome of the cases of one rule."""
 
     rule: Annotated[str, describe("Id of the rule.")]
-    title: Annotated[str, describe("The rule itself.")]
+    title: Annotated[str, describe("The rule.")]
     keeping: Annotated[Count, describe("Cases in which the client keeps the rule.")]
-    breaking: Annotated[Count, describe("Cases in which it breaks the rule.")]
+    breaking: Annotated[Count, describe("Cases in which the client breaks the rule.")]
     failures: Annotated[tuple[CaseFailure, ...], describe("Cases that failed.")]
     as_expected: Annotated[bool, describe("Whether every case passed.")]
 

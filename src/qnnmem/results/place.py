@@ -20,7 +20,7 @@ DOMAINS = SourcedNumber(
 class PlacedDomain(Struct, frozen=True):
     """A process domain and the contexts in it."""
 
-    contexts: Annotated[tuple[Count, ...], describe("Places in the list of contexts, from 0.")]
+    contexts: Annotated[tuple[Count, ...], describe("Indexes into the list of contexts, from 0.")]
     used: Count
     left: Count
 
@@ -31,7 +31,7 @@ class Placement(Struct, frozen=True):
     order: tuple[Count, ...]
     domains: tuple[PlacedDomain, ...]
     too_large: Annotated[
-        tuple[Count, ...], describe("Contexts that need more than a whole domain.")
+        tuple[Count, ...], describe("Contexts larger than a whole process domain.")
     ] = ()
 
     @property
@@ -57,15 +57,22 @@ class PlacedContext(Struct, frozen=True, kw_only=True):
 class Admission(Struct, frozen=True, kw_only=True):
     """The library's actual decision on a context, next to the prediction from its file."""
 
-    predicted: Annotated[bool | None, describe("Null if the range of sizes allows both.")]
+    predicted: Annotated[
+        bool | None, describe("Predicted answer; null if the range of sizes allows both.")
+    ]
     admitted: Annotated[
         bool | None,
-        describe("Null where the library for x86 estimates a context and cannot keep it."),
+        describe(
+            "Answer of the library; null if the x86 library estimates the context but "
+            "cannot keep it."
+        ),
     ]
-    code: Annotated[Difference | None, describe("Null if the library died first.")] = None
+    code: Annotated[Difference | None, describe("Error code; null if the library died first.")] = (
+        None
+    )
     estimate: Annotated[Count | None, describe("The library's own estimate in bytes.")] = None
-    need_low: Annotated[Count, describe("At least this is needed, by the file alone.")] = 0
-    need_high: Annotated[Count, describe("At most this is needed, by the file alone.")] = 0
+    need_low: Annotated[Count, describe("Lower bound of the need, from the file alone.")] = 0
+    need_high: Annotated[Count, describe("Upper bound of the need, from the file alone.")] = 0
     agrees: Annotated[bool, describe("Whether every prediction was right.")] = True
 
     @property
@@ -77,25 +84,27 @@ class Admission(Struct, frozen=True, kw_only=True):
 class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
     """The placement in the given order and in the best order, with a verdict."""
 
-    answer: Annotated[FitAnswer, describe("Whether all contexts find a place as given.")]
+    answer: Annotated[FitAnswer, describe("Whether all contexts fit in the given order.")]
     budget: Annotated[SourcedNumber, describe("Bytes of one process domain.")]
-    max_domains: Annotated[SourcedNumber, describe("Process domains of one process.")] = DOMAINS
+    max_domains: Annotated[
+        SourcedNumber, describe("Process domains that one process can have.")
+    ] = DOMAINS
     max_domains_seen_on_device: Annotated[
-        bool, describe("Whether more than one domain was ever seen on a device here.")
+        bool, describe("Whether more than one domain was ever observed on a device.")
     ] = False
     contexts: tuple[PlacedContext, ...]
-    given: Annotated[Placement, describe("In the order as given.")]
-    best: Annotated[Placement, describe("In the best order.")]
+    given: Annotated[Placement, describe("Placement in the given order.")]
+    best: Annotated[Placement, describe("Placement in the best order.")]
     best_is_exact: Annotated[bool, describe("Whether no order needs fewer domains.")] = False
     spill_fill_saving: Annotated[
-        Count, describe("Bytes saved where the contexts of a domain share one spill/fill buffer.")
+        Count, describe("Bytes saved if the contexts of a domain share one spill/fill buffer.")
     ] = 0
     unjudged: Annotated[
-        tuple[str, ...], describe("Parts without a bill, which prevent the answer fits.")
+        tuple[str, ...], describe("Parts without a bill; they prevent the answer fits.")
     ] = ()
     verified: Annotated[
         tuple[Admission, ...] | None,
-        describe("What the real library did with each context, if it was asked."),
+        describe("Answers of the real library for each context, if requested."),
     ] = None
 
     @property

@@ -29,13 +29,11 @@ class PlanPeak(Struct, frozen=True):
     step: Annotated[
         Difference,
         describe(
-            "Step counted in ops from 0; -1 is before the first op, the number of ops after "
-            "the last."
+            "Step counted in ops from 0; -1 is before the first op, the number of ops is "
+            "after the last."
         ),
     ]
-    op: Annotated[
-        str | None, describe("Name and type of the op that runs at this step; null when none does.")
-    ]
+    op: Annotated[str | None, describe("Name and type of the op at this step; null if none runs.")]
     bytes: Annotated[Count, describe("Bytes alive at this step.")]
     live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
@@ -50,7 +48,7 @@ class TcmAnswer(Struct, frozen=True):
 
     fits: Annotated[
         bool,
-        describe("Whether both the bytes and the number of allocations are within the pool."),
+        describe("Whether both the bytes and the number of allocations fit the pool."),
     ]
     need_bytes: Annotated[
         Count,
@@ -81,21 +79,17 @@ class TcmAnswer(Struct, frozen=True):
 class PlanBudget(Struct, frozen=True):
     """The need of a pool against its budget."""
 
-    pool: Annotated[BudgetPool, describe("The pool that is judged.")]
-    need_bytes: Annotated[Count, describe("Bytes the pool takes in this plan.")]
-    at_least_bytes: Annotated[
-        Count, describe("Proven bound in bytes: the pool takes no less in any plan.")
-    ]
-    have_bytes: Annotated[Count, describe("The budget in bytes.")]
+    pool: Annotated[BudgetPool, describe("Pool that the budget is for.")]
+    need_bytes: Annotated[Count, describe("Bytes of the pool in this plan.")]
+    at_least_bytes: Annotated[Count, describe("Proven lower bound in bytes for any plan.")]
+    have_bytes: Annotated[Count, describe("Budget in bytes.")]
     fits: Annotated[
         bool | None,
-        describe(
-            "Whether the pool stays within its budget; null when the search could not tell in time."
-        ),
+        describe("Whether the pool stays within its budget; null if the search ran out of time."),
     ]
     blockers: Annotated[
         tuple[str, ...],
-        describe("Names of buffers or tensors in the way, empty when the pool fits."),
+        describe("Names of buffers or tensors that prevent a fit; empty if the pool fits."),
     ] = ()
     blocker_bytes: Annotated[
         tuple[Count, ...], describe("Bytes of each blocker, in the same order.")
@@ -105,24 +99,20 @@ class PlanBudget(Struct, frozen=True):
 class PlanSaving(Struct, frozen=True):
     """Options, and the bytes that they save."""
 
-    options: Annotated[tuple[str, ...], describe("The options, together, ready to paste.")]
-    pool: Annotated[BudgetPool, describe("The pool that becomes smaller.")]
-    saved_bytes: Annotated[Positive, describe("Bytes that it is smaller.")]
-    need_bytes: Annotated[Count, describe("Bytes that it then takes.")]
-    fits: Annotated[bool, describe("Whether it is then within its budget.")]
+    options: Annotated[tuple[str, ...], describe("Options to add to the command, together.")]
+    pool: Annotated[BudgetPool, describe("Pool that becomes smaller.")]
+    saved_bytes: Annotated[Positive, describe("Bytes saved.")]
+    need_bytes: Annotated[Count, describe("Bytes of the pool with these options.")]
+    fits: Annotated[bool, describe("Whether the pool is then within its budget.")]
 
 
 class PlanReorder(Struct, frozen=True):
     """The effect of another operator order."""
 
-    before_bytes: Annotated[
-        Count, describe("Bytes alive at the fullest step in the order of the file.")
-    ]
-    after_bytes: Annotated[
-        Count, describe("Bytes alive at the fullest step in the order that was planned.")
-    ]
-    proven: Annotated[bool, describe("Whether no order has fewer bytes alive at its fullest step.")]
-    order: Annotated[tuple[str, ...], describe("Names of the ops in the order that was planned.")]
+    before_bytes: Annotated[Count, describe("Peak bytes alive in the order of the file.")]
+    after_bytes: Annotated[Count, describe("Peak bytes alive in the planned order.")]
+    proven: Annotated[bool, describe("Whether no order has a lower peak.")]
+    order: Annotated[tuple[str, ...], describe("Names of the ops in the planned order.")]
 
 
 class PlanBuffer(Struct, frozen=True):
@@ -141,7 +131,7 @@ class PlanBuffer(Struct, frozen=True):
     offset_bytes: Annotated[
         Count, describe("Start of the buffer in bytes from the start of its pool.")
     ]
-    aliases: Annotated[tuple[str, ...], describe("Other tensors that are the same bytes.")] = ()
+    aliases: Annotated[tuple[str, ...], describe("Other tensors in the same bytes.")] = ()
     shape: Annotated[
         str, describe("Shape and type of the tensor in the file, such as 1x3x224x224 float32.")
     ] = ""
@@ -161,9 +151,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
-    lower_bound_bytes: Annotated[
-        Count, describe("Proven bound in bytes: no plan of these buffers has less scratch.")
-    ]
+    lower_bound_bytes: Annotated[Count, describe("Proven lower bound in bytes for these buffers.")]
     optimal: Annotated[bool, describe("Whether scratch_bytes equals lower_bound_bytes.")]
     proof: Annotated[ProofScope | UnsetType, describe("What is proven about scratch_bytes.")] = (
         UNSET
@@ -171,12 +159,12 @@ class PlanMap(Struct, frozen=True, kw_only=True):
     io: Annotated[
         Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
     ]
-    peak: Annotated[
-        PlanPeak | None, describe("The fullest step of scratch; null without buffers.")
-    ] = None
-    ops: Annotated[tuple[str, ...], describe("Names of the ops, in the order they run.")] = ()
+    peak: Annotated[PlanPeak | None, describe("Peak step of scratch; null without buffers.")] = None
+    ops: Annotated[tuple[str, ...], describe("Names of the ops in execution order.")] = ()
     op_types: Annotated[tuple[str, ...], describe("Type of each op, in the same order.")] = ()
-    buffers: Annotated[tuple[PlanBuffer, ...], describe("Every planned buffer with its place.")]
+    buffers: Annotated[
+        tuple[PlanBuffer, ...], describe("Every planned buffer with its pool and offset.")
+    ]
 
     @property
     def scope(self) -> ProofScope:
@@ -195,10 +183,8 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     Sizes are integer bytes, spans of steps are half-open.
     """
 
-    input: Annotated[str, describe("Path of the file that was planned, as it was given.")]
-    graph: Annotated[
-        str, describe("Name of the graph, of a file with several; empty for a file with one.")
-    ] = ""
+    input: Annotated[str, describe("Path of the planned file as given.")]
+    graph: Annotated[str, describe("Name of the graph if the file has several, else empty.")] = ""
     scratch_bytes: Annotated[
         Count,
         describe("Size of the scratch pool of this plan in bytes; for a buffer list its peak."),
@@ -214,7 +200,9 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     constant_bytes: Annotated[Count, describe("Bytes of all constants stored in the model binary.")]
     lower_bound_bytes: Annotated[
         Count,
-        describe("Proven bound in bytes: no plan of the same buffers has a smaller scratch pool."),
+        describe(
+            "Proven lower bound in bytes: no plan of the same buffers has a smaller scratch pool."
+        ),
     ]
     optimal: Annotated[
         bool,
@@ -245,19 +233,16 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     ]
     io: Annotated[
         Literal["inside", "outside"],
-        describe(
-            "Whether inputs and outputs live inside scratch or outside, in buffers of the "
-            "application."
-        ),
+        describe("Whether inputs and outputs are inside scratch or in buffers of the application."),
     ]
     bits: Annotated[
         Literal[8, 16, 32] | None,
-        describe("Width of stored floating-point elements in bits; null means as in the model."),
+        describe("Width of stored floating-point elements in bits; null: as in the model."),
     ] = None
     seen_as: Annotated[
         Annotated[str, Meta(pattern="^qnn$")] | None,
         describe(
-            "Which graph was planned: qnn is the graph that QNN gets; null is the one in the file."
+            "Graph that was planned: qnn is the graph that QNN gets; null is the one in the file."
         ),
     ] = field(default=None, name="as")
     inputs: Annotated[
@@ -268,7 +253,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     ] = ()
     peak: Annotated[
         PlanPeak | None,
-        describe("The first step at which most scratch bytes are alive; null without buffers."),
+        describe("First step with the most scratch bytes alive; null without buffers."),
     ] = None
     tcm: Annotated[
         TcmAnswer | None,
@@ -278,26 +263,25 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     fits: Annotated[
         bool | None,
         describe(
-            "Whether every budget holds, true where none was given; null where the search could "
-            "not tell in time."
+            "Whether every budget holds; true without a budget, null if the search ran out of time."
         ),
     ] = None
     exit_code: Annotated[
         Literal[0, 1, 3],
         describe(
-            "What the command ends with: 0 every budget holds, 1 one is too small, 3 cannot tell."
+            "Exit code of the command: 0 every budget holds, 1 one is exceeded, 3 cannot tell."
         ),
     ] = 0
     remedies: Annotated[
         tuple[PlanSaving, ...] | None,
         describe(
-            "Planned options that shrink a pool that is too large, best first; null if none "
-            "were tried."
+            "Options that shrink a pool over its budget, each planned, best first; null if "
+            "none were tried."
         ),
     ] = None
     reorder: Annotated[
         PlanReorder | None,
-        describe("The effect of another operator order; null if none was requested."),
+        describe("Effect of reordering ops; null if not requested."),
     ] = None
     likely_states: Annotated[
         tuple[str, ...],
@@ -308,28 +292,24 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     ] = ()
     ops: Annotated[
         tuple[str, ...],
-        describe("Names of the ops, in the order they run: step 0 is the first."),
+        describe("Names of the ops in execution order: step 0 is the first."),
     ] = ()
     op_types: Annotated[tuple[str, ...], describe("Type of each op, in the same order.")] = ()
     buffers: Annotated[
         tuple[PlanBuffer, ...],
-        describe("Every planned buffer with its place; constants are not listed."),
+        describe("Every planned buffer with its pool and offset; constants are not listed."),
     ]
     holds_for: Annotated[
         tuple[str, ...],
         describe(
-            "Conditions under which the plan holds, with the node: a "
-            "given value, a stated, stored or measured shape. Empty where the plan holds for every "
-            "input."
+            "Conditions under which the plan holds, with the node: a given value, or a "
+            "stated, stored or measured shape. Empty if the plan holds for every input."
         ),
     ] = ()
     notes: Annotated[tuple[str, ...], describe("Notes from reading the file.")] = ()
     origins: Annotated[
         dict[str, Origin],
-        describe(
-            "Where the numbers came from, by key: computed, or how they became known and the "
-            "source."
-        ),
+        describe("Origin of the numbers, by key: computed, or how they are known and the source."),
     ] = field(default_factory=dict)
 
     @property
@@ -395,4 +375,4 @@ class PlansResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.plans/1")
     """The memory plans of several files."""
 
     listed = "plans"
-    plans: Annotated[tuple[PlanResult, ...], describe("The plan of each file that was planned.")]
+    plans: Annotated[tuple[PlanResult, ...], describe("Plans, one for each file.")]

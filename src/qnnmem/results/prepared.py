@@ -35,7 +35,7 @@ class TriedWidths(Struct, frozen=True, order=True):
     bits: Annotated[Width, describe("Bits of activations.")]
     weight_bits: Annotated[Width, describe("Bits of weights.")]
     error: Annotated[
-        OutputError, describe("Share of the largest output; null where it is without bound.")
+        OutputError, describe("Largest error as a share of the largest output; null if unbounded.")
     ]
 
 
@@ -45,7 +45,7 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
     bits: Annotated[Width, describe("Bits of activations.")]
     weight_bits: Annotated[Width, describe("Bits of weights.")]
     error: Annotated[
-        OutputError, describe("Share of the largest output; null where it is without bound.")
+        OutputError, describe("Largest error as a share of the largest output; null if unbounded.")
     ]
     error_is_large: Annotated[bool, describe("Whether results are unreliable.")]
     made_up_samples: Annotated[bool, describe("Whether the samples are random numbers.")]
@@ -86,17 +86,16 @@ class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
     proof: Annotated[ProofScope, describe("What is proven about scratch_bytes.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
     io_bytes: Annotated[Count, describe("Bytes of inputs and outputs.")]
-    executable: Annotated[bool, describe("Whether it has a program, not only a layout.")]
-    tcm_bytes: Annotated[
-        Count | None, describe("Bytes that binary and IO take of TCM; null for a layout.")
+    executable: Annotated[
+        bool, describe("Whether the graph has a program and can run; a layout has none.")
     ]
-    fits_tcm: Annotated[bool | None, describe("Whether they fit TCM; null for a layout.")]
+    tcm_bytes: Annotated[
+        Count | None, describe("Bytes of TCM for binary and IO; null for a layout.")
+    ]
+    fits_tcm: Annotated[bool | None, describe("Whether binary and IO fit TCM; null for a layout.")]
     quantized: Annotated[
         QuantizedGraph | None,
-        describe(
-            "How far the graph is from the float model it was made from; null where it was not "
-            "quantized here."
-        ),
+        describe("Error of the quantization; null if the model was not quantized here."),
     ]
 
 
@@ -105,7 +104,7 @@ class PreparedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.prepared/1")
 
     file: Annotated[str, describe("Path of the binary.")]
     file_bytes: Annotated[Count, describe("Size of the binary in bytes.")]
-    hw_version: Annotated[str, describe("Hardware version of LPAI that it is for.")]
+    hw_version: Annotated[str, describe("LPAI hardware version of the binary.")]
     graphs: Annotated[tuple[PreparedGraph, ...], describe("Graphs in the order of the file.")]
     notes: Annotated[tuple[str, ...], describe("Notes for the user.")]
     next: Annotated[tuple[str, ...], describe("Next commands.")]

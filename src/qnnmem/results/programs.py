@@ -23,20 +23,20 @@ class Frame(Struct, frozen=True):
     """A function on a call stack."""
 
     function: Annotated[
-        str, Meta(max_length=1000), describe("Name of the function; empty where it is not known.")
+        str, Meta(max_length=1000), describe("Name of the function; empty if unknown.")
     ] = ""
     file: Annotated[
         str,
         Meta(max_length=4096),
-        describe("Source file as the compiler was given it; empty without debug information."),
+        describe("Source file as given to the compiler; empty without debug information."),
     ] = ""
-    line: Annotated[Count, describe("Line in that file; 0 where it is not known.")] = 0
+    line: Annotated[Count, describe("Line in the source file; 0 if unknown.")] = 0
     module: Annotated[str, Meta(max_length=4096), describe("Program or shared object.")] = ""
-    offset: Annotated[Count, describe("Address inside of that.")] = 0
+    offset: Annotated[Count, describe("Address inside the module.")] = 0
     # The line is read while the program is running here. Whoever later receives this frame in a
     # file must not open paths that the file names.
     source: Annotated[
-        str, Meta(max_length=1000), describe("The line itself; empty where it is not known.")
+        str, Meta(max_length=1000), describe("Text of the source line; empty if unknown.")
     ] = ""
 
     @property
@@ -74,10 +74,10 @@ def _near(name: str) -> str:
 class NotChecked(Struct, frozen=True):
     """A part of a program that was not checked."""
 
-    what: Annotated[str, Meta(max_length=1000), describe("In words.")]
-    calls: Annotated[Count, describe("How many calls; 0 where nobody knows.")] = 0
-    process: Annotated[Count, describe("Of which process; 0 for several.")] = 0
-    thread: Annotated[Count, describe("Of which thread; 0 for several.")] = 0
+    what: Annotated[str, Meta(max_length=1000), describe("What was not checked, in words.")]
+    calls: Annotated[Count, describe("Number of calls; 0 if unknown.")] = 0
+    process: Annotated[Count, describe("Process id; 0 for several.")] = 0
+    thread: Annotated[Count, describe("Thread id; 0 for several.")] = 0
 
 
 Missed = Annotated[
@@ -103,30 +103,28 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
     rule: Annotated[
         str,
         Meta(min_length=2),
-        describe("Id of the rule, as in lpai rules or the page of check-client."),
+        describe("Id of the rule, as in `qnnmem lpai rules` or the page of check-client."),
     ]
-    title: Annotated[str, describe("What the rule says.")] = ""
-    sentence: Annotated[str, describe("What happened, to which thing, by how much.")]
-    call: Annotated[str, describe("QNN function that noticed it; exit for leaks at the end.")] = ""
-    code: Annotated[Count, describe("What the call answered; 0 where it went on.")] = 0
-    buffer: Annotated[str, describe("Which memory; empty where it is about none.")] = ""
-    address: Annotated[int | None, describe("Where that lies in the program.")] = None
-    need: Annotated[int | None, describe("Number that was expected.")] = None
-    given: Annotated[int | None, describe("Number that was given.")] = None
+    title: Annotated[str, describe("The rule.")] = ""
+    sentence: Annotated[str, describe("What happened, to which object, by how much.")]
+    call: Annotated[str, describe("QNN function that detected it; exit for leaks at the end.")] = ""
+    code: Annotated[Count, describe("Code that the call returned; 0 if it continued.")] = 0
+    buffer: Annotated[str, describe("Name of the memory; empty if none is involved.")] = ""
+    address: Annotated[int | None, describe("Address of the memory in the program.")] = None
+    need: Annotated[int | None, describe("Expected number.")] = None
+    given: Annotated[int | None, describe("Actual number.")] = None
     cure: Annotated[str, describe("What to do.")] = ""
     place: Annotated[
-        str, describe("File and line of the call; at the end, of what it is about.")
+        str, describe("File and line of the call; for leaks, where the object was made.")
     ] = ""
     stack: CallStack = ()
     other: Annotated[
         OtherPlace | None,
-        describe("Another place that it is about: where memory was freed, or a call failed."),
+        describe("Second place involved, such as where memory was freed or a call failed."),
     ] = None
-    process: Annotated[Count, describe("Number of the process that called; 0 at the end.")] = 0
-    also: Annotated[
-        tuple[OtherPlace, ...], describe("Further places with the same cause, each in words.")
-    ] = ()
-    count: Annotated[Count, describe("How often.")] = 1
+    process: Annotated[Count, describe("Id of the calling process; 0 at the end.")] = 0
+    also: Annotated[tuple[OtherPlace, ...], describe("Further places with the same cause.")] = ()
+    count: Annotated[Count, describe("Number of occurrences.")] = 1
     label: Annotated[str, describe("What `stack` is of.")] = "called at"
 
 
@@ -134,18 +132,18 @@ class HeldMoment(Struct, frozen=True):
     """The contexts and bytes that the program holds in QNN after one of its calls."""
 
     call: Annotated[Count, describe("Number of the call, from 1.")]
-    what: Annotated[str, describe("The function.")] = ""
+    what: Annotated[str, describe("Function that was called.")] = ""
     contexts: Count = 0
     registered_bytes: Annotated[
-        Count, describe("Pools, binaries that must stay, and registered memory.")
+        Count, describe("Bytes of pools, resident binaries and registered memory.")
     ] = 0
 
 
 class BufferAlignment(Struct, frozen=True):
     """Required alignment of buffers."""
 
-    start: Annotated[int, describe("Of addresses.")]
-    size: Annotated[int, describe("Of sizes.")]
+    start: Annotated[int, describe("Alignment of addresses.")]
+    size: Annotated[int, describe("Alignment of sizes.")]
 
 
 class ProgramResult(Result, frozen=True, kw_only=True):
@@ -167,11 +165,11 @@ class ProgramRun(ProgramResult, frozen=True, kw_only=True):
     exit_code: ProgramCode = 0
     ended_by: Signal = None
     timed_out: TimedOut = False
-    left_out: Annotated[Count, describe("Findings or events beyond the most that are kept.")] = 0
+    left_out: Annotated[Count, describe("Findings or events that were dropped over the limit.")] = 0
     not_checked: Missed = ()
-    has_lines: Annotated[
-        bool, describe("Whether addresses could be turned into lines of source.")
-    ] = True
+    has_lines: Annotated[bool, describe("Whether addresses could be resolved to source lines.")] = (
+        True
+    )
 
 
 class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
@@ -179,30 +177,30 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
     passes: Annotated[
         bool,
-        describe("Whether the program called QNN, every call was checked and nothing was found."),
+        describe("Whether the program called QNN, every call was checked and no rule was broken."),
     ]
     mode: Annotated[
-        str, describe("Processor that runs the program."), one_of("x86", "arm", "adsp")
+        str,
+        describe("Processor that runs the program."),
+        one_of("x86", "arm", "adsp"),
     ] = ""
-    hw_version: Annotated[str, describe("LPAI hardware.")] = ""
-    alignment: Annotated[BufferAlignment | None, describe("What buffers must be multiples of.")] = (
-        None
-    )
-    last_call: Annotated[str | None, describe("The last function of QNN that it called.")] = None
-    calls: Annotated[dict[str, Count], describe("How often each function was called.")] = field(
+    hw_version: Annotated[str, describe("LPAI hardware version.")] = ""
+    alignment: Annotated[BufferAlignment | None, describe("Required alignment of buffers.")] = None
+    last_call: Annotated[str | None, describe("Last QNN function that the program called.")] = None
+    calls: Annotated[dict[str, Count], describe("Number of calls by function.")] = field(
         default_factory=dict
     )
     failed_calls: Annotated[
-        dict[str, Count], describe("How often each function answered with another code than 0.")
+        dict[str, Count], describe("Number of calls by function that returned a code other than 0.")
     ] = field(default_factory=dict)
-    suppressed: Annotated[Count, describe("Known findings that are left out.")] = 0
+    suppressed: Annotated[Count, describe("Number of known findings that were left out.")] = 0
     timeline: Annotated[
-        tuple[HeldMoment, ...], describe("What it held, whenever that changed.")
+        tuple[HeldMoment, ...], describe("What the program held, one entry per change.")
     ] = ()
     notes: Annotated[tuple[str, ...], describe("Remarks on correct but surprising behaviour.")] = ()
     findings: Annotated[
         tuple[ClientFinding, ...],
-        describe("Broken rules, in the order in which they came first."),
+        describe("Broken rules, in order of their first occurrence."),
     ]
 
     @property
@@ -219,11 +217,13 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 class AliveAt(Struct, frozen=True):
     """The number of live objects from a time on."""
 
-    time_ns: Annotated[Count, describe("Since the start.")] = 0
-    contexts: Annotated[Count, describe("Contexts alive.")] = 0
-    graphs: Annotated[Count, describe("Graphs alive.")] = 0
-    memory_handles: Annotated[Count, describe("Registered memory handles.")] = 0
-    memory_bytes: Annotated[Count, describe("Bytes of those, as their shapes say.")] = 0
+    time_ns: Annotated[Count, describe("Time since the start.")] = 0
+    contexts: Annotated[Count, describe("Number of live contexts.")] = 0
+    graphs: Annotated[Count, describe("Number of live graphs.")] = 0
+    memory_handles: Annotated[Count, describe("Number of registered memory handles.")] = 0
+    memory_bytes: Annotated[
+        Count, describe("Bytes of registered memory, computed from the shapes.")
+    ] = 0
 
 
 class LiveHandle(Struct, frozen=True, kw_only=True):
@@ -231,20 +231,20 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
 
     kind: Annotated[
         str,
-        describe("What it is."),
+        describe("Kind of object."),
         one_of(
             *("backend", "device", "log", "context", "graph", "memory", "profile", "signal"),
             "system context",
         ),
     ]
     process: Annotated[Count, describe("Process that made it.")] = 0
-    handle: Annotated[Word, describe("Its handle.")] = 0
-    name: Annotated[str, describe("Name of a graph, or of the model of a session; else empty.")] = (
-        ""
-    )
-    bytes: Annotated[Count, describe("Of a context its binary, of memory what was registered.")] = 0
+    handle: Annotated[Word, describe("Handle of the object.")] = 0
+    name: Annotated[str, describe("Name of the graph, or of the session's model; else empty.")] = ""
+    bytes: Annotated[
+        Count, describe("Bytes of the context's binary, or of the registered memory.")
+    ] = 0
     made_by: Annotated[str, describe("Function that made it.")] = ""
-    time_ns: Annotated[Count, describe("When, since the start.")] = 0
+    time_ns: Annotated[Count, describe("Time since the start when it was made.")] = 0
     place: Place = ""
     stack: CallStack = ()
 
@@ -252,43 +252,47 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
 class MadeHandle(Struct, frozen=True, kw_only=True):
     """A context, graph or memory handle that a program created; equal ones are counted."""
 
-    kind: Annotated[str, describe("What it is."), one_of("context", "graph", "memory")]
+    kind: Annotated[str, describe("Kind of object."), one_of("context", "graph", "memory")]
     name: Annotated[
         str,
-        describe("Name of the graph; of a context the model of its session, or its graphs."),
+        describe("Name of the graph; for a context, the session's model or its graphs."),
     ] = ""
-    bytes: Annotated[Count, describe("Of a context its binary, of memory what was registered.")] = 0
-    count: Annotated[Count, describe("How many.")] = 1
+    bytes: Annotated[
+        Count, describe("Bytes of the context's binary, or of the registered memory.")
+    ] = 0
+    count: Annotated[Count, describe("Number of such objects.")] = 1
     process: Annotated[Count, describe("Process that made it.")] = 0
     made_by: Annotated[str, describe("Function that made it.")] = ""
-    time_ns: Annotated[Count, describe("When the first was made, since the start.")] = 0
+    time_ns: Annotated[Count, describe("Time since the start when the first was made.")] = 0
     place: Place = ""
 
 
 class LostSession(Struct, frozen=True, kw_only=True):
     """A session that failed and that the program continued without."""
 
-    name: Annotated[str, describe("Its model, where ONNX Runtime made it; else empty.")] = ""
+    name: Annotated[str, describe("Name of its model if ONNX Runtime made it; else empty.")] = ""
     graphs: Annotated[tuple[str, ...], describe("Names of its graphs.")] = ()
     function: Annotated[
-        str, describe("The call that failed; empty for a session that never got a graph.")
+        str, describe("Call that failed; empty for a session that never got a graph.")
     ] = ""
-    code: Annotated[Count, describe("What that answered.")] = 0
+    code: Annotated[Count, describe("Code that the call returned.")] = 0
     code_name: Annotated[str, describe("Name of the code.")] = ""
-    injected: Annotated[bool, describe("Whether it failed on purpose.")] = False
-    executions: Annotated[Count, describe("How often it was executed before.")] = 0
-    spent_ns: Annotated[Count, describe("Time in QNN for it.")] = 0
-    after_ns: Annotated[Count, describe("How long the program ran on without it.")] = 0
-    time_ns: Annotated[Count, describe("When it was lost, since the start.")] = 0
+    injected: Annotated[bool, describe("Whether the failure was injected.")] = False
+    executions: Annotated[Count, describe("Number of executions before the failure.")] = 0
+    spent_ns: Annotated[Count, describe("Time spent in QNN for the session.")] = 0
+    after_ns: Annotated[Count, describe("Time that the program ran on without it.")] = 0
+    time_ns: Annotated[Count, describe("Time since the start when it was lost.")] = 0
     process: Annotated[Count, describe("Process that made it.")] = 0
-    place: Annotated[str, describe("File and line that made it, or where in which object.")] = ""
+    place: Annotated[str, describe("File and line that made it, or the module and offset.")] = ""
     stack: CallStack = ()
 
 
 class LoggedLine(Struct, frozen=True):
     """A line of QNN's log."""
 
-    level: Annotated[int, describe("1 error, 2 warning, larger: less serious.")] = 0
+    level: Annotated[
+        int, describe("Log level: 1 error, 2 warning, larger numbers are less serious.")
+    ] = 0
     text: str = ""
 
 
@@ -298,36 +302,36 @@ class FailedCall(Struct, frozen=True, kw_only=True):
     function: str
     code: Count = 0
     name: Annotated[str, describe("Name of the code.")] = ""
-    of: Annotated[str, describe("Graph or model that it was for; empty where not known.")] = ""
-    count: Annotated[Count, describe("How often.")] = 1
-    injected: Annotated[bool, describe("Whether it failed on purpose.")] = False
+    of: Annotated[str, describe("Graph or model of the call; empty if unknown.")] = ""
+    count: Annotated[Count, describe("Number of occurrences.")] = 1
+    injected: Annotated[bool, describe("Whether the failure was injected.")] = False
     finding: Annotated[
         bool,
-        describe("Whether the program met it: not on purpose, not the answer to a question."),
+        describe("Whether it counts as a problem: not injected and not a capability query."),
     ] = False
-    time_ns: Annotated[Count, describe("Of the first, since the start.")] = 0
+    time_ns: Annotated[Count, describe("Time since the start of the first occurrence.")] = 0
     place: Place = ""
     stack: CallStack = ()
     log: Annotated[
-        tuple[LoggedLine, ...], describe("What QNN logged while the first one ran.")
+        tuple[LoggedLine, ...], describe("Lines that QNN logged during the first occurrence.")
     ] = ()
     diagnosis: Annotated[
-        str | None, describe("The doctor's reading of those lines; null for none.")
+        str | None, describe("The doctor's reading of those lines; null if none.")
     ] = None
 
 
 class FunctionTotal(Struct, frozen=True):
     """All calls of one function, including calls that are only counted."""
 
-    count: Annotated[Count, describe("How often.")]
-    ns: Annotated[Count, describe("Time in it.")]
-    failed: Annotated[Count, describe("How often it failed.")] = 0
+    count: Annotated[Count, describe("Number of calls.")]
+    ns: Annotated[Count, describe("Total time in the function.")]
+    failed: Annotated[Count, describe("Number of failed calls.")] = 0
 
 
 class WatchedLibrary(Struct, frozen=True, kw_only=True):
     """A library whose function table the program requested."""
 
-    process: Annotated[Count, describe("Process that asked.")] = 0
+    process: Annotated[Count, describe("Process that loaded it.")] = 0
     name: Annotated[str, describe("Provider.")]
     backend: Annotated[Count, describe("Id of the backend.")] = 0
     api: Annotated[str, describe("Version of QNN's API.")] = ""
@@ -342,11 +346,11 @@ class MixedIo(Struct, frozen=True, kw_only=True):
 
     graph: Annotated[str, describe("Name of the graph.")] = ""
     tensors: Annotated[tuple[str, ...], describe("Names of the inputs and outputs.")] = ()
-    executed: Annotated[str, describe("How they were handed over."), one_of("raw", "memhandle")] = (
-        "raw"
-    )
-    bytes: Annotated[Count, describe("Of all of them.")] = 0
-    sentence: Annotated[str, describe("What that costs.")] = ""
+    executed: Annotated[
+        str, describe("How the tensors were passed at execution."), one_of("raw", "memhandle")
+    ] = "raw"
+    bytes: Annotated[Count, describe("Bytes of all of them.")] = 0
+    sentence: Annotated[str, describe("Cost of the mismatch.")] = ""
     process: Annotated[Count, describe("Process that executed it.")] = 0
     place: Annotated[str, describe("File and line that made the graph.")] = ""
 
@@ -354,16 +358,16 @@ class MixedIo(Struct, frozen=True, kw_only=True):
 class SerialisedRun(Struct, frozen=True, kw_only=True):
     """A run with QNN calls serialised, next to an unchanged run before it."""
 
-    waited: Annotated[Count, describe("Calls that waited for another one of their process.")] = 0
-    waited_ns: Annotated[Count, describe("How long they waited together.")] = 0
-    gave_up: Annotated[Count, describe("Those that did not wait longer than 60 s.")] = 0
+    waited: Annotated[Count, describe("Calls that waited for another call of their process.")] = 0
+    waited_ns: Annotated[Count, describe("Total waiting time.")] = 0
+    gave_up: Annotated[Count, describe("Calls that stopped waiting after 60 s.")] = 0
     failure_before: Annotated[
         str,
         Meta(max_length=1000),
-        describe("What failed in the run as the program is; empty for nothing."),
+        describe("Failure in the unchanged run; empty if none."),
     ] = ""
     failure: Annotated[
-        str, Meta(max_length=1000), describe("What failed in this one; empty for nothing.")
+        str, Meta(max_length=1000), describe("Failure in the serialised run; empty if none.")
     ] = ""
 
 
@@ -372,35 +376,42 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     passes: Annotated[bool, describe("Whether the program used QNN and no problem was found.")]
     injected: Annotated[
-        tuple[str, ...], describe("Calls that were to fail, as they were written.")
+        tuple[str, ...], describe("Calls to fail, as written on the command line.")
     ] = ()
-    unmatched: Annotated[tuple[str, ...], describe("Those of them that no call matched.")] = ()
+    unmatched: Annotated[
+        tuple[str, ...], describe("Entries of `injected` that matched no call.")
+    ] = ()
     serialised: Annotated[
         SerialisedRun | None,
-        describe("The effect of one call at a time; else null."),
+        describe("Effect of serialising the calls; null unless requested."),
     ] = None
-    duration_ns: Annotated[Count, describe("From start to end.")] = 0
-    log_lines: Annotated[Count, describe("Lines that QNN logged.")] = 0
+    duration_ns: Annotated[Count, describe("Run time of the program.")] = 0
+    log_lines: Annotated[Count, describe("Number of lines that QNN logged.")] = 0
     libraries: Annotated[
-        tuple[WatchedLibrary, ...], describe("Libraries whose functions the program was given.")
+        tuple[WatchedLibrary, ...], describe("Libraries whose functions the program received.")
     ] = ()
     peak: Annotated[
         AliveAt,
-        describe("The most of each that was alive together; the time is that of most contexts."),
+        describe("Peak number of each kind of object; the time is that of most contexts."),
     ] = AliveAt()
     timeline: Annotated[
         tuple[AliveAt, ...],
-        describe("What was alive, whenever that changed; of more than 10,000 changes the peaks."),
+        describe(
+            "Live objects, one entry per change; only the peaks if there are more than 10,000."
+        ),
     ] = ()
-    functions: Annotated[dict[str, FunctionTotal], describe("All calls of each function.")] = field(
+    functions: Annotated[dict[str, FunctionTotal], describe("Calls by function.")] = field(
         default_factory=dict
     )
     made: Annotated[
         tuple[MadeHandle, ...],
-        describe("Contexts, graphs and registered memory that it made, at most 200 different."),
+        describe(
+            "Contexts, graphs and registered memory that the program made, at most 200 "
+            "different ones."
+        ),
     ] = ()
     unreleased: Annotated[
-        tuple[LiveHandle, ...], describe("What the program never gave back, at most 200.")
+        tuple[LiveHandle, ...], describe("Objects that the program never released, at most 200.")
     ] = ()
     freed_after_backend: Annotated[
         tuple[LiveHandle, ...],
@@ -408,15 +419,15 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     ] = ()
     lost: Annotated[
         tuple[LostSession, ...],
-        describe("Sessions that the program went on without, at most 200."),
+        describe("Sessions that the program lost and continued without, at most 200."),
     ] = ()
     mixed_io: Annotated[
         tuple[MixedIo, ...],
-        describe("Graphs that are not executed the way they were prepared; no findings."),
+        describe("Graphs not executed the way they were prepared; these are not findings."),
     ] = ()
-    findings: Annotated[Count, describe("How many problems were found.")] = 0
+    findings: Annotated[Count, describe("Number of problems found.")] = 0
     failed_calls: Annotated[
-        tuple[FailedCall, ...], describe("Calls with another code than 0.")
+        tuple[FailedCall, ...], describe("Calls that returned a code other than 0.")
     ] = ()
 
     @property
@@ -473,7 +484,7 @@ def thinned(rows: tuple[AliveAt, ...], most: int) -> tuple[AliveAt, ...]:
 class LeakedHandle(Struct, frozen=True):
     """A handle that is leaked only if a call fails."""
 
-    kind: Annotated[str, describe("What it is.")]
+    kind: Annotated[str, describe("Kind of object.")]
     made_by: Annotated[str, describe("Function that made it.")] = ""
     place: Place = ""
 
@@ -481,20 +492,20 @@ class LeakedHandle(Struct, frozen=True):
 class FailedRun(Struct, frozen=True, kw_only=True):
     """The end of a program in which one call was made to fail."""
 
-    call: Annotated[Count, describe("Which call failed, from 1.")]
+    call: Annotated[Count, describe("Number of the failed call, from 1.")]
     place: Place = ""
     outcome: Annotated[
         str,
-        describe("How it ended, by the worst word that applies."),
+        describe("Worst outcome of the run."),
         one_of(*("hung", "crashed", "not watched", "leaked", "not reached", "exited 0", "failed")),
     ]
-    bad: Annotated[bool, describe("Whether that is a finding.")] = False
+    bad: Annotated[bool, describe("Whether the outcome is a finding.")] = False
     exit_code: ProgramCode | None = None
     ended_by: Signal = None
     leaked: Annotated[
-        tuple[LeakedHandle, ...], describe("Objects left in addition to the usual ones.")
+        tuple[LeakedHandle, ...], describe("Objects left over beyond those of a normal run.")
     ] = ()
-    last_line: Annotated[str, describe("That it printed.")] = ""
+    last_line: Annotated[str, describe("Last line that the program printed.")] = ""
 
 
 class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-each/1"):
@@ -502,12 +513,12 @@ class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-
 
     passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
     command: Command
-    function: Annotated[str, describe("Whose calls were failed.")]
-    code: Annotated[Count, describe("With which code.")] = 0
-    calls: Annotated[Count, describe("Calls of it when nothing fails.")] = 0
-    exit_code: Annotated[int, describe("Of the program when nothing fails.")] = 0
-    time_limit_s: Annotated[float, Meta(ge=0), describe("Of each run.")] = 0.0
-    runs: Annotated[tuple[FailedRun, ...], describe("One for each call, in turn.")]
+    function: Annotated[str, describe("Function whose calls were failed.")]
+    code: Annotated[Count, describe("Code that the failed calls returned.")] = 0
+    calls: Annotated[Count, describe("Calls of the function in a normal run.")] = 0
+    exit_code: Annotated[int, describe("Exit code of the program in a normal run.")] = 0
+    time_limit_s: Annotated[float, Meta(ge=0), describe("Time limit of each run.")] = 0.0
+    runs: Annotated[tuple[FailedRun, ...], describe("Runs, one for each failed call.")]
 
     @property
     def verb_code(self) -> int:

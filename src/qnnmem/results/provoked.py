@@ -25,19 +25,21 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
     soc_model: Count
     library: Annotated[str, describe("Package and version of the library.")]
     library_version: Annotated[str | None, describe("Version of QAIRT.")]
-    command: Annotated[str, describe("The command that provokes it again.")]
-    as_expected: Annotated[bool, describe("Whether it failed for the announced reason.")]
+    command: Annotated[str, describe("Command that repeats the failure.")]
+    as_expected: Annotated[bool, describe("Whether it failed for the expected reason.")]
     stage: Literal["compile", "load"]
     code: Annotated[Difference | None, describe("Error code of QNN.")]
     sentence: Annotated[str, describe("Why it failed.")]
     cause: str | None
-    need: Annotated[Count | None, describe("Bytes that were needed.")]
-    limit: Annotated[Count | None, describe("Bytes that there were.")]
+    need: Annotated[Count | None, describe("Bytes needed.")]
+    limit: Annotated[Count | None, describe("Bytes available.")]
     lines: Annotated[tuple[str, ...], describe("The relevant lines of the log.")]
     log_file: str
     input_file: str
     attempts: Annotated[
-        tuple[Attempt, ...], Meta(min_length=1), describe("The last one is the one recorded.")
+        tuple[Attempt, ...],
+        Meta(min_length=1),
+        describe("Attempts; the last one is the recorded one."),
     ]
     seconds: Annotated[float, Meta(ge=0)]
     peak_rss: Annotated[Count | None, describe("Peak memory of the process in bytes.")]

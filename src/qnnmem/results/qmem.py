@@ -32,8 +32,8 @@ class QmemRow(Struct, frozen=True, kw_only=True):
     Bytes are over all graphs, copies for one inference of each graph.
     """
 
-    prepared: Annotated[IoMode, describe("The way that was chosen when the graph was prepared.")]
-    executed: Annotated[IoMode, describe("The way that is chosen at each execution.")]
+    prepared: Annotated[IoMode, describe("IO memory type chosen when the graph was prepared.")]
+    executed: Annotated[IoMode, describe("IO memory type passed at each execution.")]
     reserved_at_load: Annotated[
         Sourced, describe("Internal IO memory reserved when the graph is made or loaded.")
     ]
@@ -47,7 +47,7 @@ class QmemRow(Struct, frozen=True, kw_only=True):
         Sourced, describe("Memory of the application that the process domain maps.")
     ]
     process_domain_left: Annotated[
-        Sourced | None, describe("Room in the process domain after the first inference.")
+        Sourced | None, describe("Bytes left in the process domain after the first inference.")
     ] = None
 
     @property
@@ -79,7 +79,9 @@ class QmemFlag(Struct, frozen=True):
 class Inference(Struct, frozen=True):
     """The memory effects of one execution."""
 
-    reserved: Annotated[Count, describe("Internal IO memory made on the way, in bytes.")]
+    reserved: Annotated[
+        Count, describe("Internal IO memory reserved during the inference, in bytes.")
+    ]
     copied_in: Count
     copied_out: Count
     copy_seconds: Annotated[float, Meta(ge=0)]
@@ -99,11 +101,13 @@ class RanRow(Struct, frozen=True, kw_only=True):
     executed: IoMode
     reserved_at_load: Count
     inferences: tuple[Inference, ...]
-    sha256: Annotated[str, describe("Of all output bytes.")]
+    sha256: Annotated[str, describe("SHA-256 of all output bytes.")]
     findings: tuple[QmemFinding, ...] = ()
     seconds: Annotated[
         tuple[float, ...],
-        describe("Each QnnGraph_execute of the x86 library after one load; empty if not timed."),
+        describe(
+            "Times of QnnGraph_execute in the x86 library after one load; empty if not timed."
+        ),
     ] = ()
 
 
@@ -112,11 +116,15 @@ class QmemRun(Struct, frozen=True, kw_only=True):
 
     library: str
     graph: str
-    agrees: Annotated[bool, describe("Whether every inference of every row gave the same bytes.")]
+    agrees: Annotated[
+        bool, describe("Whether every inference of every row returned the same bytes.")
+    ]
     binaries: Annotated[
         int,
         Meta(ge=1, le=2),
-        describe("1: one binary for both ways of preparing, which the x86 library ignores."),
+        describe(
+            "Number of binaries; 1 if both rows use one, because the x86 library ignores the hint."
+        ),
     ]
     rows: tuple[RanRow, ...]
 
@@ -133,12 +141,14 @@ class MisuseAnswer(Struct, frozen=True, kw_only=True):
 
     id: str
     what: str
-    code: Annotated[Count, describe("Of the contract; 0: reported only.")]
+    code: Annotated[Count, describe("Code of the contract; 0: reported only.")]
     rule: str
     sentence: str
     cure: str
     source: str
-    library: Annotated[LibraryAnswer | None, describe("Null where the library was not asked.")]
+    library: Annotated[
+        LibraryAnswer | None, describe("Answer of the library; null if it was not called.")
+    ]
 
 
 class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
@@ -150,10 +160,10 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
     )
     soc: str | None = None
     io_layer: Literal["emulated"] = "emulated"
-    tensors: Annotated[Count, describe("Inputs and outputs.")] = 0
-    memhandle_tensors: Annotated[Count, describe("Those that are prepared for memhandle.")] = 0
-    io_exact: Annotated[Sourced, describe("Inputs and outputs as they are.")]
-    io_stored: Annotated[Sourced, describe("Inputs and outputs as the binary counts them.")]
+    tensors: Annotated[Count, describe("Number of inputs and outputs.")] = 0
+    memhandle_tensors: Annotated[Count, describe("Number of tensors prepared for memhandle.")] = 0
+    io_exact: Annotated[Sourced, describe("Bytes of inputs and outputs without padding.")]
+    io_stored: Annotated[Sourced, describe("Bytes of inputs and outputs as stored in the binary.")]
     process_domain_budget: Sourced
     rows: Annotated[tuple[QmemRow, ...], Meta(min_length=4, max_length=4)]
     recommended: QmemChoice
@@ -163,7 +173,7 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
     run: QmemRun | None = None
     misuses: tuple[MisuseAnswer, ...] = ()
     missing: Annotated[
-        str, describe("Which outputs of the model the binary lacks; empty where it has all.")
+        str, describe("Outputs of the model that the binary lacks; empty if it has all.")
     ] = ""
 
     @property

@@ -74,7 +74,5 @@ class SourcedNumber(Struct, frozen=True):
 class ErrorResult(Result, frozen=True, kw_only=True, tag="qnnmem.error/1"):
     """The JSON output of a verb that failed."""
 
-    error: Annotated[
-        str, Meta(min_length=1), describe("The sentence that standard error has, too.")
-    ]
+    error: Annotated[str, Meta(min_length=1), describe("Message on standard error.")]
     exit_code: Annotated[int, Meta(ge=1), describe("Exit code of the command.")]

@@ -22,16 +22,16 @@ class Soc(Struct, frozen=True, kw_only=True):
     has_htp: Annotated[bool, describe("Whether the HTP backend can compile for it.")] = field(
         name="htp"
     )
-    vtcm_size: Annotated[SourcedNumber | None, describe("Largest VTCM of a graph.")] = field(
+    vtcm_size: Annotated[SourcedNumber | None, describe("Largest VTCM of one graph.")] = field(
         name="vtcm_bytes"
     )
     graph_limit: Annotated[
-        SourcedNumber | None, describe("Limit for the estimate of one graph in bytes.")
+        SourcedNumber | None, describe("Limit of the compile estimate of one graph in bytes.")
     ] = field(name="compile_limit_bytes")
     fp16: Annotated[bool | None, describe("Whether a float model compiles.")]
     fp16_source: Annotated[str, describe("How this was measured.")] = ""
     source: str
-    library_name: Annotated[str, describe("What the library calls this id.")]
+    library_name: Annotated[str, describe("Name of this id in the library.")]
     note: str = ""
 
     @property

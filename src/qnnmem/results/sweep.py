@@ -17,13 +17,17 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
     """The memory needs of one compile in bytes; null if unknown."""
 
     code: Annotated[Difference | None, describe("Error code of QNN.")] = None
-    compile_need: Annotated[Count | None, describe("Estimate against the compile limit.")] = None
-    pd_need: Annotated[Count | None, describe("Bytes of the process domain.")] = None
+    compile_need: Annotated[
+        Count | None, describe("Estimate that the compile limit applies to.")
+    ] = None
+    pd_need: Annotated[
+        Count | None, describe("Upper bound of the process-domain need in bytes.")
+    ] = None
     pd_low: Annotated[
-        Count | None, describe("Less than pd_need where that is only an upper bound.")
+        Count | None, describe("Lower bound of the process-domain need; equal to pd_need if exact.")
     ] = None
     vtcm: Count | None = None
-    ram: Annotated[Count | None, describe("All memory together.")] = None
+    ram: Annotated[Count | None, describe("Bytes of all memory.")] = None
     weights: Count | None = None
     io: Count | None = None
     spill_fill: Count | None = None
@@ -31,7 +35,7 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
     ddr_written: Annotated[Count | None, describe("Bytes written to DDR in one inference.")] = None
     host_ram: Annotated[Count | None, describe("Peak memory of the compiling process.")] = None
     file_bytes: Annotated[Count | None, describe("Size of the context binary.")] = None
-    seconds: Annotated[float, Meta(ge=0, lt=1e9), describe("How long the compile took.")] = 0.0
+    seconds: Annotated[float, Meta(ge=0, lt=1e9), describe("Compile time in seconds.")] = 0.0
 
     @property
     def is_compiled(self) -> bool:
@@ -42,13 +46,16 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
 class SweptSetting(CompileNumbers, frozen=True):
     """A row: a setting and the outcome of its compile."""
 
-    setting: Annotated[dict[str, SettingValue], describe("The value of each name that is varied.")]
+    setting: Annotated[dict[str, SettingValue], describe("Value of each varied name.")]
     state: Annotated[
         SweepState,
-        describe("over: does not fit; refused: not for its size; failed: retried by the next run."),
+        describe(
+            "over: does not fit; refused: rejected for another reason than size; failed: "
+            "retried by the next run."
+        ),
     ]
-    from_cache: Annotated[bool, describe("Whether an earlier run compiled it.")] = False
-    reason: Annotated[str, describe("The reason for any state but fits.")] = ""
+    from_cache: Annotated[bool, describe("Whether the result came from an earlier run.")] = False
+    reason: Annotated[str, describe("Reason for any state other than fits.")] = ""
 
 
 class SearchEnd(Struct, frozen=True, kw_only=True):
@@ -56,21 +63,23 @@ class SearchEnd(Struct, frozen=True, kw_only=True):
 
     value: Annotated[
         SettingValue | None,
-        describe("The largest value that fits or compiles; null: not even the smallest"),
+        describe("Largest value that fits or compiles; null if not even the smallest does."),
     ]
-    next_value: Annotated[SettingValue | None, describe("The smallest value that failed.")]
+    next_value: Annotated[SettingValue | None, describe("Smallest value that failed.")]
     until: Annotated[
-        Literal["fits", "compiles"], describe("What the largest value was asked for.")
+        Literal["fits", "compiles"], describe("Goal of the search: fits or compiles.")
     ] = "fits"
-    predicted: Annotated[
-        SettingValue | None, describe("The first prediction, from small values.")
-    ] = None
+    predicted: Annotated[SettingValue | None, describe("First prediction, from small values.")] = (
+        None
+    )
     halved: Annotated[
-        bool, describe("Whether halving the gap found the value, not the prediction.")
+        bool, describe("Whether the value was found by bisection instead of by the prediction.")
     ] = False
     is_open: Annotated[
         bool,
-        describe("Whether the compile of the next value ran out of time: a larger one may do."),
+        describe(
+            "Whether the compile of the next value ran out of time, so a larger value may work."
+        ),
     ] = False
 
 

@@ -14,12 +14,12 @@ from qnnmem.results.result import Count, Positive, Result, describe
 class ArrangedModel(Struct, frozen=True):
     """A model and its offsets in the shared pools."""
 
-    name: Annotated[str, describe("Name of the model: its file without the suffix.")]
+    name: Annotated[str, describe("Name of the model: its file name without the suffix.")]
     scratch_bytes: Annotated[Count, describe("Scratch of the model alone, in bytes.")]
-    scratch_offset: Annotated[Count, describe("First byte of its scratch in the shared pool.")]
+    scratch_offset: Annotated[Count, describe("Offset of its scratch in the shared pool.")]
     persistent_bytes: Annotated[Count, describe("Persistent memory of the model, in bytes.")]
     persistent_offset: Annotated[
-        Count, describe("First byte of its persistent memory in the shared pool.")
+        Count, describe("Offset of its persistent memory in the shared pool.")
     ]
     io_bytes: Annotated[Count, describe("Inputs and outputs outside scratch, in bytes.")]
     constant_bytes: Annotated[Count, describe("Constants in bytes.")]
@@ -28,40 +28,41 @@ class ArrangedModel(Struct, frozen=True):
 class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1"):
     """Memory of several models together: one scratch, one persistent pool, one TCM pool."""
 
-    models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its places.")]
+    models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its offsets.")]
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        describe("Models that may execute at once, as it was assumed; all others never do."),
+        describe("Models assumed to execute at the same time; all others never do."),
     ] = ()
     busiest: Annotated[
-        tuple[str, ...], describe("Models that may execute at once and need most scratch together.")
+        tuple[str, ...],
+        describe("Models that execute at the same time and need most scratch together."),
     ] = ()
-    scratch_bytes: Annotated[Count, describe("Bytes of the one scratch pool.")]
+    scratch_bytes: Annotated[Count, describe("Bytes of the shared scratch pool.")]
     lower_bound_bytes: Annotated[
-        Count, describe("Proven bound in bytes: no arrangement of these plans has less scratch.")
+        Count, describe("Proven lower bound in bytes for any arrangement of these plans.")
     ]
-    persistent_bytes: Annotated[Count, describe("Bytes of the one persistent pool: the sum.")]
+    persistent_bytes: Annotated[
+        Count, describe("Bytes of the shared persistent pool: the sum over all models.")
+    ]
     io_bytes: Annotated[Count, describe("Inputs and outputs outside scratch, in bytes: the sum.")]
     constant_bytes: Annotated[Count, describe("Constants in bytes: the sum.")]
     align_bytes: Annotated[Positive, describe("Alignment of both pools in bytes.")]
     tcm: Annotated[
         TcmAnswer | None,
-        describe("Verdict on one TCM pool with one binary of all; null with a buffer list."),
+        describe("Verdict on one TCM pool for one binary of all models; null with a buffer list."),
     ] = None
     budgets: Annotated[
-        tuple[PlanBudget, ...], describe("Verdicts on budgets of all together.")
+        tuple[PlanBudget, ...], describe("Verdicts on budgets for all models together.")
     ] = ()
     fits: Annotated[bool | None, describe("Whether every budget holds; null if unknown.")] = None
     exit_code: Annotated[
         Literal[0, 1, 3],
-        describe(
-            "What the command ends with: 0 every budget holds, 1 one is too small, 3 unknown."
-        ),
+        describe("Exit code of the command: 0 every budget holds, 1 one is exceeded, 3 unknown."),
     ] = 0
-    origins: Annotated[dict[str, str], describe("Where the numbers came from, by key.")] = field(
+    origins: Annotated[dict[str, str], describe("Origin of the numbers, by key.")] = field(
         default_factory=dict
     )
-    plans: Annotated[tuple[PlanResult, ...], describe("The plan of each model alone.")]
+    plans: Annotated[tuple[PlanResult, ...], describe("Plan of each model alone.")]
 
     @property
     def assumed(self) -> str:

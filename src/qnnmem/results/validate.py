@@ -14,11 +14,11 @@ class ComparedTensor(Struct, frozen=True):
     """A tensor that both runs computed."""
 
     name: str
-    operator: Annotated[str, describe("Operator that makes it; empty where it is not known.")]
+    operator: Annotated[str, describe("Operator that produces it; empty if unknown.")]
     difference: Annotated[
         float | None,
         describe(
-            "Largest difference as a share of the tensor's largest value; null for one without "
+            "Largest difference as a share of the tensor's largest value; null without "
             "finite numbers."
         ),
     ]
@@ -29,21 +29,23 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
     """Whether the CPU computes the same results as HTP, or as saved outputs."""
 
     model: Annotated[str, describe("Model file.")]
-    other: Annotated[str, describe("What the CPU was compared with.")]
+    other: Annotated[str, describe("Target that the CPU was compared with.")]
     verdict: Annotated[
         str,
-        describe("same: the graph is right; differs; refused: the CPU alone runs it; unknown."),
+        describe("same: the graph is right; differs; refused: only the CPU runs it; unknown."),
         one_of("same", "differs", "refused", "unknown"),
     ]
     is_memory: Annotated[
-        bool | None, describe("Whether memory is the remaining suspect; null if open.")
+        bool | None, describe("Whether memory remains the suspect; null if undecided.")
     ]
-    tolerance: Annotated[float, describe("Share of a tensor's largest value that may differ.")]
-    first: Annotated[str | None, describe("First tensor that differs, in the order of the graph.")]
-    every: Annotated[bool, describe("Whether tensors inside the graph were compared, too.")]
-    tensors: Annotated[tuple[ComparedTensor, ...], describe("In the order of the graph.")]
-    samples: Annotated[Count, describe("How many inputs were run.")]
-    why: Annotated[str, describe("Why nothing could be compared; empty where it was.")] = ""
+    tolerance: Annotated[
+        float, describe("Allowed difference as a share of a tensor's largest value.")
+    ]
+    first: Annotated[str | None, describe("First tensor that differs, in graph order.")]
+    every: Annotated[bool, describe("Whether tensors inside the graph were also compared.")]
+    tensors: Annotated[tuple[ComparedTensor, ...], describe("Compared tensors, in graph order.")]
+    samples: Annotated[Count, describe("Number of inputs that were run.")]
+    why: Annotated[str, describe("Why nothing could be compared; empty if something was.")] = ""
 
     @property
     def exit_code(self) -> int:

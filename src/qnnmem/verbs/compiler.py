@@ -92,7 +92,7 @@ def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Lib
     refused: list[QnnMemError] = []
     found = list(find_libraries(refused)) or [first]
     for why in refused:
-        listener.note(f"{why}; going on without it")
+        listener.note(f"{why}; continuing without it")
     others = sorted({one.name for one in found} - {first.name})
     if others:
         raise UsageError(f"the workers have different libraries: {first.name} and {others[0]}")
@@ -123,7 +123,7 @@ def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
     except QnnMemError:
         raise
     except Exception as exc:  # each cluster has its own exceptions
-        raise CannotTell(f"the cluster at {address} does not work: {sentence(exc)}") from exc
+        raise CannotTell(f"the cluster at {address} failed: {sentence(exc)}") from exc
     if library.startswith("!"):
         raise CannotTell(f"the workers of the cluster have no library: {library[1:]}")
     return ClusterLibrary(executor, library, width(executor), lambda: answers(executor))

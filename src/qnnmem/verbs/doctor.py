@@ -131,7 +131,7 @@ def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
     try:
         found = examine(find_machine(host))
     except QnnMemError as exc:
-        diagnosis.notes.append(f"nothing about the machine: {exc.sentence(flag)}")
+        diagnosis.notes.append(f"the machine was not checked: {exc.sentence(flag)}")
         return None
     return with_causes(found, _causes(diagnosis))
 

@@ -121,7 +121,7 @@ class WorkerJudge:
             if not self._many:
                 raise
             kept = f"{counted(self._done, 'new answer')} kept"
-            raise WorkerError(f"{exc}; {kept}, and the same command continues") from exc
+            raise WorkerError(f"{exc}; {kept}; run the same command again to continue") from exc
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
         """Return the verdicts in the order of the SoCs; workers compile in parallel."""
@@ -177,7 +177,7 @@ def _targets(options: FitOptions) -> tuple[Soc, ...]:
     from qnnmem.targets.socs import find_soc, socs
 
     if options.all_socs and options.soc:
-        raise UsageError("--all-socs and --soc exclude each other")
+        raise UsageError("--all-socs and --soc cannot be combined")
     if options.all_socs:
         return tuple(soc for soc in socs() if soc.has_htp)
     return tuple(dict.fromkeys(find_soc(name) for name in options.soc))

@@ -107,7 +107,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
         if task.limit_request and result.best.change.remedy == "none":
-            what = "the model fits as it is, and the log gives no limit that it broke"
+            what = "the model already fits, and the log states no limit that it exceeded"
             raise CannotTell(what, cure=task.limit_request)
         notes = (*result.case.notes, *result.notes, *tensor_notes(result))
         result = replace(result, notes=notes)
@@ -125,7 +125,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
 def _keep_source(model: Path, targets: Sequence[Path]) -> None:
     """Raise UsageError if the changed model would overwrite the model itself."""
     if any(target.exists() and target.samefile(model) for target in targets if model.exists()):
-        raise UsageError(f"{model} itself would be replaced; name another folder with -o")
+        raise UsageError(f"{model} would be overwritten; choose another folder with -o")
 
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
@@ -228,7 +228,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
         from qnnmem.fix.tflite_form import tflite_form
 
         if wish.values:
-            raise UsageError(f"{path} is not an ONNX model; --value is for those")
+            raise UsageError(f"{path} is not an ONNX model; --value is only for ONNX models")
         form = tflite_form(path, shapes=shapes, dims=dict(wish.dims))
         model, states, notes = form.model, (*states, *form.states), (form.note,)
     else:
@@ -296,7 +296,7 @@ def _limits(given: Budgets) -> dict[str, Bytes] | None:
     found: dict[str, Bytes] = {}
     for name, size in given:
         if name.lower() in found:
-            raise UsageError("a pool has two budgets; give one")
+            raise UsageError("a pool has two budgets; set only one")
         found[name.lower()] = size
     as_limits(found)
     return found or None
@@ -406,7 +406,7 @@ def fixed_for_htp(
     budgets, soc = options.budgets, find_target(options.soc)
     limits = {name.lower(): Sourced(size, Origin.GIVEN, "--budget") for name, size in budgets}
     if len(limits) < len(budgets):
-        raise UsageError("a pool has two budgets; give one")
+        raise UsageError("a pool has two budgets; set only one")
     check_pools(limits)
     need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
     beside = tuple(map(Path, options.beside))

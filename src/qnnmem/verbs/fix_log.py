@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qnnmem.verbs.fix import FixTask
 
 _MOST = 10_000  # incidents considered
-_NO_CHANGE_HELPS = "no change of the model helps here"
+_NO_CHANGE_HELPS = "no change to the model helps here"
 
 
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
@@ -93,7 +93,7 @@ def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
 def _limit_request(backend: str) -> Words:
     """Return the advice to state a limit, because no log line states one."""
     pool = "scratch" if backend == "lpai" else "pd"
-    return ("say what the device had with ", Setting("budget", f"{pool}=SIZE"))
+    return ("state what the device has with ", Setting("budget", f"{pool}=SIZE"))
 
 
 def _found(wish: LogWish) -> str:

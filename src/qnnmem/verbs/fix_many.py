@@ -29,7 +29,7 @@ def fix_models(files: Sequence[str], task: FixTask, listen: Listening) -> tuple[
     """
     jobs, cluster = task.options.jobs, task.options.cluster
     if cluster is not None and jobs != 1:
-        raise UsageError("--cluster and --jobs exclude each other")
+        raise UsageError("--cluster and --jobs cannot be combined")
     tasks = list(_tasks(files, task, is_far=cluster is not None))
     done: dict[int, FixRow] = {}
     is_interrupted = False
@@ -103,7 +103,7 @@ def rows_with(
     for number in lost:
         task = tasks[number]
         again = _row_of(executor.submit(fix_one, task, listen))
-        yield number, again or _without_answer(task, "its worker died before it answered")
+        yield number, again or _without_answer(task, "its worker process died before it answered")
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:

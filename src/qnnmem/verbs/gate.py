@@ -71,7 +71,7 @@ def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRu
 def _history(kept: Path | None) -> tuple[AcceptedState, ...]:
     if kept is None:
         example = 'baseline = "qnnmem-baseline.json"'
-        raise UsageError(f"--history is of a baseline; give --baseline FILE or write {example}")
+        raise UsageError(f"--history needs a baseline; give --baseline FILE or write {example}")
     return accepted_history(kept)
 
 
@@ -105,7 +105,7 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
         if not entry.has_table:
             files = [file for file in files if file not in listed]
         if entry.name and len(files) > 1:
-            what = f"{quote(entry.name)} names {len(files)} files; a name is for one"
+            what = f"{quote(entry.name)} names {len(files)} files, but a name must match one"
             raise UsageError(what, where=config.path)
         listed.update(files)
         tasks += [

@@ -59,7 +59,7 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
     changes = () if result.fits else tuple(_changes(case, result))
     notes = result.notes
     if case.measured.compiled and (rows or changes):
-        notes = (*notes, "rows with another SoC or other bits are by rule")
+        notes = (*notes, "rows for another SoC or other bits are predicted by rule")
     return replace(
         result, rows=tuple(rows), changes=changes, checks=checks, actual=actual, notes=notes
     )
@@ -162,7 +162,7 @@ def _compilers(
             return model.ask(CompiledLayers, compile_there, soc, wanted)
 
         return cluster.library, [ask] * cluster.width
-    first = library_or(("leave out ", Setting("compile")))
+    first = library_or(("remove ", Setting("compile")))
     compilers: list[LayerCompiler] = []
     for library in libraries_of_workers(first, call.listener):
         for _ in range(options.jobs):
@@ -226,7 +226,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
         name, listed = pair(text, "name=1024,4096", "--vary context=1024..16384")
         if name not in _VARIED:
             known = ", ".join(_VARIED)
-            raise UsageError(f"'{name[:40]}' is not varied here; there are {known}")
+            raise UsageError(f"'{name[:40]}' cannot be varied; choose from {known}")
         low, dots, high = listed.partition("..")
         if dots:
             value, last = whole_number(low), whole_number(high)
@@ -241,7 +241,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
         return
     combined = list(product(*axes.values()))
     if len(combined) > _MOST_ROWS:
-        raise UsageError(f"these are {len(combined):,} settings, more than {_MOST_ROWS:,}")
+        raise UsageError(f"{len(combined):,} settings are over the limit of {_MOST_ROWS:,}")
     for values in combined:
         yield dict(zip(axes, values, strict=True))
 

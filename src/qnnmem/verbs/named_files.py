@@ -109,20 +109,20 @@ def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> Nam
     files, odd, others = [], [], 0
     for item in _bounded(files_in(folder.rstrip("/") or "/", below=True), folder):
         if isinstance(item, LeftOut):
-            odd.append(f"{plain_or_quoted(item.path, 200)}: {item.why}; it was left out")
+            odd.append(f"{plain_or_quoted(item.path, 200)}: {item.why}; skipped")
         elif is_wanted(Path(item)):
             files.append(item)
         else:
             others += 1
     if not files:
         beside = f", only {counted(others, 'other file')}" if others else ""
-        raise LoadError(folder, f"this folder holds no {kind}{beside}")
+        raise LoadError(folder, f"this folder contains no {kind}{beside}")
     notes = odd[:_NAMED]
     if len(odd) > _NAMED:
-        notes.append(f"{plain_or_quoted(folder, 200)}: left out {len(odd) - _NAMED:,} more")
+        notes.append(f"{plain_or_quoted(folder, 200)}: skipped {len(odd) - _NAMED:,} more")
     if others:
         where = plain_or_quoted(folder, 200)
-        notes.append(f"{where}: left out {counted(others, 'file')} that {_are_no(others, kind)}")
+        notes.append(f"{where}: skipped {counted(others, 'file')} that {_are_no(others, kind)}")
     return NamedFiles(tuple(files), tuple(notes))
 
 

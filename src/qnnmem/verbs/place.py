@@ -133,9 +133,9 @@ def _verify(
     from qnnmem.htp.worker import Worker
 
     if model_id is None:
-        raise UsageError("the files are not all for one SoC; say which to load them for with --soc")
+        raise UsageError("the files are for different SoCs; choose one with --soc")
     if any(path.suffix.lower() == ".onnx" for path in paths):
-        raise UsageError("--verify is for context binaries themselves, not for models of them")
+        raise UsageError("--verify is for context binaries, not for models")
     library = library_or("without --verify the plan comes from the files themselves")
     with Worker(library=library) as worker, ExitStack() as stack:
         files = [file for path in paths for file in stack.enter_context(binaries_of(path))]

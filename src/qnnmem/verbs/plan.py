@@ -128,7 +128,7 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
     sizes, graph = options.sizes, options.graph
     if options.seen_as == "qnn":
         if kind != "onnx":
-            raise UsageError(f"{path} is not an ONNX model; --as qnn is for those")
+            raise UsageError(f"{path} is not an ONNX model; --as qnn is only for ONNX models")
         return _as_qnn(path, options, listener)
     if library and any(sizes.values()):
         raise UsageError(
@@ -199,7 +199,7 @@ def _with_remedies(
         lacking = (*lacking, Shortage(TCM, Bytes(asked.limit.value), tcm_need))
     if not lacking:
         return report
-    listener.say("trying what needs less")
+    listener.say("trying smaller settings")
     found = find_remedies(
         model, report.plan, tuple(lacking), time_limit=options.time_limit, seed=options.seed
     )

@@ -163,7 +163,7 @@ def prepare_htp(
     if pte is not None and options.partition:
         raise UsageError("--partition leaves nodes to the CPU, which --to pte cannot hold")
     if pte == path:
-        raise UsageError("-o names the context binary; the .pte is written beside it")
+        raise UsageError("-o names the context binary; the .pte is written next to it")
     if options.soc is None:
         if model.exists():  # a missing file has its own error
             _is_library(model, options)

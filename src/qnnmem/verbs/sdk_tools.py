@@ -204,7 +204,7 @@ def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | Sample
             "--inputs PATH takes .npy and .npz files"
         )
     if len(ways) > 1:
-        raise UsageError(f"{ways[0]} and {ways[1]} cannot go together")
+        raise UsageError(f"{ways[0]} and {ways[1]} cannot be combined")
     if options.inputs:
         return SampleInputs(options.inputs)
     count = options.random_inputs
@@ -222,12 +222,12 @@ def _answer_foreign(options: NetRunOptions, foreign: Foreign, console: Console) 
             raise UsageError(f"--{name} {reason}")
     if options.debug:
         raise UsageError(
-            "--debug cannot go with --retrieve_context: the outputs of a binary are fixed"
+            "--debug cannot be combined with --retrieve_context: the outputs of a binary are fixed"
         )
     if options.batch_multiplier not in (None, 1):
         raise UsageError("--batch_multiplier: a prepared plan has one batch size; prepare another")
     if options.direct_mode not in (None, "adsp"):
-        raise UsageError("--direct_mode: LPAI is beside the aDSP, so the only value is adsp")
+        raise UsageError("--direct_mode: LPAI is next to the aDSP, so the only value is adsp")
     for name, reason in NET_RUN_IGNORED.items():
         if foreign[name] is not None:
             console.warn(f"--{name} is ignored: {reason}")
@@ -243,7 +243,7 @@ def _check_together(options: NetRunOptions, foreign: Foreign) -> None:
     )
     for one, other in pairs:
         if given[one] and given[other]:
-            raise UsageError(f"--{one} and --{other} cannot go together")
+            raise UsageError(f"--{one} and --{other} cannot be combined")
 
 
 def _outputs(options: NetRunOptions) -> str:
@@ -317,7 +317,7 @@ def _model_option(options: GeneratorOptions) -> tuple[str, str]:
             raise UsageError("--model is missing")
         return "model", "elf" if _is_native(options) else "onnx"
     if options.model and not _DLC_MODEL.search(options.model):
-        raise UsageError("--model and --dlc_path exclude each other; with a DLC, leave --model out")
+        raise UsageError("--model and --dlc_path cannot be combined; for a DLC, leave --model out")
     return "dlc_path", "dlc"
 
 
@@ -456,7 +456,7 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
         console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
     hints = {one.mem_type.name for graph in made.context.graphs for one in graph.tensors}
     if "MEMHANDLE" in hints and not made.options.memhandle:
-        console.note("note: the model itself asks for memhandle inputs and outputs, which stays")
+        console.note("note: the model itself asks for memhandle inputs and outputs, and keeps them")
     console.note(f"Wrote {shown(target)}")
 
 
@@ -484,7 +484,7 @@ def _make_lpai(
 
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):
-        raise UsageError("--model: two files have the same name, which their graphs would have")
+        raise UsageError("--model: two files have the same name, so their graphs would have it too")
     wanted = PrepareOptions(
         quantize=QUANTIZED[options.quantize], allow_float=options.allow_float, **options.sizes
     )

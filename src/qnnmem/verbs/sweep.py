@@ -51,8 +51,7 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 
     if any(text.partition("=")[0].strip().lower() in ("soc", "socs") for text in varied):
         raise UsageError(
-            "a sweep is for one SoC; several are asked with "
-            "`qnnmem fit MODEL --soc SM8650 --soc SM8750`"
+            "a sweep covers one SoC; for several, use `qnnmem fit MODEL --soc SM8650 --soc SM8750`"
         )
     return [parse_axis(text) for text in varied]
 

@@ -93,7 +93,7 @@ def error_answer(request: Request, exc: Exception) -> Response:
         return refusal(request, _status(exc), exc.sentence(flag))
     status = getattr(exc, "status_code", None)
     if isinstance(status, int):
-        said = {404: "there is nothing at this address", 405: "this cannot be done here"}
+        said = {404: "nothing was found at this address", 405: "this method is not allowed here"}
         return refusal(request, status, said.get(status, str(getattr(exc, "detail", exc))))
     return refusal(request, 500, "internal error, please report it")
 
@@ -113,7 +113,7 @@ def _status(exc: QnnMemError) -> int:
 def static_answer(name: str, status: int = 200) -> Response:
     """Return a static file of the page."""
     if name not in _FILES:
-        raise RequestRefused(404, "there is nothing at this address")
+        raise RequestRefused(404, "nothing was found at this address")
     return Response(_content(name), status, media_type=_FILES[name][2])
 
 

@@ -187,7 +187,7 @@ class Workbench:
         """Remove an uploaded file."""
         file = request.path_params["file"]
         if not (file.isascii() and file.isalnum()):
-            raise RequestRefused(404, "this file is gone")
+            raise RequestRefused(404, "this file was removed")
         await asyncio.to_thread(self.bench.uploads.remove, file)
         return json_answer({})
 
@@ -222,7 +222,7 @@ class Workbench:
         entry = self.bench.history.entry(number)
         result = None if entry is None else self.bench.history.result(number)
         if entry is None or result is None:
-            raise RequestRefused(404, "this result is gone")
+            raise RequestRefused(404, "this result was removed")
         return entry, result
 
     async def result(self, request: Request) -> Response:
@@ -259,7 +259,7 @@ class Workbench:
         number, at = request.path_params["number"], request.path_params["at"]
         entry = self.bench.history.entry(number)
         if entry is None or at >= len(entry.outputs):
-            raise RequestRefused(404, "this file is gone")
+            raise RequestRefused(404, "this file was removed")
         path = self.bench.made.path(self.bench.history.key(number), at)
         head = download(b"", entry.outputs[at].name, "application/octet-stream").headers
         names = {"content-disposition": head["content-disposition"]}
@@ -274,11 +274,11 @@ class Workbench:
             for name in ("before", "after"):
                 text = request.query_params.get(name, "")
                 if not (text.isascii() and text.isdigit() and len(text) < 18):
-                    raise RequestRefused(400, "name two results")
+                    raise RequestRefused(400, "choose two results")
                 entry = self.bench.history.entry(int(text))
                 found = self.bench.history.result(int(text))
                 if entry is None or found is None:
-                    raise RequestRefused(404, "this result is gone")
+                    raise RequestRefused(404, "this result was removed")
                 sides.append((entry, found))
             (first, before), (second, after) = sides
             return comparison(before, after, (_title(first), _title(second)))

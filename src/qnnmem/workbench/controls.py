@@ -132,7 +132,7 @@ class Control:
     def _check(self, is_right: bool, value: object) -> None:
         if not is_right:
             example = f"; {self.hint}" if self.hint else ""
-            raise UsageError(f"{self.label} does not take {quote(value)}{example}")
+            raise UsageError(f"{self.label} cannot be {quote(value)}{example}")
 
 
 def _names_file(value: Any) -> bool:

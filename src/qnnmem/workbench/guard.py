@@ -153,7 +153,7 @@ class Access:
         if self.token and self.takes_token(text):
             return None
         self.throttle.record_failure(address)
-        return 401, "this is not the token"
+        return 401, "wrong token"
 
     def kept_out(self, request: Request) -> tuple[int, str] | None:
         """Return status and sentence for a request without cookie or token, else None."""
@@ -206,7 +206,7 @@ def refused(request: Request, access: Access) -> tuple[int, str] | None:
     """Return status and sentence of a refusal; None if the request is allowed."""
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not access.takes_host(hosts[0]):
-        return 421, "this address is not the workbench's own; open the one that it printed"
+        return 421, "this is not the address of the workbench; open the one that it printed"
     origins = request.headers.getlist("origin")
     if origins and origins != [f"http://{hosts[0]}"]:
         return 403, "requests from pages of other origins are refused"

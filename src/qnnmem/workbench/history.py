@@ -183,7 +183,7 @@ class History:
             )
         found = self.entry(number or 0)
         if found is None:
-            raise OutputError("the history did not keep a result")
+            raise OutputError("a result could not be stored in the history")
         return found
 
     def found(self, key: str) -> KeptResult | None:

@@ -50,7 +50,7 @@ async def receive_file(request: Request, bench: Bench) -> KeptFile:
         name = request.query_params.get("name", "")
         return await asyncio.to_thread(bench.uploads.finish, coming, name)
     except TimeoutError as exc:
-        raise RequestRefused(408, "the file came too slowly") from exc
+        raise RequestRefused(408, "the upload is too slow") from exc
     except ClientDisconnect as exc:
         raise RequestRefused(400, "the upload is incomplete") from exc
     finally:
@@ -93,7 +93,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
                     raise RequestRefused(413, "the request is too large")
         found = json.loads(bytes(body))
     except TimeoutError as exc:
-        raise RequestRefused(408, "the request came too slowly") from exc
+        raise RequestRefused(408, "the request is too slow") from exc
     except ClientDisconnect as exc:
         raise RequestRefused(400, "the request is incomplete") from exc
     except (ValueError, RecursionError) as exc:

@@ -22,7 +22,7 @@ from qnnmem.workbench.job_folder import JobFolder
 CHILD = "qnnmem.workbench.job_child"
 _LARGEST = 32 << 20  # bytes of a result
 _BY_CONTENT = re.compile(r"\b[0-9a-f]{64}\.onnx\b")  # file names that `fix` derives from content
-_CURE = "drop the other file, too: it is checked by itself"
+_CURE = "drop the other file too; it is checked separately"
 _MISSING = "missing-file"
 _FOREVER_S = 1e8  # an idle child has no time limit; the job has one
 

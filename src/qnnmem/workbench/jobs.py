@@ -158,7 +158,7 @@ class JobQueue:
     def _queue(self, job: BenchJob) -> None:
         with self._changed:
             if self._is_closed:
-                raise Busy("the workbench is being closed")
+                raise Busy("the workbench is shutting down")
             if len(self._waiting) >= MAX_QUEUE:
                 raise Busy(f"{MAX_QUEUE} jobs are waiting already; cancel one or wait")
             self._remember(job)

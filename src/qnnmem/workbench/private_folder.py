@@ -86,8 +86,8 @@ def _check_parts(folder: Path, names: Iterable[str]) -> None:
         if not is_right or (os.name == "posix" and state.st_uid != os.geteuid()):
             what = "folder" if is_folder else "file"
             raise UsageError(
-                f"{name} in the folder of the workbench is no {what} of its own; "
-                "name an empty folder or a new one"
+                f"{name} in the folder of the workbench is not a {what} of the "
+                "workbench; name an empty folder or a new one"
             )
 
 

@@ -76,7 +76,7 @@ class Task:
 _PLAN = Task(
     "plan",
     "Plan",
-    "Every tensor's place and time, and what the plan is minimal for.",
+    "Where and when each tensor is in memory, and what is proven.",
     300.0,
     PlanOptions,
     is_live=True,
@@ -98,12 +98,12 @@ _FIT = Task(
     needed=("soc",),
 )
 _SWEEP = Task(
-    *("sweep", "Sweep", "Compiled with many settings: what still fits.", 14400.0),
+    *("sweep", "Sweep", "Compile with many settings and see which fit.", 14400.0),
     SweepOptions,
     needed=("soc", "vary"),
 )
 _FIX = Task(
-    *("fix", "Fix", "Changed until it fits, with the same results.", 3600.0),
+    *("fix", "Fix", "Change the model until it fits, with the same results.", 3600.0),
     FixOptions,
     fixed={"output": MADE},
     needed=("soc",),
@@ -114,9 +114,9 @@ _TASKS: Mapping[str, Task] = {
     "fit": _FIT,
     "sweep": _SWEEP,
     "fix": _FIX,
-    "inspect": Task("inspect", "Inspect", "What the binary holds.", 300.0, is_live=True),
+    "inspect": Task("inspect", "Inspect", "Contents of the binary.", 300.0, is_live=True),
     "lint": Task(
-        *("lint", "Lint", "What is wrong in the config file.", 120.0),
+        *("lint", "Lint", "Errors in the config file.", 120.0),
         LintOptions,
         is_live=True,
     ),
@@ -125,7 +125,12 @@ _TASKS: Mapping[str, Task] = {
         is_live=True,
     ),
     "watch": Task(
-        *("watch", "Watched", "What the program kept alive, released, and saw fail.", 300.0),
+        *(
+            "watch",
+            "Watched",
+            "What the program kept, what it released, and which calls failed.",
+            300.0,
+        ),
         is_live=True,
         before_file=("--read",),
     ),
@@ -140,7 +145,7 @@ _READ: dict[str, Any] = {
     "of": "binary",
 }
 _OF_BINARY = {
-    "footprint": replace(_BILL, words="What it costs on HTP.", **_READ),
+    "footprint": replace(_BILL, words="Memory on HTP.", **_READ),
     "fit": replace(_FIT, **_READ),
     "qmem": Task(
         *("qmem", "IO memory", "Compare raw and memhandle inputs and outputs.", 300.0),

@@ -88,7 +88,9 @@ class Uploads:
                 total, count = total - oldest.size, count - 1
         if count >= MAX_UPLOADS or total + wanted > MAX_UPLOADED:
             room = f"{counted(MAX_UPLOADS, 'file')} and {format_size(MAX_UPLOADED)}"
-            raise TooLarge(f"there is no room beyond {room}, which jobs read; cancel one or wait")
+            raise TooLarge(
+                f"there is no room beyond {room}, and jobs use all of it; cancel one or wait"
+            )
         for file in gone:
             self._remove(file.id)
 
@@ -148,7 +150,7 @@ class Uploads:
         with self._lock:
             found = self._history.file(file)
             if found is None:
-                raise UsageError("this file is gone; drop it again")
+                raise UsageError("this file was removed; drop it again")
             self._busy[file] = self._busy.get(file, 0) + 1
             return found
 

@@ -26,7 +26,7 @@ _CURES = {
     "unauthorized": "unlock it and allow USB debugging from this computer",
     "authorizing": "unlock it and allow USB debugging from this computer",
     "offline": "unplug it and plug it in again, or run `adb reconnect`",
-    "no permissions": "this computer's user may not use its USB port: see the udev rules of adb",
+    "no permissions": "this user has no permission for the USB device; see the udev rules of adb",
 }
 
 
@@ -101,11 +101,11 @@ def find_machine(text: str) -> ShellLook | ImageLook:
     if text.startswith(IMAGE):
         folder = Path(text.removeprefix(IMAGE))
         if not text.removeprefix(IMAGE) or not folder.is_dir():
-            raise UsageError("names no folder with an unpacked image", where=folder)
+            raise UsageError("is not a folder with an unpacked image", where=folder)
         return ImageLook(folder.resolve(), until)
     if text == LOCAL:
         if not sys.platform.startswith(("linux", "android")):
-            raise UsageError("only Linux and Android can be looked at", cure=_USE_ADB)
+            raise UsageError("only Linux and Android can be checked", cure=_USE_ADB)
         return ShellLook("this machine", until)
     adb = shutil.which(ADB)
     if adb is None:
@@ -115,7 +115,7 @@ def find_machine(text: str) -> ShellLook | ImageLook:
     return ShellLook(f"adb device {shown}", until, (adb, "-s", serial, "shell"))
 
 
-_USE_ADB: Words = ("for a device at a cable say ", Setting("host", ADB))
+_USE_ADB: Words = ("for a device connected by cable, use ", Setting("host", ADB))
 _GET_ADB = "it is part of Android's platform tools"
 
 
@@ -127,12 +127,12 @@ def _devices(adb: str) -> dict[str, str]:
         raise UsageError(f"adb cannot be started ({exc.strerror or exc})") from exc
     if answer.code is None:
         raise UsageError(
-            f"adb gave no answer in {CALL_S:.0f} seconds", cure="run `adb kill-server`, then again"
+            f"adb gave no answer in {CALL_S:.0f} seconds", cure="run `adb kill-server`, then retry"
         )
     _, header, rest = answer.text.partition(_LIST)
     if not header:
         said = _first_line(answer)
-        raise UsageError(f"adb does not list devices but says {quote(said)}")
+        raise UsageError(f"adb listed no devices but printed {quote(said)}")
     pairs = (line.partition("\t") for line in rest.splitlines() if not line.startswith("*"))
     return {serial: state.strip() for serial, tab, state in pairs if serial and tab}
 
@@ -152,7 +152,7 @@ def _chosen(devices: dict[str, str], serial: str | None) -> str:
     if not devices:
         raise UsageError(
             "no device is connected to adb",
-            cure="connect one that has USB debugging switched on; `adb devices` lists it",
+            cure="connect one with USB debugging enabled; `adb devices` lists it",
         )
     name = next(iter(devices)) if serial is None else serial
     if name not in devices:
@@ -166,7 +166,9 @@ def _chosen(devices: dict[str, str], serial: str | None) -> str:
 def _not_ready(name: str, state: str) -> UsageError:
     known = next((word for word in _CURES if state.startswith(word)), "")
     cure = _CURES.get(known, "start Android on it and try again")
-    return UsageError(f"adb says of {plain_or_quoted(name)}: {known or quote(state)}", cure=cure)
+    return UsageError(
+        f"adb reports about {plain_or_quoted(name)}: {known or quote(state)}", cure=cure
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -42,7 +42,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "pressure",
             "memory pressure",
-            "Under pressure processes are killed, and calls to the DSP run out of time.",
+            "Under memory pressure, processes are killed and DSP calls time out.",
             (*_SHORT, "timeout"),
         ),
         memory.judge_pressure,
@@ -60,7 +60,8 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "heap",
             "DMA heap",
-            "Only memory of this heap can be shared with the DSP; it counts for no process.",
+            "Only memory of this heap can be shared with the DSP; it is not counted for "
+            "any process.",
             (*_BUFFERS, "access_denied"),
         ),
         memory.judge_heap,
@@ -78,7 +79,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "state",
             "DSP state",
-            "A DSP that is down or was restarted answers no session.",
+            "A DSP that is down or was restarted serves no session.",
             ("dsp_crash", "driver_firmware", "session_limit", "timeout", "skel_missing"),
         ),
         dsp.judge_state,
@@ -87,7 +88,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "lpai",
             "LPAI",
-            "LPAI runs models beside the aDSP, and its TCM is there only.",
+            "LPAI runs models next to the aDSP, and its TCM exists only there.",
             ("tcm_memory_type", "mem_tcm_pool", "mem_tcm_slots"),
         ),
         dsp.judge_lpai,
@@ -114,7 +115,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "libraries",
             "QNN libraries",
-            "A stub works with the skel of the same Hexagon version and release only.",
+            "A stub works only with the skel of the same Hexagon version and release.",
             ("skel_missing", "version_mismatch", "soc_mismatch", "signing"),
         ),
         libraries.judge_pairs,
@@ -132,7 +133,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "paths",
             "library paths",
-            "The DSP looks for its skel in these folders, and takes the first that it finds.",
+            "The DSP searches these folders for its skel and takes the first one it finds.",
             ("skel_missing", "version_mismatch"),
         ),
         libraries.judge_paths,

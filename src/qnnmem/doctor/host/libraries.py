@@ -31,8 +31,8 @@ def judge_transport(seen: Survey) -> Outcome:
         for path, names in seen.functions.items():
             lacking = [name for name in _RPCMEM if name not in names]
             if lacking and _ANY_RPC in names and "libcdsprpc" in path:
-                what = f"{plain_or_quoted(path)} has no {lacking[0]}, so QNN can share no memory"
-                action = "take a newer image of the device: its FastRPC library is too old"
+                what = f"{plain_or_quoted(path)} has no {lacking[0]}, so QNN cannot share memory"
+                action = "install a newer image on the device: its FastRPC library is too old"
                 return Outcome(f"{what}: {found}", PROBLEM, action)
         return Outcome(found, GOOD)
     if not seen.has_dsp:
@@ -52,8 +52,8 @@ def judge_pairs(seen: Survey) -> Outcome:
     astray = _versions(seen.host_folders, "Skel") - skels
     ours = [name for name in seen.libraries if name.startswith("libQnn")]
     if not ours:
-        action = "programs bring their own: look into the folder of the one that failed"
-        return Outcome("no library of QNN in the usual folders", NOT_KNOWN, action)
+        action = "programs ship their own: check the folder of the program that failed"
+        return Outcome("no QNN library in the usual folders", NOT_KNOWN, action)
     found = f"{counted(len(ours), 'library') if len(ours) == 1 else f'{len(ours):,} libraries'}"
     found += f" of QNN; stubs for {_list(stubs)}; skels for {_list(skels | astray)}"
     known = chip(seen)
@@ -74,13 +74,13 @@ def _what_is_missing(
         words = f"the skel for {name} lies where a DSP does not look by itself: name"
         return NOT_KNOWN, f"{words} {plain_or_quoted(where)} in ADSP_LIBRARY_PATH"
     if wanted & skels:
-        words = f"add libQnnHtpV{min(wanted & skels)}Stub.so of the release that the skel is of"
+        words = f"add libQnnHtpV{min(wanted & skels)}Stub.so of the release of the skel"
         return PROBLEM, words
     hidden = _hidden(seen.dsp_folders)
     if not wanted or hidden or not (stubs or skels or astray):
-        return NOT_KNOWN, "a skel may lie in a folder that this user may not see" if hidden else ""
+        return NOT_KNOWN, "a skel may be in a folder that this user cannot see" if hidden else ""
     name = f"libQnnHtpV{min(wanted)}Skel.so"
-    words = f"copy {name} of the release that the other libraries are of to the device, and"
+    words = f"copy {name}, of the same release as the other libraries, to the device, and"
     return PROBLEM, f"{words} name its folder in ADSP_LIBRARY_PATH"
 
 
@@ -93,7 +93,7 @@ def judge_releases(seen: Survey) -> Outcome:
     }
     if len(known) < 2:
         action = "compare the files with those of the SDK that the program was built with"
-        return Outcome("fewer than two libraries of QNN name their release", NOT_KNOWN, action)
+        return Outcome("fewer than two QNN libraries state their release", NOT_KNOWN, action)
     found = ", ".join(f"{plain_or_quoted(path)} {known[path]}" for path in sorted(known)[:_SHOWN])
     action = "copy libQnnHtp.so, libQnnSystem.so, stub and skel of one SDK release to the device"
     releases = {path: _release(build) for path, build in known.items()}
@@ -103,7 +103,7 @@ def judge_releases(seen: Survey) -> Outcome:
     if odd := _mixed(builds):
         what = f"one release, but {odd}; a stub compares the whole build id with its skel's"
         return Outcome(f"{what}: {found}", NOT_KNOWN, action)
-    firmware = "; of which firmware and kernel driver go with them there is no public table"
+    firmware = "; no public table lists the matching firmware and kernel driver"
     return Outcome(f"{found}{firmware}", GOOD)
 
 
@@ -148,7 +148,7 @@ def judge_paths(seen: Survey) -> Outcome:
     named = [word.strip().rstrip("/") for word in words if "\N{REPLACEMENT CHARACTER}" not in word]
     gone = [one for one in named if isinstance(at := places.get(one), Unseen) and at.is_absent]
     if gone:
-        action = f"{plain_or_quoted(gone[0])} is not there: name the folder of the libraries"
+        action = f"{plain_or_quoted(gone[0])} does not exist: name the folder of the libraries"
         return Outcome(found, PROBLEM, action)
     return Outcome(found, GOOD)
 
@@ -184,7 +184,7 @@ def _hidden(folders: Mapping[str, Names | Unseen]) -> list[str]:
 
 
 def _but(hidden: list[str]) -> str:
-    return f"; {plain_or_quoted(hidden[0])} may not be seen" if hidden else ""
+    return f"; {plain_or_quoted(hidden[0])} cannot be seen" if hidden else ""
 
 
 def _places(homes: Mapping[str, Names]) -> str:

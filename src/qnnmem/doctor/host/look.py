@@ -105,7 +105,7 @@ class ShellLook:
     def _run(self, words: tuple[str, ...], most: int) -> str | Unseen:
         left = min(CALL_S, self.until - time.monotonic())
         if left <= 0:
-            return Unseen(f"the look ended after {TOTAL_S:.0f} seconds")
+            return Unseen(f"the checks stopped after {TOTAL_S:.0f} seconds")
         command = (*self.remote, shlex.join(words)) if self.remote else words
         try:
             answer = ask(command, left, most)
@@ -130,7 +130,7 @@ def _text_or_reason(answer: CommandAnswer, program: str) -> str | Unseen:
     if _says(line, _DENIED):
         return Unseen("permission denied")
     if _says(line, _ABSENT):
-        return Unseen("not there", is_absent=True)
+        return Unseen("not found", is_absent=True)
     return Unseen(shorten(line, 120))
 
 

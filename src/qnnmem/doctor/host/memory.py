@@ -31,7 +31,7 @@ def judge_free(seen: Survey) -> Outcome:
     sizes = _sizes(seen.meminfo)
     total, available = sizes.get("MemTotal"), sizes.get("MemAvailable", sizes.get("MemFree"))
     if not total or available is None or available > total:
-        return Outcome("/proc/meminfo holds no sizes that make sense", NOT_KNOWN)
+        return Outcome("/proc/meminfo contains no valid sizes", NOT_KNOWN)
     found = f"{format_size(available)} of {format_size(total)} available"
     if "SwapTotal" in sizes and "SwapFree" in sizes and sizes["SwapTotal"]:
         found += (
@@ -56,11 +56,11 @@ def judge_pressure(seen: Survey) -> Outcome:
     )
     shares = {kind: max(float(last10), float(last60)) for kind, last10, last60 in rows}
     if "some" not in shares:
-        return Outcome("/proc/pressure/memory holds no averages", NOT_KNOWN)
+        return Outcome("/proc/pressure/memory contains no averages", NOT_KNOWN)
     some, full = shares["some"], shares.get("full", 0.0)
     found = f"some process waited {some:.1f} % of the time, all of them {full:.1f} %"
     if some >= _SOME_PERCENT or full >= _FULL_PERCENT:
-        return Outcome(found, PROBLEM, "end what takes memory beside the model; see `top`")
+        return Outcome(found, PROBLEM, "end other processes that use memory; see `top`")
     return Outcome(found, GOOD)
 
 
@@ -76,7 +76,9 @@ def judge_group(seen: Survey) -> Outcome:
         return Outcome("the control group allows all memory of the machine", GOOD)
     found = f"the control group allows {format_size(limit)}"
     if limit < _LIMIT_LEAST:
-        action = "give the container or service more: `docker run -m`, MemoryMax of systemd"
+        action = (
+            "raise the limit of the container or service: `docker run -m`, MemoryMax of systemd"
+        )
         return Outcome(found, PROBLEM, action)
     return Outcome(found, GOOD)
 
@@ -91,10 +93,8 @@ def judge_heap(seen: Survey) -> Outcome:
     if not rows:
         if not seen.has_dsp:
             return Outcome("no DMA heap, as on machines without a DSP", NOT_KNOWN)
-        action = "none is needed where FastRPC allocates itself; else switch on CONFIG_DMABUF_HEAPS"
-        return Outcome(
-            f"neither /dev/dma_heap/system nor /dev/ion is there{used}", NOT_KNOWN, action
-        )
+        action = "not needed if FastRPC allocates itself; otherwise enable CONFIG_DMABUF_HEAPS"
+        return Outcome(f"neither /dev/dma_heap/system nor /dev/ion exists{used}", NOT_KNOWN, action)
     usable = [path for path, rights in rows.items() if rights.readable]
     if usable:
         return Outcome(f"{', '.join(usable)} can be opened{used}", GOOD)

@@ -137,7 +137,7 @@ def survey(look: Look) -> Survey:
     """Read everything; raise UsageError if no reading is possible."""
     kernel, meminfo = look.run("uname", "-srm"), look.read_file("/proc/meminfo")
     if isinstance(kernel, Unseen) and isinstance(meminfo, Unseen):
-        raise UsageError(f"nothing can be read of {look.place}: {kernel.reason}")
+        raise UsageError(f"{look.place} cannot be read: {kernel.reason}")
     properties = _pairs(look.run("getprop"), r"\[([\w.-]{1,100})\]: \[([^\]]{0,200})")
     environment = look.run("env")
     variables = _pairs(environment, rf"({'|'.join((*DSP_VARIABLES, HOST_VARIABLE))})=(.*)")

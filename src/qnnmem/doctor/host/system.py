@@ -48,11 +48,11 @@ def judge_chip(seen: Survey) -> Outcome:
     soc = chip(seen)
     if soc is None:
         names = ", ".join(shorten(name, 40) for name in seen.chip_names[:3])
-        found = f"no SoC known here; it is called {names}" if names else "the SoC has no name here"
+        found = f"unknown SoC, named {names}" if names else "the machine does not name its SoC"
         return Outcome(found, NOT_KNOWN, "`qnnmem socs` lists those known", Origin.REPORTED)
     if not soc.has_htp:
         action = "compile for a backend that it has: CPU, GPU or an older DSP"
-        return Outcome(f"{soc.name} is no target of HTP", PROBLEM, action, Origin.REPORTED)
+        return Outcome(f"{soc.name} is not an HTP target", PROBLEM, action, Origin.REPORTED)
     vtcm = "" if soc.vtcm_bytes is None else f", {format_size(soc.vtcm_bytes.value)} of VTCM"
     found = f"{soc.name}, Hexagon v{soc.arch}{vtcm}"
     return Outcome(found, GOOD, origin=Origin.REPORTED)
@@ -73,8 +73,8 @@ def judge_driver(seen: Survey) -> Outcome:
         action = "install the DSP firmware of this SoC's image, then restart the board"
         return Outcome(f"{odd}: {found}", PROBLEM, action, Origin.REPORTED)
     action = (
-        "compare with a device that works: there is no public table of which firmware and driver "
-        "go with which release"
+        "compare with a working device: no public table lists the firmware and driver of "
+        "each release"
     )
     return Outcome(found, NOT_KNOWN, action, Origin.REPORTED)
 
@@ -101,7 +101,7 @@ def judge_selinux(seen: Survey) -> Outcome:
             ours = [line for line in about if _APP.search(line)]  # denials for daemons are common
             last = shorten((ours or about)[-1].strip(), 200)
             found = f"{counted(len(about), 'refusal')} about a DSP, e.g. {last}"
-            action = "run as a domain that may use the DSP, or have the policy allow it"
+            action = "run in a domain that may use the DSP, or change the policy"
             return Outcome(found, PROBLEM if ours else NOT_KNOWN, action, Origin.REPORTED)
     if isinstance(seen.selinux, Unseen):
         if seen.selinux.is_absent and not seen.is_android:
@@ -110,11 +110,11 @@ def judge_selinux(seen: Survey) -> Outcome:
     if seen.selinux.strip() == "0":
         return Outcome("permissive: it refuses nothing", GOOD)
     if seen.selinux.strip() != "1":
-        return Outcome("mode: the answer makes no sense", NOT_KNOWN)
+        return Outcome("mode: the answer is not valid", NOT_KNOWN)
     if not isinstance(seen.denials, Unseen):
         return Outcome("enforcing; the log holds no refusal about a DSP", GOOD)
     action = "look for `avc: denied` in the log of the failing run"
-    return Outcome("enforcing; refusals may not be read here", NOT_KNOWN, action)
+    return Outcome("enforcing; this user cannot read the refusals", NOT_KNOWN, action)
 
 
 def judge_limits(seen: Survey) -> Outcome:
@@ -128,7 +128,7 @@ def judge_limits(seen: Survey) -> Outcome:
     )
     soft = {name: None if word == "unlimited" else int(word) for name, word in rows}
     if "open files" not in soft:
-        return Outcome("/proc/self/limits holds no limits", NOT_KNOWN)
+        return Outcome("/proc/self/limits contains no limits", NOT_KNOWN)
     files, space = soft["open files"], soft.get("address space")
     words = [f"{'any number of' if files is None else f'{files:,}'} open files"]
     if "locked memory" in soft:

@@ -105,22 +105,22 @@ def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFi
                 yield EntryFinding(entry.id, f"`over` names '{name}', which is not an entry")
         open_ended = entry.verdict != "cause" and not entry.typical and not entry.own
         if open_ended and not entry.collect:
-            yield EntryFinding(
-                entry.id, "it does not decide, but says nothing about what to collect"
-            )
+            yield EntryFinding(entry.id, "it does not decide, but lists nothing to collect")
         if entry.cause != "benign_noise" and not entry.remedies and entry.verdict == "cause":
-            yield EntryFinding(entry.id, "it names a cause, but no remedy")
+            yield EntryFinding(entry.id, "it names a cause but no remedy")
 
 
 def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
     lines = typical_lines(entry)
     if not lines:
-        yield EntryFinding(entry.id, "its Typical Logs show no line")
+        yield EntryFinding(entry.id, "its Typical Logs contain no line")
         return
     if _is_named_by_model(entry):
         named = _cause_by_model(lines, entry)
         if named != entry.cause:
-            yield EntryFinding(entry.id, f"the model names {named} for its own Typical Logs")
+            yield EntryFinding(
+                entry.id, f"the cause model chooses {named} for its own Typical Logs"
+            )
         return
     found = judged(knowledge, own_lines(entry) or lines)
     if not _speaks(entry.id, found):
@@ -154,7 +154,7 @@ def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[Entr
         templates = [line for line in entry.lines if not line.reads.startswith("names ")]
         for sign in dict.fromkeys(line.sign for line in templates):
             if sign not in shown | known:
-                yield EntryFinding(entry.id, f"no typical or stored line gives the sign '{sign}'")
+                yield EntryFinding(entry.id, f"no typical or stored line matches the sign '{sign}'")
 
 
 def _speaks(name: str, found: Judgement | None) -> bool:
@@ -181,11 +181,13 @@ def spoken(knowledge: Knowledge) -> dict[str, str]:
 def _real_logs(asked: Iterable[Entry], heard: dict[str, str]) -> Iterator[EntryFinding]:
     for entry in asked:
         if entry.documented and entry.id in heard:
-            yield EntryFinding(entry.id, f"it says `documented`, but speaks on {heard[entry.id]}")
+            yield EntryFinding(
+                entry.id, f"it is marked `documented`, but matches {heard[entry.id]}"
+            )
         elif not entry.documented and entry.id not in heard:
-            yield EntryFinding(entry.id, "it speaks on no stored log and does not say `documented`")
+            yield EntryFinding(entry.id, "it matches no stored log and is not marked `documented`")
         if entry.documented and not entry.sources:
-            yield EntryFinding(entry.id, "it says `documented`, but names no source")
+            yield EntryFinding(entry.id, "it is marked `documented`, but names no source")
 
 
 def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[EntryFinding]:
@@ -195,13 +197,13 @@ def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[EntryFinding]:
             continue
         name = found.entry.id if found.entry else "(no entry)"
         if name in asked or found.entry is None:
-            yield EntryFinding(name, f"it makes an incident of the healthy log {run.id}")
+            yield EntryFinding(name, f"it reports an incident in the healthy log {run.id}")
 
 
 def _answers(knowledge: Knowledge) -> Iterator[EntryFinding]:
     for case in cases():
         if case.entry is not None and not _speaks(case.entry, judged(knowledge, case.lines)):
-            yield EntryFinding(case.entry, f"it does not speak on the stored failure {case.id}")
+            yield EntryFinding(case.entry, f"it does not match the stored failure {case.id}")
 
 
 def _common_anchors(asked: Iterable[Entry]) -> Iterator[EntryFinding]:

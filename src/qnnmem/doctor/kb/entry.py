@@ -11,7 +11,7 @@ STAGES = ("init", "graph", "context", "memreg", "execute")
 # The closed set of causes with their meanings; memory causes start with `mem_`.
 CAUSES = {
     "mem_dsp_va": "the mappings exceed the address space of the DSP process",
-    "mem_map_layer": "a layer below QNN cannot map: page-table pool, paravirtual message limit",
+    "mem_map_layer": "a layer below QNN cannot map memory: page-table pool or message limit",
     "mem_graph_limit": "the compiler's estimate is above its limit for one graph",
     "mem_vtcm": "one operator needs more VTCM than the SoC has",
     "mem_tcm_pool": "model, inputs and outputs do not fit the TCM pool of LPAI",
@@ -26,7 +26,7 @@ CAUSES = {
     "mem_unknown": "memory is short, but the log does not name the resource",
     "skel_missing": "the skel or another library that QNN needs is not found",
     "signing": "a signature is missing or refused, or the unsigned domain is not allowed",
-    "access_denied": "device node rights, SELinux, session policy or linker namespace",
+    "access_denied": "access denied by a device node, SELinux, session policy or linker namespace",
     "session_limit": "no free FastRPC session, or another process owns the DSP",
     "soc_mismatch": "a binary or library for another SoC or architecture",
     "vtcm_config": "the binary requires more VTCM than the SoC allows",

@@ -58,7 +58,7 @@ def _folder(name: str) -> KbFiles:
         if total > _MAX_BYTES:
             raise UsageError(f"{name}: more than {_MAX_BYTES:,} bytes of entries")
         files.append((path.rpartition("/")[2], data))
-    notes = tuple(f"left out: {one.path}: {one.why}" for one in left_out)
+    notes = tuple(f"skipped: {one.path}: {one.why}" for one in left_out)
     if not files:
         raise UsageError("; ".join([f"{name}: no Markdown or TOML file of entries in it", *notes]))
     return KbFiles(tuple(files), notes)

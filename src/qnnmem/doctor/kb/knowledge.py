@@ -330,7 +330,7 @@ def _check_signs(entry: Entry, known: set[str]) -> None:
         used.update(when.signs, when.unless, *when.needs, *when.after)
         used.update(test.sign for test in when.where if test.sign)
     if missing := sorted(used - known):
-        raise UsageError(f"{entry.id}: no line gives the sign '{missing[0]}'")
+        raise UsageError(f"{entry.id}: no line matches the sign '{missing[0]}'")
 
 
 def _for_judging(entry: Entry) -> Entry:

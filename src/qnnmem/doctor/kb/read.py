@@ -124,7 +124,7 @@ def _formal(text: str, name: str, own: bool) -> Entry:
         documented=_flag(table, "documented", name),
     )
     if not entry.whens:
-        raise UsageError(f"{name}: without a [[when]] the entry can never speak")
+        raise UsageError(f"{name}: without a [[when]] the entry can never match")
     return entry
 
 
@@ -165,7 +165,7 @@ def _when(row: Mapping[str, Any], name: str) -> When:
     if isinstance(signs, str):
         row = {**row, "sign": signs.split("|")}
     if not row.get("sign"):
-        raise UsageError(f"{name}: a [[when]] without a sign can never speak")
+        raise UsageError(f"{name}: a [[when]] without a sign can never match")
     return When(
         signs=_signs(_words(row, "sign", name), name),
         where=tuple(_test(text, name) for text in _words(row, "where", name)),
@@ -213,7 +213,7 @@ def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
     )
     if not good:
         shape = "[[cause, score from 0 to 1], ...], each with words of its own if need be"
-        raise UsageError(f"{name}: candidates are written {shape}")
+        raise UsageError(f"{name}: candidates must be written as {shape}")
     assert isinstance(rows, list)  # noqa: S101 - for the type checker
     return tuple((row[0], float(row[1])) for row in rows)
 
@@ -289,28 +289,28 @@ def _known(table: Mapping[str, Any], keys: set[str], name: str) -> None:
         raise UsageError(f"{name}: a table is expected, not {quote(table)}")
     if extra := sorted(set(table) - keys):
         raise UsageError(
-            f"{name}: {quote(extra[0])} is not a key here; known are {', '.join(sorted(keys))}"
+            f"{name}: {quote(extra[0])} is not a key here; known keys: {', '.join(sorted(keys))}"
         )
 
 
 def _tables(table: Mapping[str, Any], key: str, name: str) -> list[Any]:
     rows = table.get(key, [])
     if not isinstance(rows, list):
-        raise UsageError(f"{name}: '{key}' is written as [[{key}]] tables")
+        raise UsageError(f"{name}: '{key}' must be written as [[{key}]] tables")
     return rows
 
 
 def _flag(table: Mapping[str, Any], key: str, name: str, default: bool = False) -> bool:
     value = table.get(key, default)
     if not isinstance(value, bool):
-        raise UsageError(f"{name}: '{key}' is true or false")
+        raise UsageError(f"{name}: '{key}' must be true or false")
     return value
 
 
 def _size(table: Mapping[str, Any], key: str, name: str) -> int:
     value = table.get(key, 0)
     if type(value) is not int or not 0 <= value < _MAX_VALUE:
-        raise UsageError(f"{name}: '{key}' is a number of bytes")
+        raise UsageError(f"{name}: '{key}' must be a number of bytes")
     return value
 
 
@@ -324,7 +324,7 @@ def _word(table: Mapping[str, Any], key: str, name: str) -> str:
 def _words(table: Mapping[str, Any], key: str, name: str) -> tuple[str, ...]:
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise UsageError(f"{name}: '{key}' is a list of texts")
+        raise UsageError(f"{name}: '{key}' must be a list of texts")
     return tuple(value)
 
 
@@ -333,7 +333,7 @@ def _one_of(
 ) -> str:
     value = table.get(key, default)
     if value not in tuple(known):
-        raise UsageError(f"{name}: '{key}' is one of {', '.join(filter(None, known))}")
+        raise UsageError(f"{name}: '{key}' must be one of {', '.join(filter(None, known))}")
     return str(value)
 
 

@@ -92,7 +92,7 @@ def parse(text: str) -> Template:
     if len({name for name, _ in holes}) != len(holes):
         raise UsageError(f"two holes of one name in the line template {_shown(text)}")
     if any(kind in COUNTED for _, kind in holes[1:]):
-        raise UsageError(f"only the first hole can be added up, in {_shown(text)}")
+        raise UsageError(f"only the first hole can be summed, in {_shown(text)}")
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(

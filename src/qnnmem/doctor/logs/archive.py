@@ -32,7 +32,7 @@ _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 1
 _UNIX = 3
 _UNSHOWN = "\N{REPLACEMENT CHARACTER}"
-_CUT = "a zip archive that is damaged or breaks off: the list of its members stands at its end"
+_CUT = "a damaged or truncated zip archive: the list of members at its end is missing"
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -230,7 +230,7 @@ def _why_not(info: Any) -> tuple[str, bool]:
     if info.flag_bits & _ENCRYPTED:
         return "encrypted", True
     if info.compress_type not in (_STORED, _DEFLATED):
-        return f"compressed by method {info.compress_type} of zip, which is not read", True
+        return f"compressed with zip method {info.compress_type}, which is not supported", True
     if is_bomb(info.file_size, info.compress_size):
         return bomb_words(info.file_size, info.compress_size), True
     return "", False

@@ -58,7 +58,7 @@ class _MemberBytes(io.RawIOBase):
             return 0
         out = self.member.size - self._left
         room = memoryview(view)[: min(len(view), self._left, _STEP)]
-        why = "the archive breaks off"
+        why = "the archive is truncated"
         try:
             got = self._read(room)
         except LoadError:
@@ -79,7 +79,7 @@ class _MemberBytes(io.RawIOBase):
 
         self._sum = crc32(data, self._sum)
         if not self._left and self._sum != checksum:
-            self.notes.append(f"{self.name}: damaged: its checksum is not that of the archive")
+            self.notes.append(f"{self.name}: damaged: the checksum does not match")
 
 
 class _Reached(_MemberBytes):

@@ -53,7 +53,7 @@ _NO_LOGS_IN = ("visible_windows.zip",)  # screen content in an Android bug repor
 _AGAIN_BYTES = 256 << 20
 _AGAIN_PASSES = 8
 _T = TypeVar("_T")
-_ONLY_FILES = "an archive, which is read from a file: name that"
+_ONLY_FILES = "an archive, which can be read only from a file: name the file"
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -273,9 +273,9 @@ def _found(names: Sequence[str], streams: list[Stream], rest: _Rest) -> FoundLog
     rest.left_out.sort(key=lambda one: not one.unread)
     said, notes = rest.left_out[:_SAID], rest.notes
     if more := len(rest.left_out[_SAID:]):
-        notes.append(f"left out: {more:,} more")
+        notes.append(f"skipped: {more:,} more")
     unread = (*rest.broken, *(LoadError(one.path, one.why) for one in said if one.unread))
-    notes[:0] = [f"left out: {one.path}: {one.why}" for one in said if not one.unread]
+    notes[:0] = [f"skipped: {one.path}: {one.why}" for one in said if not one.unread]
     if not streams and len(names) == len(rest.broken) == 1:
         raise rest.broken[0]
     if not streams:
@@ -414,7 +414,7 @@ def _logs_in(name: str, rest: _Rest) -> list[Stream]:
     streams = _rotated(logs)
     again = detour(archive, [part for stream in streams for part in stream.parts])
     if again > _AGAIN_BYTES and again > _AGAIN_PASSES * archive.last:
-        rest.notes.append(f"{name}: rotated files are read as logs of their own: unpack it")
+        rest.notes.append(f"{name}: rotated files are read as separate logs: unpack it")
         streams = [Stream((log,), named=False) for log in logs]
     return [
         Stream(tuple(name_of(name, part) for part in stream.parts), named=False)
@@ -430,7 +430,7 @@ def _as_in_a_folder(member: str) -> list[tuple[bool, str]]:
 
 def _note_others(name: str, others: int, rest: _Rest) -> None:
     if others:
-        rest.notes.append(f"left out: files in {name} that are no logs by their names: {others:,}")
+        rest.notes.append(f"skipped: files in {name} that are not logs by their names: {others:,}")
 
 
 def _is_named_archive(name: str) -> bool:

@@ -32,7 +32,7 @@ _WITHOUT_DATA = b"123456"
 class DamagedTar(ValueError):
     """Raised for an invalid header, or an archive without its end mark."""
 
-    def __init__(self, why: str = "the archive is damaged or breaks off") -> None:
+    def __init__(self, why: str = "the archive is damaged or truncated") -> None:
         super().__init__(why)
 
 
@@ -189,10 +189,10 @@ def _records(data: bytes) -> dict[bytes, bytes]:
 def _why(kind: bytes, said: dict[bytes, bytes]) -> tuple[str, bool]:
     """Return why a member is not read, and whether it may be a log."""
     if kind == b"S" or any(key.startswith(b"GNU.sparse") for key in said):
-        return "a file with holes, which is not read", True
+        return "a sparse file, which is not supported", True
     if kind in _FILES:
         return "", False
-    return (_KINDS[kind], False) if kind in _KINDS else ("of a kind that is not known", True)
+    return (_KINDS[kind], False) if kind in _KINDS else ("of an unknown kind", True)
 
 
 def _name(block: bytes, said: dict[bytes, bytes]) -> bytes:

@@ -60,7 +60,7 @@ def is_bomb(unpacked: int, packed: int) -> bool:
 
 def bomb_words(unpacked: int, packed: int) -> str:
     """Return the reason for refusing a decompression bomb."""
-    return f"unpacks to over {unpacked:,} bytes from {packed:,}: a log does not"
+    return f"unpacks to over {unpacked:,} bytes from {packed:,}, which no log does"
 
 
 def unpacking(packed: str, file: CountedBytes) -> ReadInto:
@@ -111,7 +111,7 @@ class _Unpack:
             elif stream.needs_input:
                 packed = self._file.read()
                 if not packed:
-                    raise EOFError("the compressed data breaks off")
+                    raise EOFError("the compressed data is truncated")
             out = stream.decompress(packed, min(len(view), _STEP))
             if out:
                 view[: len(out)] = out
@@ -158,4 +158,4 @@ class _Inflate:
             elif not self._packed:
                 self._packed = self._file.read()
                 if not self._packed:
-                    raise EOFError("the compressed data breaks off")
+                    raise EOFError("the compressed data is truncated")

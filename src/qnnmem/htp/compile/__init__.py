@@ -214,7 +214,7 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
     largest = soc.vtcm_mb
     if options.vtcm_mb is not None and largest and options.vtcm_mb > largest:
         raise UsageError(
-            f"{largest} MiB of VTCM were requested but {soc.name} has {options.vtcm_mb}; "
+            f"{options.vtcm_mb} MiB of VTCM were requested but {soc.name} has {largest}; "
             "the library would compile the model, but the binary would not run on any "
             "device"
         )

@@ -224,8 +224,7 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
     if recurrent:
         yield (
             f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; "
-            "between their time steps the desk kernel keeps full precision, a device does "
-            "not"
+            "between their time steps the kernel here keeps full precision, a device does not"
         )
     control = sum(kind in CONTROL for kind in kinds)
     if control:

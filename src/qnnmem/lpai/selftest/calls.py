@@ -91,7 +91,7 @@ def _execution_refused(t: Trial, client: Client) -> None:
     told: list[int] = []
     t.refused(client.graph.execute)
     t.refused(client.graph.execute_async, notify=told.append)
-    t.check(told == [], "a refused executeAsync called back")
+    t.check(told == [], "a refused executeAsync called its callback")
 
 
 def _not_finalized(t: Trial) -> None:
@@ -124,7 +124,7 @@ def _properties(t: Trial) -> None:
     asked, sizes = ([custom_property(n) for n in group] for group in ((0, 1), (1, 101)))
     client.backend.get_property([*asked, None])
     client.graph.get_property([*sizes, None])
-    t.check(asked[1].value.value is False, "x86 mode asks for a persistent binary")
+    t.check(asked[1].value.value is False, "x86 mode requires a persistent binary")
     t.check([s.value.value for s in sizes] == [256, 128], "the sizes are not those of the plan")
 
 
@@ -137,7 +137,7 @@ def _hardware(t: Trial) -> None:
 def _unknown_options(t: Trial) -> None:
     client, good = t.client(), custom_property(0)
     t.refused(client.backend.get_property, [good, custom_property(77), None], code=4004)
-    t.check(good.value.value is None, "a refused call answered one question")
+    t.check(good.value.value is None, "a refused call answered a query")
     t.refused(Client, configs=[Config(99)], code=5000)
     t.refused(client.set, custom(77), code=6000)
     t.refused(client.graph.get_property, [Property(5), None], code=6000)
@@ -225,7 +225,7 @@ def _early(t: Trial) -> None:
     first = client.graph.execute(inputs, outputs)
     t.check(first == EARLY_TERMINATION, f"{first} instead of 6038")
     t.check(is_all(numbers(outputs[0]), -1), "the output was touched")
-    t.check(client.graph.execute(inputs, outputs) == 0, "the window is full, but does not answer")
+    t.check(client.graph.execute(inputs, outputs) == 0, "the window is full but gives no result")
     t.check(is_all(numbers(outputs[0]), 8), "wrong result")
 
 
@@ -237,7 +237,7 @@ def _freed_output(t: Trial) -> None:
     told: list[int] = []
     client.graph.execute_async(inputs, outputs, told.append)
     client.finish()
-    t.check(told == [6004], f"the notification said {told}")
+    t.check(told == [6004], f"the notification reported {told}")
 
 
 def _queued(t: Trial, *, blocks: bool) -> TrialClient:
@@ -275,7 +275,7 @@ def _full(t: Trial) -> None:
     with client.held():
         client.graph.execute_async(notify=told.append)
         t.refused(client.graph.execute_async, notify=told.append)
-    t.check(told == [0], f"notifications said {told} instead of one 0")
+    t.check(told == [0], f"notifications reported {told} instead of one 0")
 
 
 def _signal_again(t: Trial) -> None:
@@ -291,7 +291,7 @@ def _signal_twice(t: Trial) -> None:
         client.graph.execute_async(notify=told.append, signal=signal)
         t.refused(client.graph.execute, signal=signal)
         t.refused(client.graph.execute_async, notify=told.append, signal=signal)
-    t.check(told == [0] and not signal.in_use, "the first call suffered")
+    t.check(told == [0] and not signal.in_use, "the first call was affected")
 
 
 @contextmanager

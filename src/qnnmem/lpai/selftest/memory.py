@@ -202,13 +202,13 @@ def _whole_heap(t: Trial) -> None:
     heap = Heap(MemType.LLC, 4096)
     for _ in range(2):
         with heap.allocate(4096) as buffer:
-            t.check(buffer.size == heap.used == 4096, "the heap does not give all it has")
+            t.check(buffer.size == heap.used == 4096, "the heap does not allocate all its bytes")
 
 
 def _heap_full(t: Trial) -> None:
     heap = Heap(MemType.LLC, 4096)
     t.refused(heap.allocate, 4097)
-    t.check(heap.used == 0, "the refused buffer takes room")
+    t.check(heap.used == 0, "the refused buffer takes space")
 
 
 def _extensions(mode: str = "adsp", version: str = "v6", kind: str = "tcm") -> Extensions:

@@ -238,9 +238,9 @@ def _findings(result: WatchResult) -> Iterator[str]:
 
 def _lost(lost: Sequence[LostSession]) -> Iterator[str]:
     if len(lost) > 1:
-        yield f"{counted(len(lost), 'session')} went on without QNN"
+        yield f"{counted(len(lost), 'session')} continued without QNN"
     for one in lost[:1] if len(lost) == 1 else ():
-        yield f"{_session(one.name, one.place)} went on without QNN"
+        yield f"{_session(one.name, one.place)} continued without QNN"
 
 
 def _session(name: str, place: str) -> str:

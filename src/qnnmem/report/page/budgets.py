@@ -174,7 +174,7 @@ def _trend(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
             have = _have(one, pool)
             limits = [] if have is None or have > 4 * now else [("budget", have)]
             days = [*(state.time[:10] for state, _ in accepted), "now"]
-            yield tag("h4", f"{pool}, as accepted, and now")
+            yield tag("h4", f"{pool}, accepted and now")
             yield line(points, f"{pool} of {one.name}", limits, names=days)
     if len(states) > 1:
         rows = [(s.commit[:12], s.time[:10], *_pools(s.models[one.name], one)) for s in states]

@@ -35,7 +35,7 @@ def doctor_section(found: DoctorResult) -> PageSection:
         )
     shown = [_incident(one, found.why) for one in found.incidents[:_MOST]]
     left = len(found.incidents) - _MOST
-    more = [tag("p", f"{left:,} more incidents are in the result.")] if left > 0 else []
+    more = [tag("p", f"{left:,} more incidents in the result.")] if left > 0 else []
     return PageSection(title, lines([*shown, *more, *notes, *_read(found)]))
 
 
@@ -50,7 +50,7 @@ def _read(found: DoctorResult) -> Iterator[Html]:
 def _incident(one: Incident, why: dict[str, str]) -> Html:
     times = f", {one.count:,} times" if one.count > 1 else ""
     reason = learned(one) if one.words else why.get(one.entry or "", "")
-    kind = "memory or not is open"
+    kind = "undecided whether memory is short"
     if isinstance(one.is_memory, bool):
         kind = "memory" if one.is_memory else "not memory"
     where = f"stage {one.stage}, {kind}, confidence {one.confidence}{times}"
@@ -68,7 +68,7 @@ def _incident(one: Incident, why: dict[str, str]) -> Html:
                 "div",
                 tag(
                     "div",
-                    *([tag("h4", "The line that decides")] if deciding else ()),
+                    *([tag("h4", "The decisive line")] if deciding else ()),
                     tag("ol", *shown, class_="evidence"),
                     *([tag("p", reason)] if reason else ()),
                 ),
@@ -89,7 +89,7 @@ def _capital(sentence: str) -> str:
 def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
     """Yield all evidence lines in order, unless the section already shows them all."""
     if len(one.evidence) > len(shown):
-        yield tag("h4", "What the log says, in order")
+        yield tag("h4", "Evidence in the log, in order")
         yield from _timeline(one.evidence)
         is_alone = len({row.file for row in one.evidence}) < 2
         rows = [_line(row, is_alone=is_alone) for row in one.evidence]
@@ -108,7 +108,7 @@ def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
         f'class="{"decides" if one.decides else "said"}"/>'
         for one in evidence
     )
-    words = f"Lines {first:,} to {last:,} of the log; the line that decides is marked"
+    words = f"Lines {first:,} to {last:,} of the log; the decisive line is marked"
     axis = f'<path d="M0 {_ROW / 2}H{_WIDE}" class="axis"/>'
     yield tag(
         "div",

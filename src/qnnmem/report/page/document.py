@@ -83,11 +83,11 @@ def _hash(content: str) -> str:
 
 
 _MEANING = (
-    ("measured", "a real library printed it, or a real run showed it"),
-    ("computed", "qnnmem computed it"),
-    ("documented", "a page of the vendor states it"),
-    ("reported", "users state it, or a log does"),
-    ("given", "the user gave it"),
+    ("measured", "printed by a real library or shown by a real run"),
+    ("computed", "computed by qnnmem"),
+    ("documented", "stated on a page of the vendor"),
+    ("reported", "stated by users or in a log"),
+    ("given", "given by the user"),
 )
 
 
@@ -104,8 +104,8 @@ def origin_section(
             [
                 table(("file", "bytes", "SHA-256"), files),
                 tag("p", f"Options: {shell_line(options)}") if options else tag("p", "No options."),
-                table(("library on the machine that wrote the page", "version"), tools),
-                table(("word beside a number", "means"), _MEANING),
+                table(("library on the machine that wrote this page", "version"), tools),
+                table(("word next to a number", "means"), _MEANING),
             ]
         ),
         is_folded=True,

@@ -25,9 +25,9 @@ def fix_section(fix: FixedModel) -> PageSection:
             [
                 *_answer(fix),
                 *_bars(fix),
-                *([tag("p", f"In the way: {fix.obstacle}")] if fix.obstacle else []),
+                *([tag("p", f"Obstacle: {fix.obstacle}")] if fix.obstacle else []),
                 *_next(fix),
-                table(head, rows, "What was tried, in order; what was kept is bold"),
+                table(head, rows, "Trials in order; the chosen one is bold"),
                 *_deployment(fix),
                 *_maps(fix),
                 *_chain(fix),
@@ -120,7 +120,7 @@ def _row(number: int, one: RemedyTrial, best: int) -> tuple[str | int | None, ..
     results = "the same"
     if not one.identical:
         most = one.largest_difference
-        results = "numbers lost" if most is None else f"{most:.2g} off"
+        results = "NaN or infinite" if most is None else f"{most:.2g} off"
     name: str = tag("strong", one.remedy) if number == best else one.remedy
     why = f"{one.change}: {one.why}" if one.why else one.change
     return name, why, one.pool, one.bytes, fits, results, one.extra_work, f"{one.seconds:.1f}"

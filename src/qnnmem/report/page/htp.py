@@ -41,8 +41,8 @@ def bill_section(bill: Bill) -> PageSection:
         *_answer(bill),
         limit_bars(list(_limits(bill)), "Need against each limit"),
         *_next(bill),
-        tag("h3", "What the memory in DDR is made of"),
-        bars(list(_waterfall(bill)), "What the memory in DDR is made of"),
+        tag("h3", "Parts of the memory in DDR"),
+        bars(list(_waterfall(bill)), "Parts of the memory in DDR"),
         *_vtcm(bill),
         *_graphs(bill),
         *_largest(bill),
@@ -105,7 +105,7 @@ def _next(bill: Bill) -> Iterator[Html]:
     words = ["qnnmem", "fit", file_word(bill.file), f"--soc={bill.soc}"]
     pasted = command_line(words) if bill.soc else ""
     if pasted:
-        yield tag("p", "Whether it fits, and what to change:")
+        yield tag("p", "Check the limits, and find what to change:")
         yield command(pasted)
 
 
@@ -175,7 +175,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
         yield tag("h3", "Traffic of one inference")
         yield bars(rows, "Bytes moved in one inference")
     if rows or (bill.spill_fill is not None and bill.spill_fill.value):
-        yield tag("p", "The library gives sums, not single ops.", class_="faint")
+        yield tag("p", "The library reports sums, not single ops.", class_="faint")
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
@@ -408,7 +408,7 @@ def place_section(place: PlaceResult) -> PageSection:
         else _domains(place, place.best),
         tag("p", f"Budget of a domain: {place.budget.origin.value}, {place.budget.source}"),
     ]
-    return PageSection("Which contexts find room together", lines(body))
+    return PageSection("Contexts that fit together", lines(body))
 
 
 def _domains(place: PlaceResult, placing: Placement) -> Html:
@@ -442,7 +442,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
     ]
     shades = zip(_SHADES, (file_name(one.file) for one in place.contexts), strict=False)
     keys = [shade_keys(*shades)] if len(place.contexts) <= len(_SHADES) else []
-    refused = [tag("p", f"Too large for any: {named(placing.too_large)}")]
+    refused = [tag("p", f"Too large for any domain: {named(placing.too_large)}")]
     return lines(
         [
             bars(rows, "Process domains"),
@@ -462,7 +462,7 @@ def qmem_section(qmem: QmemResult) -> PageSection:
     rows = [_way(row, qmem.recommended) for row in qmem.rows]
     body = [
         tag("p", qmem.advice, class_="answer"),
-        table(head, rows, "Bytes of each way; the recommended one is bold"),
+        table(head, rows, "Bytes of each combination; the recommended one is bold"),
         *(tag("p", trap) for trap in qmem.traps),
     ]
     return PageSection(f"Raw and memhandle IO of {file_name(qmem.file)}", lines(body))
@@ -498,7 +498,7 @@ def carrier_section(found: CarrierResult) -> PageSection:
     """Return a section with the content of a deployment file."""
     title = tag("p", found.facts.title, class_="answer")
     name = PurePath(found.file).name or found.file
-    return PageSection(f"What {name} carries", lines([title, *carrier_parts(found.facts)]))
+    return PageSection(f"What {name} contains", lines([title, *carrier_parts(found.facts)]))
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:

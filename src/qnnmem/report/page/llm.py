@@ -23,7 +23,7 @@ def llm_section(llm: LlmResult) -> PageSection:
     body = [
         answer(llm.fits, f"{llm.context:,} tokens on {llm.soc}: {where}; {llm.why}"),
         tag("h3", "Shards"),
-        tag("p", "Most that each may need of its process domain."),
+        tag("p", "Upper bound of each shard's need in its process domain."),
         bars([_lane(one) for one in llm.shards], "Shards"),
         shade_keys(("constants", "weights"), ("io", "IO"), ("scratch", "the rest")),
         tag("h3", "Process domains"),

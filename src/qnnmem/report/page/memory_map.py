@@ -17,9 +17,9 @@ from qnnmem.units import format_size
 
 _POOLS = ("scratch", "io", "persistent")
 _HINT = (
-    "Steps go right, addresses up, every box is a tensor: point at one or click it. Keys, once the "
-    "map has the focus: arrows move, + and - zoom, 0 shows all, n and p go from box to box, "
-    "[ and ] from step to step, / searches."
+    "Steps run to the right, addresses up; every box is a tensor. Point at a box or "
+    "click it. Keys when the map has the focus: arrows move, + and - zoom, 0 shows all, "
+    "n and p select the next or previous box, [ and ] the previous or next step, / searches."
 )
 _PEAKS = 24  # buttons for tensors at the peak
 _FIRST = 3  # buttons that are not folded

@@ -67,7 +67,7 @@ def together_section(found: TogetherResult) -> PageSection:
                 answer(found.fits, said) if found.budgets else tag("p", said, class_="answer"),
                 tag("p", found.assumed),
                 table(titles, rows),
-                memory_map(found.map, "Each model at its place in the pools that all share"),
+                memory_map(found.map, "Offset of each model in the shared pools"),
             ]
         ),
         has_map=True,
@@ -104,7 +104,10 @@ def _budget_words(plan: PlanResult, one: PlanBudget) -> str:
     over = format_size(one.need_bytes - one.have_bytes)
     if one.fits is None:
         least = format_size(one.at_least_bytes)
-        return f"{pool} needs {least} to {need}, the limit is {have}; the search ended in between"
+        return (
+            f"{pool} needs {least} to {need}, the limit is {have}; the search ended before "
+            "it could decide"
+        )
     words = f"{pool} need{verb} {need}, {over} over the limit of {have}{plan.scope.basis}"
     if plan.scope is ProofScope.UPPER_BOUND and one.pool == "scratch":
         words += "; branch and loop bodies are planned separately, so fewer may be enough"

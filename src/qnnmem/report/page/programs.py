@@ -38,7 +38,7 @@ def client_section(found: ClientResult) -> PageSection:
     """Return a section with the findings of check-client, and charts of live objects by call."""
     where = ", ".join(filter(None, (found.mode, found.hw_version)))
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
-    more = f"{counted(found.left_out, 'finding')} more, which were not kept"
+    more = f"{counted(found.left_out, 'finding')} more over the limit are not listed"
     body = [
         *_answer(found.passes, bool(found.calls), found.verdict, _is_open(found)),
         *(_rule(one) for one in found.findings[:_MOST]),
@@ -183,7 +183,7 @@ def _left(title: str, things: Sequence[LiveHandle]) -> Iterator[Html]:
 def _lost(sessions: Sequence[LostSession]) -> Iterator[Html]:
     if not sessions:
         return
-    yield tag("h3", "Went on without QNN")
+    yield tag("h3", "Continued without QNN")
     rows = [
         (one.name or ", ".join(one.graphs), one.place, lost_call(one), lost_cost(one))
         for one in sessions[:_MOST]
@@ -237,7 +237,7 @@ def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
             yield tag("p", tag("strong", "diagnosis: "), one.diagnosis)
         if one.log:
             said = [tag("li", tag("code", text(row.text, 2000))) for row in one.log[-_LOG:]]
-            title = f"What the library said, {counted(len(one.log), 'line')}"
+            title = f"Log of the library, {counted(len(one.log), 'line')}"
             yield details(title, tag("ol", *said, class_="evidence"), is_open=len(said) <= 8)
         yield from _own_stack(one.place, one.stack)
     yield from _beyond(len(calls), "call")

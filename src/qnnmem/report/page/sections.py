@@ -84,7 +84,7 @@ def section_of(result: Any, where: str) -> PageSection:
         section = render(found, where) if render in _UNNAMED else render(found)
         return _with_values(section, ours)
     except (IndexError, UnicodeError) as exc:
-        raise UsageError(f"{where}: it is not a {name}: {exc}") from exc
+        raise UsageError(f"{where}: not a valid {name}: {exc}") from exc
 
 
 def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:

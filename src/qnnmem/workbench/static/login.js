@@ -1,4 +1,4 @@
-// Asks for the token and exchanges it for a cookie, so that it stands in no address.
+// Asks for the token and exchanges it for a cookie, so that no address contains it.
 const form = document.getElementById("form"), said = document.getElementById("said");
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
