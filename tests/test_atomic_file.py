@@ -264,7 +264,7 @@ def test_what_could_not_be_written_is_refused_before_the_work(
         check_replaceable(there, force=False)
     asked: list[int] = []
     monkeypatch.setattr(os, "access", lambda _path, way: asked.append(way))
-    with pytest.raises(OutputError, match="new cannot be written: its folder may not be written"):
+    with pytest.raises(OutputError, match="new cannot be written: its folder is not writable"):
         check_replaceable(new, force=True)
     assert asked == [os.W_OK | os.X_OK]
 

@@ -94,7 +94,7 @@ def check_replaceable(path: Path, *, force: bool) -> None:
         if not stat.S_ISDIR(path.parent.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "its folder may not be written to")
+            raise PermissionError(errno.EACCES, "its folder is not writable")
 
 
 @contextmanager

@@ -88,9 +88,7 @@ def find_samples(
     else:
         samples = tuple(_entries(place, inputs, apart))
     if not samples:
-        raise UsageError(
-            f"{place} holds no sample inputs; put .npy, .npz or .raw files of the inputs there"
-        )
+        raise UsageError(f"{place} contains no sample inputs; add .npy, .npz or .raw files")
     return samples
 
 
@@ -191,8 +189,8 @@ def _file(file: Path, inputs: Sequence[Input]) -> Sample:
         return (("", file),)
     if len(inputs) != 1:
         raise UsageError(
-            f"{file} does not say which of {len(inputs)} inputs it is for; make a folder "
-            f"for each sample with {_file_name(inputs[0].name)}.npy and so on in it"
+            f"{file} could be for any of {len(inputs)} inputs; make one folder per "
+            f"sample, with {_file_name(inputs[0].name)}.npy and the others in it"
         )
     return ((inputs[0].name, file),)
 
@@ -205,10 +203,10 @@ def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
             if entry.stem not in known:
                 raise UsageError(f"{entry}: the model has no input {quote(entry.stem)}")
             if known[entry.stem] in dict(sample):
-                raise UsageError(f"{folder} holds two files for input {quote(entry.stem)}")
+                raise UsageError(f"{folder} contains two files for input {quote(entry.stem)}")
             sample.append((known[entry.stem], entry))
     if not sample:
-        raise UsageError(f"{folder} holds no .npy or .raw file of an input")
+        raise UsageError(f"{folder} contains no .npy or .raw file of an input")
     return tuple(sample)
 
 
@@ -227,7 +225,7 @@ def _names(folder: Path) -> list[Path]:
 def _check_count(place: Path, count: int) -> None:
     if count > MAX_SAMPLES:
         raise UsageError(
-            f"{place} holds more than {MAX_SAMPLES:,} samples; a few hundred are enough"
+            f"{place} contains more than {MAX_SAMPLES:,} samples; a few hundred are enough"
         )
 
 

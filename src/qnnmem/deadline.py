@@ -53,7 +53,7 @@ class Deadline:
         if time.monotonic() > self.ends_at:
             raise NotInTime(
                 f"not finished within {self.limit_s:g} s",
-                cure=("allow more with ", Setting("time_limit_s")),
+                cure=("allow more time with ", Setting("time_limit_s")),
             )
 
     @contextmanager
@@ -85,4 +85,4 @@ def enforced_s() -> float:
 
 def not_in_time(path: Path, what: str) -> OutOfTime:
     """Return the error for a result that is not ready at its deadline."""
-    return OutOfTime(path, what, cure=("give more time with ", Setting("time_limit_s")))
+    return OutOfTime(path, what, cure=("allow more time with ", Setting("time_limit_s")))

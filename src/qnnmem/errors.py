@@ -205,7 +205,7 @@ class LoadError(QnnMemError):
 
 
 class FreeDimensions(LoadError):
-    """A model leaves dimensions open that planning needs as numbers."""
+    """A model has open dimensions, but planning needs numbers."""
 
     def __init__(
         self,

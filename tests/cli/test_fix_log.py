@@ -82,7 +82,7 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     Path("run.log").write_text("Fail to allocate scratch buffer\n")
     code, told = fix("-o", "out", "--time-limit", "0")
     assert (code, told["limit_bytes"]) == (0, None)
-    request = "no line states the limit; say what the device had with --budget scratch=SIZE"
+    request = "no line states the limit; state what the device has with --budget scratch=SIZE"
     assert [request in one for one in told["from_log"]] == [False, False, True]
 
 

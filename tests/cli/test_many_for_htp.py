@@ -122,4 +122,4 @@ def test_no_walk_is_endless(
     monkeypatch.setattr(named, "_MOST", 4)
     done = run(verb, word)
     assert (exit_code(done), done.stdout) == (2, "")
-    assert "holds more than 4 files; name a smaller folder" in sentence(done)
+    assert "contains more than 4 files; name a smaller folder" in sentence(done)

@@ -98,7 +98,7 @@ def test_another_form_than_the_suffix_says_is_told(
     """An option wins over the suffix, and so does what a verb can write at all."""
     monkeypatch.chdir(tmp_path)
     done = run("plan", TINY, *words)
-    note = f"note: {words[1]} gets {form}, whatever its suffix says\n"
+    note = f"note: {words[1]} is written as {form}, despite its suffix\n"
     assert done.stderr == f"{note}Wrote {words[1]}\n"
     assert Path(words[1]).read_text("utf-8").startswith(start)
 

@@ -290,7 +290,7 @@ def test_standard_input_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     done = with_input(SMALL.encode() + b" " * 2000, "plan", "-")
     assert (exit_code(done), sentence(done)) == (
         2,
-        "standard input: more than the 1000 B that may come this way",
+        "standard input: over the limit of 1000 B",
     )
 
 

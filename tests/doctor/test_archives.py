@@ -300,7 +300,7 @@ def changed(data: bytes, place: int, value: bytes, mark: bytes = b"PK\x01\x02") 
         (10, b"\x0e\x00", "compressed with zip method 14, which is not supported", 2),
         (38, struct.pack("<I", 0o120777 << 16), "a link", 0),
         (38, struct.pack("<I", 0o010666 << 16), "a pipe", 0),
-        (24, struct.pack("<I", 1 << 31), "unpacks to over 2,147,483,648 bytes from", 2),
+        (24, struct.pack("<I", 1 << 31), "to over 2,147,483,648 bytes; no log", 2),
     ],
 )
 def test_what_is_not_read_of_a_zip_is_said(
@@ -518,17 +518,18 @@ def test_bombs_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 20)
     zeros = bytes(8 << 20)
     (here / "a.zip").write_bytes(zipped([("a.log", zeros)]))
-    with pytest.raises(UsageError, match=r"a.zip: a.log unpacks to over 8,388,608 bytes from"):
+    said = r"a.zip: a.log unpacks from [0-9,]+ to over 8,388,608 bytes"
+    with pytest.raises(UsageError, match=said):
         find_logs(["a.zip"])
     (here / "a.tgz").write_bytes(gzip.compress(tarred([("a.log", zeros)])))
-    assert "which no log does" in sentence(doctor("a.tgz"))
+    assert "no log compresses so well" in sentence(doctor("a.tgz"))
     (here / "same.zip").write_bytes(overlapping(200))
-    assert "same.zip unpacks to over " in sentence(doctor("same.zip"))
+    assert "same.zip unpacks from " in sentence(doctor("same.zip"))
     twice = gzip.compress(gzip.compress(bytes(1 << 20)) * 100)
     (here / "in.zip").write_bytes(zipped([("a.log.gz", gzip.decompress(twice))]))
     done = doctor("in.zip")
     assert exit_code(done) == 2
-    assert "which no log does" in sentence(done)
+    assert "no log compresses so well" in sentence(done)
 
 
 def overlapping(count: int) -> bytes:

@@ -159,7 +159,7 @@ def test_a_log_of_unlike_failures_is_read_in_part(
     found = list(made.hits())
     assert 20 < len(read) < 100 + len(log) // 8192 + 20
     [note] = made.budget.notes
-    assert re.match(r"1,[0-9]{3} lines with words of failure not read: after 14[0-9] ", note)
+    assert re.match(r"1,[0-9]{3} lines with failure words skipped: after 14[0-9] ", note)
     assert found[-1].text == known.rstrip()
 
 

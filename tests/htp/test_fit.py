@@ -353,7 +353,7 @@ def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: floa
         assert options.time_limit_s == pytest.approx(patience, abs=5)
         good = fit_bill(bill_of(context(), SM8650), SM8650)
         late = "batch" in options.dims and soc is SM8350
-        return structs.replace(good, fits=None, why="give more time", timed_out=late)
+        return structs.replace(good, fits=None, why="allow more time", timed_out=late)
 
     options = CompileOptions(dims={"batch": 3000}, time_limit_s=given)
     fit = with_suggestions(fit_failure(failure(GRAPH_LIMIT)), options, judge, 3)

@@ -119,9 +119,9 @@ def write_bad(folder: Path, kind: str) -> None:
         ("list name", r"input_list\.txt line 1: the model has no input 'z'"),
         ("list file", r"gone\.raw: no such file"),
         ("stranger", r"z\.npy: the model has no input 'z'"),
-        ("two", r"0 holds two files for input 'x'"),
-        ("empty folder", r"holds no \.npy or \.raw file of an input"),
-        ("nothing", r"holds no sample inputs; put \.npy, \.npz or \.raw files"),
+        ("two", r"0 contains two files for input 'x'"),
+        ("empty folder", r"contains no \.npy or \.raw file of an input"),
+        ("nothing", r"contains no sample inputs; add \.npy, \.npz or \.raw files"),
     ],
 )
 def test_wrong_data_is_one_sentence_with_the_file(kind: str, message: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_damaged_files_end_in_a_sentence(seed: int, tmp_path: Path) -> None:
 def test_files_that_could_be_for_any_input_are_refused(tmp_path: Path) -> None:
     """With several inputs each sample is a folder, an archive or a line of a list."""
     numpy.save(tmp_path / "a.npy", ONES)
-    with pytest.raises(UsageError, match="does not say which of 2 inputs it is for"):
+    with pytest.raises(UsageError, match="could be for any of 2 inputs"):
         find_samples(tmp_path, [X, N])
 
 

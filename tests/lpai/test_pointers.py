@@ -127,7 +127,7 @@ def test_blocks_that_are_unmapped_are_forgotten() -> None:
     address = lpai.Heap(MemType.DDR).allocate(1 << 20).address
     gc.collect()
     assert find_allocation(address) is None
-    with pytest.raises(UsageError, match="lies in no block"):
+    with pytest.raises(UsageError, match="is in no block"):
         ClientBuffer(address)
 
 

@@ -247,5 +247,5 @@ def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | N
         return form
     if form is None and said in forms:
         return said
-    note(f"note: {name} gets {form or forms[0]}, whatever its suffix says")
+    note(f"note: {name} is written as {form or forms[0]}, despite its suffix")
     return form

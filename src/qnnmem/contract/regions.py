@@ -259,7 +259,7 @@ def _bytes_at(address: int) -> memoryview:
     content = None if found is None else found.bytes_from(address)
     if found is None or content is None or not found.extent.holds(address):
         raise UsageError(
-            f"address {address:#x} cannot be used as memory: it lies in no block that a heap gave"
+            f"address {address:#x} cannot be used as memory: it is in no block of a heap"
         )
     return content.data
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # names of the tables
 MOST_FINDINGS = 1000  # of one client: later findings mostly repeat the first ones
 # Rules for which libQnnHtp for x86 returns the same code: tried with onnxruntime-qnn 2.7.0.
-MEASURED = "QNN headers; the same code as libQnnHtp for x86 gives"
+MEASURED = "QNN headers; libQnnHtp for x86 returns the same code"
 
 # The client's call, if a worker thread executes: its line is not on the thread's stack.
 _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)

@@ -231,7 +231,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
     if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:
-        raise LoadError(path, "holds more than 2 GiB, the limit of one file")
+        raise LoadError(path, "is over 2 GiB, the limit of one file")
     for tensor in tensors(made):
         embed(path, tensor)
     return made

@@ -31,8 +31,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Limit of a pool, e.g. scratch=256K, or for htp pd=256M; without one, "
-            "scratch is made as small as possible.",
+            "Limit of a pool, e.g. scratch=256K, or for htp pd=256M; by default "
+            "scratch is minimised.",
             leads=True,
             example="scratch=256K; for HTP pd=256M or vtcm=2M",
         ),

@@ -195,7 +195,7 @@ def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
     """Return the next-step line of a binary: choose a SoC if none is known, else `inspect`."""
     if bill.soc is None:
         words = ["qnnmem", "footprint", file_word(bill.file), *given]
-        return next_line("with the limits of a SoC, for example", words, "--soc=SM8650")
+        return next_line("compare with the limits of a SoC", words, "--soc=SM8650")
     return next_line(
         "show every field of the file", ["qnnmem", "inspect", file_word(bill.file)], "--json"
     )

@@ -43,7 +43,7 @@ def _wished(logs: Sequence[str]) -> LogWish:
     if not incidents:
         raise CannotTell(f"{healthy(stats)}; there is nothing to fix")
     undecided = incidents[0].verdict == "undecided"
-    why = "the log gives no limit for the model to meet" if undecided else _NO_CHANGE_HELPS
+    why = "the log states no limit for the model to meet" if undecided else _NO_CHANGE_HELPS
     raise CannotTell(
         f"{verdict(incidents[0])}: {why}",
         where=logs[0],

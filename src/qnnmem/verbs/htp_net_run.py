@@ -182,7 +182,7 @@ def _executed(
     console.log(LogLevel.INFO, f"Graph {quote(graph.name)}: {said}")
     copied = 0 if _is_shared(options) else size
     mode = "memhandle" if _is_shared(options) else "raw"
-    console.log(LogLevel.INFO, f"IO handed over {mode}, bytes copied each time {copied}")
+    console.log(LogLevel.INFO, f"IO passed as {mode}, bytes copied each time {copied}")
 
 
 def _is_shared(options: NetRunOptions) -> bool:

@@ -98,7 +98,7 @@ def _bounded(found: Iterable[_T], folder: str) -> Iterator[_T]:
     """Yield the paths of a walk; raise LoadError if there are too many."""
     for number, item in enumerate(found):
         if number >= _MOST:
-            what = f"holds more than {_MOST:,} files; name a smaller folder or single files"
+            what = f"contains more than {_MOST:,} files; name a smaller folder or single files"
             raise LoadError(folder, what)
         yield item
 
@@ -179,7 +179,7 @@ def _copy(stdin: IO[str] | None, path: Path, limit: int) -> None:
                 size += len(piece)
                 if size > limit:
                     most = format_size(limit)
-                    raise LoadError(_STDIN_WORDS, f"more than the {most} that may come this way")
+                    raise LoadError(_STDIN_WORDS, f"over the limit of {most}")
                 file.write(piece)
     except OSError as exc:
         raise LoadError(_STDIN_WORDS, f"cannot be read ({exc.strerror or exc})") from exc

@@ -113,7 +113,7 @@ def _residents(
             continue
         contexts = residents_of(str(path), bill)
         if contexts is None:
-            raise CannotTell(f"{path} does not hold the sizes that its process domain needs")
+            raise CannotTell(f"{path} does not state the sizes that determine its process domain")
         found += contexts
         models.add(bill.made_for_soc_model)
         if bill.carrier is not UNSET:

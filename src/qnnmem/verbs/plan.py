@@ -141,7 +141,7 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
             return _FileGraphs((dlc.read(path, graph, trusted=library),))
         return _FileGraphs(cached(path, (), lambda: dlc.read_all(path, trusted=library)))
     if graph is not None:
-        raise UsageError(f"{path} holds one graph; --graph is for a DLC or with --as qnn")
+        raise UsageError(f"{path} contains one graph; --graph is for a DLC or with --as qnn")
     return _FileGraphs((load_cached(path, **sizes),))
 
 

@@ -161,7 +161,7 @@ def prepare_htp(
     epcontext = epcontext_path(path) if options.for_onnx_runtime else None
     pte = path.with_suffix(".pte") if options.to == "pte" else None
     if pte is not None and options.partition:
-        raise UsageError("--partition leaves nodes to the CPU, which --to pte cannot hold")
+        raise UsageError("--partition leaves nodes on the CPU, which a .pte file cannot contain")
     if pte == path:
         raise UsageError("-o names the context binary; the .pte is written next to it")
     if options.soc is None:

@@ -78,7 +78,7 @@ class Bench:
 def read_result(path: Path, name: str) -> dict[str, Any]:
     """Read a JSON result; raise LoadError or UsageError if it cannot be shown."""
     if path.stat().st_size > MAX_RESULT:
-        raise LoadError(name, f"a result may have {MAX_RESULT:,} bytes at most")
+        raise LoadError(name, f"a result may have at most {MAX_RESULT:,} bytes")
     try:
         found = json.loads(read_bytes(path, MAX_RESULT))
     except (ValueError, RecursionError) as exc:

@@ -89,7 +89,7 @@ class Uploads:
         if count >= MAX_UPLOADS or total + wanted > MAX_UPLOADED:
             room = f"{counted(MAX_UPLOADS, 'file')} and {format_size(MAX_UPLOADED)}"
             raise TooLarge(
-                f"there is no room beyond {room}, and jobs use all of it; cancel one or wait"
+                f"the limit of {room} is reached, and jobs use all files; cancel one or wait"
             )
         for file in gone:
             self._remove(file.id)
@@ -190,7 +190,7 @@ def shown_name(name: str) -> str:
 
 def _check_size(size: int) -> None:
     if size > MAX_UPLOAD:
-        raise TooLarge(f"a file may have {format_size(MAX_UPLOAD)} at most")
+        raise TooLarge(f"a file may have at most {format_size(MAX_UPLOAD)}")
 
 
 def _unwritten(exc: OSError) -> OutputError:

@@ -71,7 +71,7 @@ def _what_is_missing(
     if wanted & astray:
         name = _list(wanted & astray)
         where = next(iter(_homes(seen.host_folders, _skel(wanted & astray))), "its folder")
-        words = f"the skel for {name} lies where a DSP does not look by itself: name"
+        words = f"the skel for {name} is in a folder that a DSP does not search: name"
         return NOT_KNOWN, f"{words} {plain_or_quoted(where)} in ADSP_LIBRARY_PATH"
     if wanted & skels:
         words = f"add libQnnHtpV{min(wanted & skels)}Stub.so of the release of the skel"

@@ -112,7 +112,7 @@ def judge_selinux(seen: Survey) -> Outcome:
     if seen.selinux.strip() != "1":
         return Outcome("mode: the answer is not valid", NOT_KNOWN)
     if not isinstance(seen.denials, Unseen):
-        return Outcome("enforcing; the log holds no refusal about a DSP", GOOD)
+        return Outcome("enforcing; the log contains no refusal about a DSP", GOOD)
     action = "look for `avc: denied` in the log of the failing run"
     return Outcome("enforcing; this user cannot read the refusals", NOT_KNOWN, action)
 

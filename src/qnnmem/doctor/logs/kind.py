@@ -49,7 +49,7 @@ def _refusal(name: str) -> LoadError | None:
     if kind.name in _READ and (kind.name == _TEXT or part.packed in AS_IT_IS):
         return None
     if head and part.packed not in AS_IT_IS:
-        return LoadError(name, f"holds {kind.words} in {part.packed} form, which is not a log")
+        return LoadError(name, f"contains {kind.words} in {part.packed} form, which is not a log")
     return wrong_kind(name, kind, "which qnnmem doctor does not read")
 
 

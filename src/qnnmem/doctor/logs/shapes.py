@@ -85,8 +85,8 @@ class ReadingBudget:
             return ()
         lines = counted(self.unread, "line")
         return (
-            f"{lines} with words of failure not read: after {self._read:,} that are all"
-            " unlike each other only known messages are looked for",
+            f"{lines} with failure words skipped: after {self._read:,} different ones, "
+            "only known messages are searched",
         )
 
 

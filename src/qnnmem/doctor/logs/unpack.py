@@ -60,7 +60,7 @@ def is_bomb(unpacked: int, packed: int) -> bool:
 
 def bomb_words(unpacked: int, packed: int) -> str:
     """Return the reason for refusing a decompression bomb."""
-    return f"unpacks to over {unpacked:,} bytes from {packed:,}, which no log does"
+    return f"unpacks from {packed:,} to over {unpacked:,} bytes; no log compresses so well"
 
 
 def unpacking(packed: str, file: CountedBytes) -> ReadInto:

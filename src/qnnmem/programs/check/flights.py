@@ -2,9 +2,9 @@
 
 A simulated execution is shorter than an execution on a device, so a mistake of another thread would
 be seen only by luck. Therefore the first executions of each thread are delayed for a moment, so
-that a missing wait shows every time. The delay itself proves nothing: an overlap is a call, or a
-change of bytes, while the execution is in flight. On a busy machine the delay is longer: every
-runnable thread gets its share of the processor.
+that a missing wait shows every time; the very first ones for longer. The delay itself proves
+nothing: an overlap is a call, or a change of bytes, while the execution is in flight. On a busy
+machine the delay is longer: every runnable thread gets its share of the processor.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.programs.stacks import Trace
 
-HOLD_S = 0.05
+HOLD_S, _SHORT_HOLD_S = 0.05, 0.005
 _LONGEST_HOLD_S, _LOOK_S = 3.0, 0.01
-_HOLDS = 3  # delayed executions for each thread and graph
+_LONG_HOLDS, _HOLDS = 3, 16  # delayed executions for each thread and graph
 _LOOKS = 64  # executions before which the threads of the process are counted
 _LARGEST = 16 << 20  # bytes of a buffer that are compared
 Part = tuple[str, ForeignMemory]  # name for a sentence, and the memory
@@ -168,23 +168,29 @@ class Flights:
         last = monotonic() + _LONGEST_HOLD_S
         while not flight.is_answered() and monotonic() < last:
             sleep(_LOOK_S)
-        end, process = monotonic() + HOLD_S, flight.graph.process
+        with self._changed:
+            held = self._held[id(flight.graph), flight.thread]
+            self._held[id(flight.graph), flight.thread] += 1
+        wait_s = HOLD_S if held < _LONG_HOLDS else _SHORT_HOLD_S
+        end = monotonic() + wait_s
+        process = flight.graph.process
         pid, quiet = process.pid, 0
         before = {task: used for task, used, _ in _tasks(pid)}
         with self._changed:
-            self._held[id(flight.graph), flight.thread] += 1
             while not flight.is_met and (now := monotonic()) < last:
-                is_quiet = not _has_waiting(pid, before) and self.begun(pid) <= process.served
+                is_quiet = (
+                    not _has_waiting(pid, before, wait_s) and self.begun(pid) <= process.served
+                )
                 quiet = quiet + 1 if now >= end and is_quiet else 0
                 if quiet == 2:  # a call that just arrived has been seen by then
                     return
                 self._changed.wait(max(end - now, _LOOK_S))
 
 
-def _has_waiting(pid: int, before: dict[str, float]) -> bool:
-    """Return True if a thread of a process can run and has not run for a moment yet."""
+def _has_waiting(pid: int, before: dict[str, float], wait_s: float) -> bool:
+    """Return True if a thread of a process can run and has not run for this time yet."""
     return any(
-        is_runnable and used - before.get(task, 0.0) < HOLD_S
+        is_runnable and used - before.get(task, 0.0) < wait_s
         for task, used, is_runnable in _tasks(pid)
     )
 

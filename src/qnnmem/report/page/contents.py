@@ -30,7 +30,7 @@ def dlc_section(found: DlcResult) -> PageSection:
         *(part for graph in found.graphs[:_MOST] for part in _dlc_graph(graph)),
         *_beyond(len(found.graphs)),
     ]
-    return PageSection(f"What {file_name(found.file)} holds", lines(body))
+    return PageSection(f"Contents of {file_name(found.file)}", lines(body))
 
 
 def _dlc_graph(graph: DlcGraph) -> Iterator[Html]:
@@ -61,7 +61,7 @@ def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
         *_beyond(len(info.graphs)),
         tag("p", ", ".join(filter(None, facts)), class_="faint"),
     ]
-    return PageSection(f"What {file_name(where)} holds", lines(body))
+    return PageSection(f"Contents of {file_name(where)}", lines(body))
 
 
 def _sides(graph: VendorGraphInfo) -> Iterator[Html]:

@@ -521,7 +521,7 @@ def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
     for title, head, rows in (
         ("Contexts, each counted once", _CONTEXTS, contexts),
         ("Kept by the application", ("what", "bytes", "origin", "from"), sides),
-        ("What the file claims", ("what", "the file says", "the binaries say", ""), claims),
+        ("What the file claims", ("what", "the file states", "the binaries state", ""), claims),
         ("Parts without a bill", ("part", "bytes in the file", "why"), unread),
     ):
         if rows:
