@@ -20,6 +20,7 @@ from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
+    from qnnmem.doctor.cause_model import Guess
     from qnnmem.doctor.kb.similar import SimilarEntry
 
 # The number of a line template, and where a session shows it.
@@ -38,7 +39,6 @@ _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
 _DISPUTED = 0.75  # what the side of an entry is worth that the model disputes
-_DISPUTED_TITLE = "A failure whose lines speak for memory and against it"
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
     "the log from the start of the process, not only its end: the first error decides",
@@ -46,6 +46,18 @@ _COLLECT = (
     "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
     "adb logcat -b all of the same minute: it contains FastRPC and kernel lines",
 )
+
+_DISPUTED_VERDICT = {
+    "verdict": "undecided",
+    "cause": "unknown",
+    "cause_meaning": CAUSES["unknown"],
+    "is_memory": "unknown",
+    "confidence": "low",
+    "entry": None,
+    "title": "A failure whose lines speak for memory and against it",
+    "remedies": (),
+    "collect_next": _COLLECT,
+}
 
 
 class _Judged(NamedTuple):
@@ -150,54 +162,15 @@ def _by_model(
 
     lines = context.decode("utf-8", "replace") if context else ""
     made = guess(lines or "\n".join(dict.fromkeys(_text(one.text) for _, one in seen)))
-    entry = _entry_named(knowledge, made.cause)
     told = judged.conclusion
+    only_calls = _is_whole(seen, context) and all(names_only_call(one.text) for _, one in seen)
     said: dict[str, Any] = {}
-    whole = _is_whole(seen, context)
-    memory, known = is_memory(made.cause), told.candidates
-    agrees = told.is_memory in ("unknown", memory)
-    # An entry that is confident about the side is replaced only at a higher probability.
-    sided = told.verdict == "memory" and told.confidence != "low"
-    ends = all(number in knowledge.end_lines for number, _ in seen)
-    leaves_open = ends and made.decides["cause"] < threshold("decides")
-    least = "cause_medium" if sided or leaves_open else "cause_low"
-    if _is_silent(knowledge, seen):
-        pass  # nothing but the model says that something failed
-    elif whole and all(names_only_call(one.text) for _, one in seen):
-        pass  # priors rank what is behind a call, they do not decide
-    elif told.verdict == "memory" and not agrees and made.odds >= threshold("cause_medium"):
-        # The entry and the model speak for different sides: both are shown, neither decides.
-        known = (Candidate(told.cause, _DISPUTED), *known)
-        said = {
-            "verdict": "undecided",
-            "cause": "unknown",
-            "cause_meaning": CAUSES["unknown"],
-            "is_memory": "unknown",
-            "confidence": "low",
-            "entry": None,
-            "title": _DISPUTED_TITLE,
-        }
-    elif told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
-        said = {
-            "verdict": "cause",
-            "cause": entry.cause,
-            "cause_meaning": entry.meaning or CAUSES[entry.cause],
-            "is_memory": entry.is_memory,
-            "confidence": "medium" if made.odds >= threshold("cause_medium") else "low",
-            "entry": entry.id,
-            "title": entry.title,
-            "remedies": entry.remedies,
-            "collect_next": entry.collect,
-        }
-    elif told.verdict == "undecided" and made.side_odds >= threshold("side"):
-        memory = made.memory > 1 / 2
-        cause = "mem_unknown" if memory else "unknown"
-        said = {
-            "verdict": "memory",
-            "cause": cause,
-            "cause_meaning": CAUSES[cause],
-            "is_memory": memory,
-        }
+    # Nothing but the model says that something failed, or priors rank what is behind a call.
+    if not (_is_silent(knowledge, seen) or only_calls):
+        ends = all(number in knowledge.end_lines for number, _ in seen)
+        said = _said_by_model(knowledge, told, made, ends)
+    disputed = said.get("verdict") == "undecided"
+    known = (Candidate(told.cause, _DISPUTED), *told.candidates) if disputed else told.candidates
     said["candidates"] = _with_guesses(known, made.causes)
     if (
         said.get("verdict", "undecided") != "undecided"
@@ -208,6 +181,45 @@ def _by_model(
     conclusion = msgspec.structs.replace(told, **said)
     reason = {"words": made.words} if said.get("verdict") == "cause" else {}
     return judged._replace(conclusion=conclusion, fields={**judged.fields, **said, **reason})
+
+
+def _said_by_model(
+    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool
+) -> dict[str, Any]:
+    """Return what the model changes; `ends` means lines that are the end of a chain of errors."""
+    from qnnmem.doctor.cause_model import threshold
+
+    entry = _entry_named(knowledge, made.cause)
+    agrees = told.is_memory in ("unknown", is_memory(made.cause))
+    # An entry that is confident about the side is replaced only at a higher probability.
+    sided = told.verdict == "memory" and told.confidence != "low"
+    leaves_open = ends and made.decides["cause"] < threshold("decides")
+    least = "cause_medium" if sided or leaves_open else "cause_low"
+    if told.verdict == "memory" and not agrees and made.odds >= threshold("cause_medium"):
+        # The entry and the model speak for different sides: both are shown, neither decides.
+        return dict(_DISPUTED_VERDICT)
+    if told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
+        return {
+            "verdict": "cause",
+            "cause": entry.cause,
+            "cause_meaning": entry.meaning or CAUSES[entry.cause],
+            "is_memory": entry.is_memory,
+            "confidence": "medium" if made.odds >= threshold("cause_medium") else "low",
+            "entry": entry.id,
+            "title": entry.title,
+            "remedies": entry.remedies,
+            "collect_next": entry.collect,
+        }
+    if told.verdict == "undecided" and made.side_odds >= threshold("side"):
+        memory = made.memory > 1 / 2
+        cause = "mem_unknown" if memory else "unknown"
+        return {
+            "verdict": "memory",
+            "cause": cause,
+            "cause_meaning": CAUSES[cause],
+            "is_memory": memory,
+        }
+    return {}
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
