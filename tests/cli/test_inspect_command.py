@@ -222,3 +222,6 @@ def test_what_is_public_of_the_vendors_lpai_binary_is_shown(tmp_path: Path) -> N
         refused = command(word, path)
         assert exit_code(refused) == 2
         assert "qnnmem inspect" in sentence(refused)
+    refused = command("net-run", path, "--random-inputs", "1")
+    assert "is a QNN context binary for LPAI, whose code has no public format" in sentence(refused)
+    assert "footprint" not in sentence(refused)

@@ -70,6 +70,7 @@ MISTAKES = {
         ("child-executes", "C1", "child", ""),
         ("closed-early", "C2", "dlclose", ""),
         ("execute-ignored", "C3", "execute", ""),
+        ("static-past-end", "R4", "execute", ""),
         ("used-after", "R16", "execute", "contextFree"),
         ("fault-again", "C7", "fault", ""),
         ("fault-exit", "C7", "fault", ""),

@@ -122,7 +122,7 @@ def test_tcm_is_not_on_arm_and_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("name", "said"),
     [
         ("libQnnGpu.so", "is the backend for GPU; pass libQnnLpai.so or libQnnHtp.so"),
-        ("libQnnLpai.so", "if it is for HTP: --backend libQnnHtp.so"),
+        ("libQnnLpai.so", "a QNN context binary for HTP, which runs with --backend libQnnHtp.so"),
     ],
 )
 def test_a_binary_for_another_backend_names_the_right_one(

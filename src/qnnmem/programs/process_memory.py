@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from qnnmem.errors import Fault
 from qnnmem.programs.ledger import TurnedAway
+from qnnmem.programs.static_objects import room_behind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -205,6 +206,18 @@ class ProcessMemory:
             if end >= address + size:
                 break
         return min(size, end - address), writable and end > address
+
+    def static_room(self, address: int) -> int | None:
+        """Return the bytes from an address to the end of its static object, or None."""
+        maps = self.mappings()
+        at = bisect_right(maps, address, key=lambda one: one.start) - 1
+        while at > 0 and not maps[at].path and maps[at - 1].end == maps[at].start:
+            at -= 1  # zeros follow the file without a name
+        if at < 0 or not maps[at].path.startswith("/"):
+            return None
+        path = maps[at].path
+        base = next(one.start for one in maps if one.path == path)
+        return room_behind(path, base, address)
 
     def is_private(self, start: int, end: int) -> bool:
         """Return whether a range is mapped for this process alone, readable and writable."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from qnnmem.errors import UsageError
+from qnnmem.errors import LoadError, UsageError
 from qnnmem.options.sdk_tools import (
     GENERATOR_IGNORED,
     GENERATOR_REFUSED,
@@ -61,13 +61,16 @@ def run_binary(
 
     tool = "qnn-net-run"
     _answer_foreign(options, foreign, console)
-    if options.backend and _HTP.match(re.split(r"[/\\]", options.backend)[-1]):
+    backend = re.split(r"[/\\]", options.backend or "")[-1]
+    if _HTP.match(backend):
         from qnnmem.verbs.htp_net_run import run_on_htp
 
         path = _binary(binary, options)
         _introduce(tool, options, console)
         return run_on_htp(path, options, console, listener)
     wanted = _run_options(binary, options)
+    if _LPAI.match(backend):
+        _refuse_vendor(wanted.retrieve_context)
     _introduce(tool, options, console)
     limits = RunLimits(options.time_limit, options.memory_limit)
     report = net_run(wanted, console, listener.say, limits)
@@ -76,6 +79,24 @@ def run_binary(
     finally:
         _say_where(report.files, wanted, console)
     return 0 if report.passes else 2 if report.refused else 1
+
+
+def _refuse_vendor(path: Path) -> None:
+    """Raise LoadError for a binary of the SDK's generator, which names its backend."""
+    from qnnmem.htp.binary.context import LPAI_BACKEND
+    from qnnmem.htp.binary.read import describe_binary
+    from qnnmem.loader.file_kind import KINDS, is_kind
+
+    if not is_kind(path, ("htp",)):
+        return
+    if describe_binary(path).backend_id != LPAI_BACKEND:
+        what = f"is {KINDS['htp'].words} for HTP, which runs with --backend libQnnHtp.so"
+        raise LoadError(path, what, cure=KINDS["htp"].readers)
+    raise LoadError(
+        path,
+        "is a QNN context binary for LPAI, whose code has no public format and cannot run here",
+        cure="`qnnmem inspect` shows its inputs and outputs; prepare the model by `qnnmem prepare`",
+    )
 
 
 def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
@@ -137,8 +158,6 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
         )
     if rule == "R19" and code == 5008:
         return ("choose the hardware, e.g. --hw_ver v7",)
-    if rule == "B1" and "a QNN context binary" in failure.finding.sentence:
-        return ("if it is for HTP: --backend libQnnHtp.so",)
     return ()
 
 

@@ -269,6 +269,7 @@ int main(int argc, char **argv) {
     if (IS("arena-freed")) free(arena); /* at: freeArena */
     if (IS("arena-grown")) arena = realloc(arena, 1 << 20); /* at: realloc */
     if (IS("binary-unmapped")) munmap(bin, bin_size); /* at: munmapBinary */
+    if (IS("static-past-end")) in[0].of.v1.memory.clientBuf.data = in_buf + sizeof in_buf - 64, in[0].of.v1.memory.clientBuf.dataSize = 128;
     if (IS("execute-ignored")) in[0].of.v1.memory.clientBuf.data = in_buf + 1, in[1] = in[0];
     for (i = 0; i < 10; i++) execute(i % 2);
     if (IS("closed-early")) dlclose(dlopen("libQnnLpai.so", RTLD_NOW)), dlclose(again), dlclose(again); /* at: dlclose */

@@ -168,9 +168,11 @@ class IoCheck:
             self._fail("R9", f"{what} is not usable memory: {exc}", what)
 
     def _size(self, buffer: ClientBuffer, given: int, exact: int, what: str) -> None:
-        if given < exact or given > buffer.size:
-            real = f", but the buffer has {buffer.size:,}" if given > buffer.size else ""
-            sentence = f"{what} has {exact:,} bytes, but its buffer is given with {given:,}{real}"
+        sentence = f"{what} has {exact:,} bytes, but its buffer is given with {given:,}"
+        if given > buffer.size:
+            exact, given = given, buffer.size
+            sentence = f"{what} states {exact:,} bytes, but the buffer has {given:,}"
+        if given < exact:
             self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:

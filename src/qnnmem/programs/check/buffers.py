@@ -135,6 +135,8 @@ class ClientBuffers:
             room = min(room, block.end - address)
         elif gone is not None and room <= 0:
             room = min(size, gone.end - address)
+        elif (known := self._memory.static_room(address)) is not None:
+            room = min(room, known)
         if room <= 0:
             raise Unreadable(address, size)
         self._drop_freed(_MOST_BYTES - room)

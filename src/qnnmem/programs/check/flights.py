@@ -2,9 +2,9 @@
 
 A simulated execution is shorter than an execution on a device, so a mistake of another thread would
 be seen only by luck. Therefore the first executions of each thread are delayed for a moment, so
-that a missing wait shows every time; the very first ones for longer. The delay itself proves nothing: an overlap is a call, or a
-change of bytes, while the execution is in flight. On a busy machine the delay is longer: every
-runnable thread gets its share of the processor.
+that a missing wait shows every time; the very first ones for longer. The delay itself proves
+nothing: an overlap is a call, or a change of bytes, while the execution is in flight. On a busy
+machine the delay is longer: every runnable thread gets its share of the processor.
 """
 
 from __future__ import annotations
