@@ -183,7 +183,7 @@ def test_what_cannot_be_planned_is_said(what: Any) -> None:
 
 def test_a_problem_has_no_budget() -> None:
     """What would be ignored is refused."""
-    with pytest.raises(UsageError, match="are for models; a Problem has a capacity"):
+    with pytest.raises(UsageError, match="apply only to models; a Problem has its own capacity"):
         qnnmem.plan(Problem(()), budget={"scratch": 1})  # type: ignore[call-overload]
 
 

@@ -122,7 +122,7 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
     if config.graphs and not fitting:
         known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
         notes.append(
-            f"the sections of graphs name {known} but not {quote(graph)}: none applies "
+            f"no section of graphs applies: they name {known}, but not {quote(graph)} "
             "(the real tool does not report this)"
         )
     vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)

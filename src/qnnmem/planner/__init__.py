@@ -89,7 +89,9 @@ def plan(
         raise UsageError(f"watch must be a function of a Progress, not {quote(watch)}")
     if isinstance(what, Problem):
         if options is not None or budget is not None:
-            raise UsageError("options and budget are for models; a Problem has a capacity")
+            raise UsageError(
+                "options and budget apply only to models; a Problem has its own capacity"
+            )
         return plan_problem(what, time_limit, seed=seed, watch=watch)
     if not isinstance(what, Model):
         raise UsageError(f"{a_kind(type(what))} cannot be planned; load(path) returns a model")

@@ -73,7 +73,10 @@ static _Atomic word next_page, isolated_count;
 static int is_isolated(const void *p) { return arena && (word)(uintptr_t)p - arena < ARENA; }
 
 static void reserve_arena(void) {
-    void *made = (void *)syscall(SYS_mmap, NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
+    struct rlimit limit;
+    void *made;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur != RLIM_INFINITY) return; /* it is the program's */
+    made = (void *)syscall(SYS_mmap, NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
     if (made != MAP_FAILED) arena = (word)(uintptr_t)made;
 }
 

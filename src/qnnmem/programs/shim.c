@@ -82,6 +82,7 @@ __attribute__((destructor)) static void closed(void) {
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 

@@ -236,7 +236,7 @@ def _written(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> Iter
     if made.epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(made.epcontext, _WIDE)}"
     if made.pte is not None:
-        yield f"  for ExecuTorch, each graph a method of its name: {shorten(made.pte, _WIDE)}"
+        yield f"  for ExecuTorch, with one method per graph: {shorten(made.pte, _WIDE)}"
     if made.run is not None:
         yield f"  {made.run.why}"
 

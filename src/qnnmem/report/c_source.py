@@ -139,7 +139,7 @@ def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
         yield f"#define {prefix}_{_BYTES[pool]} {_number(plan.pool_bytes(pool))}"
     yield ""
     yield "#if " + " || ".join(f"{prefix}_{size} > SIZE_MAX" for size in _BYTES.values())
-    yield '#error "this plan is for machines with more memory"'
+    yield '#error "this plan needs a larger address space"'
     yield "#endif"
     yield ""
     yield from _assertion_macro(prefix)

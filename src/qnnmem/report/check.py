@@ -241,7 +241,7 @@ _RULES = {
     for rule in (
         CiRule("budget-broken", "A pool is over its budget", "error"),
         CiRule("limit-broken", "A pool is over a limit of the SoC", "error"),
-        CiRule(_WORSE, "A pool grew beyond what was accepted", "error"),
+        CiRule(_WORSE, "A pool grew beyond the baseline", "error"),
         CiRule("not-checked", "A model cannot be read", "error"),
         CiRule("not-compiled", "The library refuses to compile a model", "error"),
         CiRule("cannot-tell", "An answer is not possible", "warning"),

@@ -50,7 +50,7 @@ def shortage_lines(account: TcmAccount) -> Iterator[str]:
         )
     else:
         yield (
-            f"TCM: {verdict.buffers} allocations are needed, the pool counts "
+            f"TCM: {verdict.buffers} allocations are needed, the pool serves "
             f"{verdict.max_buffers.value}"
         )
     yield f"  {'bytes':>12} {'padding':>8} {'in total':>12}  what"

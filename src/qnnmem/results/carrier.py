@@ -78,7 +78,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
     ] = None
     shared_spill_fill: Annotated[
         Sourced | None,
-        describe("Spill/fill bytes if all binaries share one buffer, as the file asks."),
+        describe("Spill/fill bytes with one shared buffer, if the file asks for sharing."),
     ] = None
     cpu_operators: Annotated[tuple[str, ...], describe("Operators left to the CPU.")] = ()
     claims: tuple[CheckedClaim, ...] = ()

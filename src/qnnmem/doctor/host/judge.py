@@ -160,7 +160,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "selinux",
             "SELinux",
-            "A policy may refuse a node that file rights allow.",
+            "A security policy may deny access to a node that file permissions allow.",
             ("access_denied",),
         ),
         system.judge_selinux,

@@ -146,6 +146,12 @@ def says_well(text: bytes) -> bool:
     return bool(good) and not words.rule("failing").search(negated) and not _is_coded(body)
 
 
+def names_only_call(text: bytes) -> bool:
+    """Return True if a line names a failed call or a code and nothing else: no reason, no side."""
+    body = _CODE.sub(b" failed ", _plain(text[header.parse(text).body :].lower()))
+    return words.rule("only call").search(b" ".join(body.split()))
+
+
 def names_qnn(low: bytes) -> bool:
     """Return True if a lower-case text contains a word, tag, library or code of QNN."""
     return words.rule("qnn").search(low) or any(map(_is_coded, low.split(b"\n")))

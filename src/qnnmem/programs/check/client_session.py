@@ -462,7 +462,7 @@ class ClientCall:
     def _ignored(self, failure: Failure) -> Finding:
         sentence = (
             f"{failure.call} at {self.session.place(failure.trace)} failed with "
-            f"{failure.code}, but the program went on to {self.name}"
+            f"{failure.code}, but the program continued with {self.name}"
         )
         return finding("C3", sentence, self.name)
 
