@@ -1,13 +1,13 @@
-/* A client of LPAI in the eight documented steps, and the mistakes that such clients make.
+/* An LPAI client in the eight documented steps, with the mistakes that such clients make.
  *
  *     cc -g examples/lpai_client.c -o lpai_client -ldl -lpthread
  *     qnnmem check-client -- ./lpai_client examples/small_lpai.bin
  *     qnnmem check-client -- ./lpai_client examples/small_lpai.bin scratch-misaligned
  *
- * Without a mistake it executes the first graph of the binary. Words behind that: runs=N,
+ * Without a mistake, it executes the first graph of the binary. More arguments: runs=N,
  * graph=NAME, input=FILE, output=FILE (raw bytes of the first tensor), threads=N, async.
  *
- * The declarations are our own, in the order in which QNN has the members of its structs. */
+ * The declarations are our own; struct members are in QNN's order. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

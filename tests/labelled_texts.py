@@ -140,6 +140,10 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
     def same_side(at: int) -> bool:
         return found[at].memory is (texts[at].side == "memory")
 
+    def other_side(at: int) -> bool:
+        return found[at].memory is not None and not same_side(at)
+
+    of_qnn = [at for at in sided if has_word_of_qnn(texts[at].text)]
     wrong = sum(bool({*found[at].causes} - {*texts[at].causes}) for at in named)
     opened = [at for at in failing if not texts[at].names_cause]
     claimed = [at for at in opened if found[at].causes]
@@ -148,6 +152,8 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
         "another cause": (wrong, len(named)),
         "among the first three": (sum(map(among, named)), len(named)),
         "side": (sum(map(same_side, sided)), len(sided)),
+        "side, in logs with a word of QNN": (sum(map(same_side, of_qnn)), len(of_qnn)),
+        "another side": (sum(map(other_side, sided)), len(sided)),
         "high confidence right": (sum(map(right, sure)), len(sure)),
         "no cause named where the lines decide none": (
             len(opened) - sum(not right(at) for at in claimed),

@@ -4,6 +4,7 @@
     python tools/train_doctor.py --check       fail if the stored file differs
     python tools/train_doctor.py --evaluate    leave whole repositories out, print the table
     python tools/train_doctor.py --evaluate --only 1      the short form: an eighth
+    python tools/train_doctor.py --evaluate --kept DIR    fit only what the folder does not hold
 
 The file depends on the labelled texts alone: the same texts give the same bytes.
 """
@@ -13,8 +14,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,8 +175,8 @@ def _fit_heads(
     return Fitted(kept, idf, classes, weights, biases)
 
 
-def packed(fitted: Fitted, temperatures: dict[str, float], thresholds: dict[str, float]) -> bytes:
-    """Return the model in the format of its file."""
+def packed(fitted: Fitted) -> bytes:
+    """Return the model in the format of its file, not calibrated and without thresholds."""
     stacked = np.concatenate([fitted.weights[head] for head in HEADS]).T
     scale = float(np.abs(stacked).max()) / 127
     rounded = np.clip(np.rint(stacked / scale), -127, 127).astype(np.int16) + 128
@@ -182,37 +184,70 @@ def packed(fitted: Fitted, temperatures: dict[str, float], thresholds: dict[str,
         head: model.Head(
             fitted.classes[head],
             tuple(round(float(one), 4) for one in fitted.biases[head]),
-            round(temperatures[head], 3),
+            1.0,
         )
         for head in HEADS
     }
-    header = model.ModelHeader(model.SCHEMA, len(fitted.kept), round(scale, 9), heads, thresholds)
+    header = model.ModelHeader(model.SCHEMA, len(fitted.kept), round(scale, 9), heads, {})
     places = b"".join(bucket.to_bytes(3, "little") for bucket in fitted.kept)
     body = places + bytes(fitted.idf.astype(np.uint8)) + bytes(rounded.astype(np.uint8))
     return msgspec.json.encode(header) + b"\n" + body
 
 
-def left_out(
-    texts: Sequence[Text], matrix: Matrix, folds: int, asked: Iterable[int] | None = None
-) -> Iterator[tuple[list[int], model.CauseModel]]:
-    """For each fold the texts in it, and the model that has seen none of their repositories."""
-    for fold in range(folds) if asked is None else asked:
-        inside = [at for at, one in enumerate(texts) if fold_of(one, folds) == fold]
-        rest = [at for at, one in enumerate(texts) if fold_of(one, folds) != fold]
-        plain = packed(fit(texts, matrix, rest), dict.fromkeys(HEADS, 1.0), {})
-        yield inside, model.CauseModel(plain)
-
-
 Guesses = dict[int, model.Guess]
 
 
-def guesses_left_out(texts: Sequence[Text], matrix: Matrix, folds: int) -> Guesses:
-    """What the model makes of each text when its repository is left out."""
-    return {
-        at: fold_model.guess(texts[at].text)
-        for inside, fold_model in left_out(texts, matrix, folds)
-        for at in inside
-    }
+class Fits:
+    """Models of all texts but those of some folds, kept in a folder if one is given."""
+
+    def __init__(
+        self,
+        texts: Sequence[Text],
+        matrix: Matrix,
+        folds: int,
+        rows: int = ROWS,
+        folder: Path | None = None,
+    ) -> None:
+        self.texts = texts
+        self.inside: dict[int, list[int]] = {}
+        for at, one in enumerate(texts):
+            self.inside.setdefault(fold_of(one, folds), []).append(at)
+        self._matrix, self._rows, self._folder = matrix, rows, folder
+        known = repr((texts, matrix.counts, STRENGTH, rows)).encode() if folder else b""
+        self._key = f"{zlib.crc32(known):08x}"
+        self._fitted: dict[tuple[int, ...], bytes] = {}
+
+    def without(self, *left: int) -> bytes:
+        """Return the packed model of the other folds; its probabilities are not calibrated."""
+        left = tuple(sorted(left))
+        if left not in self._fitted:
+            self._fitted[left] = self._kept(f"model{left}", lambda: self._fit(left))
+        return self._fitted[left]
+
+    def unseen(self, *left: int) -> Guesses:
+        """Return guesses for the texts of the other folds by models that saw neither."""
+        data = self._kept(f"guesses{left}", lambda: msgspec.msgpack.encode(self._guesses(left)))
+        return msgspec.msgpack.decode(data, type=Guesses)
+
+    def _fit(self, left: Sequence[int]) -> bytes:
+        rest = sorted(at for fold, mine in self.inside.items() if fold not in left for at in mine)
+        return packed(fit(self.texts, self._matrix, rest, self._rows))
+
+    def _guesses(self, left: tuple[int, ...]) -> Guesses:
+        found: Guesses = {}
+        for fold in sorted(self.inside.keys() - {*left}):
+            made = model.CauseModel(self.without(*left, fold))
+            found.update((at, made.guess(self.texts[at].text)) for at in self.inside[fold])
+        return found
+
+    def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
+        if self._folder is None:
+            return make()
+        path = self._folder / f"{name}-{self._key}"
+        if not path.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(make())
+        return path.read_bytes()
 
 
 def answers(guess: model.Guess, head: str) -> dict[str, float]:
@@ -240,11 +275,12 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
     chosen: dict[str, float] = {}
     for head in HEADS:
         rows, hits = [], []
+        names = sorted({name for guess in found.values() for name in answers(guess, head)})
         for at, guess in found.items():
-            if right := right_classes(texts[at], head):
-                odds = answers(guess, head)
-                rows.append(np.log(np.maximum(list(odds.values()), 1e-12)))
-                hits.append([name in right for name in odds])
+            odds = answers(guess, head)  # a rare class may be in the folds that are left out
+            if right := odds.keys() & right_classes(texts[at], head):
+                rows.append(np.log(np.maximum([odds.get(name, 0.0) for name in names], 1e-12)))
+                hits.append([name in right for name in names])
         logs, mask = np.array(rows), np.array(hits)
         losses = []
         for step in steps:
@@ -256,9 +292,9 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
 
 
 # What the model alone must name rightly: of the causes that lines decide, of the sides.
-NAMED = {"cause_low": 0.85, "side": 0.93}
+NAMED = {"cause_low": 0.85, "side": 0.94}
 PRECISION = {"cause_medium": 0.95, "stage": 0.8}  # of the answers above a threshold
-SHARE_OF_FAILURES = {"healthy": 0.06, "doubt": 0.06}  # that may be lost on the way
+LOST = {"healthy": 0.06, "decides": 0.12}  # of failures taken for good runs, of causes for open
 STRANGERS_QUIET = 0.6  # of foreign logs with words that QNN shares with others
 GOOD_RUNS_ALARMED = 0.03  # the share of good runs that the model may take for failures
 
@@ -282,12 +318,12 @@ def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) ->
             sides.append((made.side_odds, (made.memory > 1 / 2) == (text.side == "memory")))
     chosen["cause_low"] = _highest(decided, NAMED["cause_low"])
     chosen["cause_medium"] = _least(causes, PRECISION["cause_medium"])
+    telling = [sure[at].decides["cause"] for at in failing if texts[at].names_cause]
+    chosen["decides"] = _quantile(telling, LOST["decides"])
     chosen["side"] = _highest(sides, NAMED["side"])
     chosen["stage"] = _least(stages, PRECISION["stage"])
     calm = [sure[at].outcomes["healthy"] for at in failing]
-    chosen["healthy"] = _quantile(calm, 1 - SHARE_OF_FAILURES["healthy"])
-    doubt = [sure[at].outcomes["failing"] for at in failing]
-    chosen["doubt"] = _quantile(doubt, SHARE_OF_FAILURES["doubt"])
+    chosen["healthy"] = _quantile(calm, 1 - LOST["healthy"])
     good = [sure[at].outcomes["failing"] for at in logs if texts[at].outcome == "healthy"]
     chosen["failing"] = _quantile(good, 1 - GOOD_RUNS_ALARMED)
     strangers = [
@@ -333,10 +369,27 @@ def _least(pairs: Sequence[tuple[float, bool]], precision: float) -> float:
     return round(chosen, 3)
 
 
-def train(texts: Sequence[Text], matrix: Matrix, found: Guesses) -> bytes:
-    """The model of all texts, calibrated by what it makes of texts that it has not seen."""
+def chosen_by(texts: Sequence[Text], found: Guesses) -> tuple[dict[str, float], dict[str, float]]:
+    """Return temperatures and thresholds chosen by guesses for unseen texts."""
     heat = temperatures(texts, found)
-    return packed(fit(texts, matrix, range(len(texts))), heat, thresholds(texts, found, heat))
+    return heat, thresholds(texts, found, heat)
+
+
+def ready(made: bytes, heat: dict[str, float], limits: dict[str, float]) -> bytes:
+    """Return a packed model with these temperatures and thresholds."""
+    head, _, body = made.partition(b"\n")
+    header = msgspec.json.decode(head, type=model.ModelHeader)
+    heads = {
+        name: msgspec.structs.replace(one, temperature=round(heat[name], 3))
+        for name, one in header.heads.items()
+    }
+    header = msgspec.structs.replace(header, heads=heads, thresholds=limits)
+    return msgspec.json.encode(header) + b"\n" + body
+
+
+def train(fits: Fits) -> bytes:
+    """The model of all texts, calibrated by what it makes of texts that it has not seen."""
+    return ready(fits.without(), *chosen_by(fits.texts, fits.unseen()))
 
 
 def share(part: int, whole: int) -> str:
@@ -352,6 +405,7 @@ def of_model(made: model.Guess) -> Answer:
 
 COLUMNS = ("model", "templates", "together")
 OFF = 9.0  # no probability is that high: the model adds nothing
+HOT = 1e6  # at which temperature all causes are alike, so that none is ranked
 
 
 @contextmanager
@@ -367,31 +421,25 @@ def answering_with(made: model.CauseModel) -> Iterator[None]:
         model.guess.cache_clear()
 
 
-def evaluate(
-    texts: Sequence[Text], matrix: Matrix, folds: int, asked: Sequence[int], rows: int = ROWS
-) -> dict[str, dict[int, Answer]]:
+def evaluate(fits: Fits, asked: Iterable[int]) -> dict[str, dict[int, Answer]]:
     """The model alone, the doctor without it, and with it; none has seen a text's repository.
 
-    Of the model a fold is left out, of the templates those that only this source supports. The
-    words of `kb/words.toml` cannot be left out: they are of English and of QNN as a whole.
+    Of the model a fold is left out, of the templates those that only this source supports. What a
+    fold is judged by, temperatures and thresholds, is chosen on the other folds. The words of
+    `kb/words.toml` cannot be left out: they are of English and of QNN as a whole.
     """
+    texts = fits.texts
     base = Base((*read_cases(), *map(as_case, rows_of(DATA / "fresh_logs.jsonl"))))
-    stored = model.cause_model().header
-    heat = {head: one.temperature for head, one in stored.heads.items()}
-    silent = dict.fromkeys(stored.thresholds, OFF)
     found: dict[str, dict[int, Answer]] = {name: {} for name in COLUMNS}
     for fold in asked:
-        rest = [at for at, one in enumerate(texts) if fold_of(one, folds) != fold]
-        fitted = fit(texts, matrix, rest, rows)
+        fitted, (heat, limits) = fits.without(fold), chosen_by(texts, fits.unseen(fold))
         models = {
-            "templates": model.CauseModel(packed(fitted, heat, silent)),
-            "together": model.CauseModel(packed(fitted, heat, stored.thresholds)),
+            "templates": model.CauseModel(
+                ready(fitted, dict.fromkeys(heat, HOT), dict.fromkeys(limits, OFF))
+            ),
+            "together": model.CauseModel(ready(fitted, heat, limits)),
         }
-        mine = [
-            at
-            for at, one in enumerate(texts)
-            if fold_of(one, folds) == fold and one.origin != "message"
-        ]
+        mine = [at for at in fits.inside[fold] if texts[at].origin != "message"]
         for source in sorted({texts[at].source for at in mine}):
             knowledge = base.without(source)
             for at in (at for at in mine if texts[at].source == source):
@@ -454,18 +502,17 @@ def main() -> int:
     parser.add_argument("--evaluate", action="store_true", help="leave repositories out")
     parser.add_argument("--folds", type=int, default=FOLDS, help="parts that are left out in turn")
     parser.add_argument("--only", type=int, default=FOLDS, help="evaluate this many parts")
+    parser.add_argument("--kept", type=Path, help="folder that keeps fitted models between runs")
     given = parser.parse_args()
     texts = read_texts()
-    matrix = Matrix(texts)
+    fits = Fits(texts, Matrix(texts), given.folds, folder=given.kept)
     if given.evaluate:
-        asked = range(given.folds)[: given.only]
-        asked_of = evaluate(texts, matrix, given.folds, asked)
-        print("\n".join(report(texts, asked_of)))
+        found = evaluate(fits, range(given.folds)[: given.only])
+        print("\n".join(report(texts, found)))
         if given.only >= given.folds:
-            write_page(texts, asked_of)
+            write_page(texts, found)
         return 0
-    found = guesses_left_out(texts, matrix, given.folds)
-    made = train(texts, matrix, found)
+    made = train(fits)
     same = TARGET.exists() and TARGET.read_bytes() == made
     if given.check:
         print("the stored model is current" if same else "the stored model differs")

@@ -90,7 +90,7 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     ("lines", "code", "said"),
     [
         ("dlopen failed: cannot find libQnnHtpV73Skel.so", 3, "not memory"),
-        ("healthy", 3, "nothing failed in run.log"),
+        ("healthy", 3, "there is nothing to fix"),
         (
             "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000) [R4]: scratch needs 256 bytes, 192 were given",
             3,
@@ -105,6 +105,24 @@ def test_what_no_change_helps_is_said(lines: str, code: int, said: str) -> None:
     assert exit_code(done) == code
     assert said in sentence(done)
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "hello world",
+        "[INFO] QNN graph executed successfully in 12 ms",
+        "QNN something",
+        "qnn_execute_graph failed",
+        "dlopen failed: cannot find libQnnHtpV73Skel.so",
+        "QnnDsp <E> signature check of the module failed on the DSP",
+    ],
+)
+def test_the_verdict_is_that_of_the_doctor(line: str) -> None:
+    """Also where nothing failed, or a model of words decides."""
+    Path("run.log").write_text(f"{line}\n")
+    verdict = run("doctor", "run.log").stdout.splitlines()[0]
+    assert verdict in sentence(run("fix", "wide.onnx", "--log", "run.log", "-o", "out"))
 
 
 def test_the_log_may_name_no_model() -> None:

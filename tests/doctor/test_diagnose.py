@@ -9,7 +9,7 @@ import pytest
 from search_engines import engine_named
 
 from qnnmem.doctor.diagnose import Diagnosis, diagnose
-from qnnmem.doctor.kb.entry import Entry, Line, When
+from qnnmem.doctor.kb.entry import Entry, Line, When, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
 from qnnmem.doctor.logs.search import ENGINES
 from qnnmem.doctor.logs.source import Stream, find_streams
@@ -222,6 +222,40 @@ def test_the_model_names_a_cause_and_similar_entries_are_shown(tmp_path: Path) -
     assert one.confidence != "high"
     assert one.candidates[0].cause == one.cause
     assert one.similar
+
+
+def test_an_entry_and_the_model_that_disagree_are_both_shown(tmp_path: Path) -> None:
+    """The code is one of memory, the words are of a file that is missing: neither decides."""
+    line = "QNN_MEM_ERROR_MAPPING (8003): dlopen failed, library libQnnHtpV75Skel.so not found"
+    (one,) = diagnosed(tmp_path / "a.log", f"{line}\n")
+    assert (one.verdict, one.is_memory, one.entry) == ("undecided", "unknown", None)
+    sides = {is_memory(candidate.cause) for candidate in one.candidates}
+    assert sides == {True, False}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "worker-2: QnnBackend_create failed",
+        "step 3: QnnGraph_finalize failed\nmodel could not be prepared",
+        "acme::Runner: [main] QnnContext_createFromBinary did not succeed",
+    ],
+)
+def test_a_call_behind_names_decides_no_side(tmp_path: Path, lines: str) -> None:
+    """Whatever the model holds likely is shown, and decides nothing."""
+    (one,) = diagnosed(tmp_path / "a.log", f"{lines}\n")
+    assert (one.verdict, one.is_memory) == ("undecided", "unknown")
+    assert one.candidates
+
+
+def test_a_short_log_that_looks_like_a_failure_is_not_healthy(tmp_path: Path) -> None:
+    """Its lines have the level of information and open no incident."""
+    (tmp_path / "a.log").write_text(
+        "03-10 09:28:51.045 2279 2279 I ggml-qnn: failed to create qnn graph, unknown QNN error\n"
+        "03-10 09:28:51.046 2279 2279 I ggml-qnn: can't create qnn graph handle, error = 1008\n"
+    )
+    diagnosis = diagnose(find_streams([str(tmp_path / "a.log")]), built_in())
+    assert (len(diagnosis), diagnosis.exit_code) == (0, 3)
 
 
 def test_the_model_adds_no_verdict_to_a_bare_code(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_failures_keep_their_verdict_in_other_formats() -> None:
     """A drawn log in each of some formats."""
     rows = tuple(log_formats.tried(built_in(), drawn(40), 1, seed=5))
     kept = sum(one.said == one.expected for one in rows)
-    assert kept >= 0.85 * len(rows), [one[:2] for one in rows if one.said != one.expected]
+    assert kept >= 0.95 * len(rows), [one[:2] for one in rows if one.said != one.expected]
 
 
 def test_good_runs_raise_hardly_an_alarm_in_other_formats() -> None:

@@ -15,12 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import train_doctor
 from labelled_texts import Answer, Text, counted, fold_of, read_texts
-from train_doctor import Matrix, answering_with, fit, packed
+from train_doctor import Fits, Matrix, answering_with, fit, packed
 
 from qnnmem.doctor import cause_model
 from qnnmem.doctor.cause_model import CauseModel
 
-HEAT = dict.fromkeys(train_doctor.HEADS, 1.0)
 SMALL, ROWS = 120, 500
 
 
@@ -51,7 +50,7 @@ def test_the_same_texts_give_the_same_bytes() -> None:
     for _ in range(2):
         every = read_texts()
         texts = every[:: len(every) // SMALL]
-        made.append(packed(fit(texts, Matrix(texts), range(len(texts)), ROWS), HEAT, {}))
+        made.append(packed(fit(texts, Matrix(texts), range(len(texts)), ROWS)))
     assert made[0] == made[1]
     assert CauseModel(made[0]).header.rows == ROWS
 
@@ -68,7 +67,7 @@ def test_the_doctor_asks_the_model_of_a_fold() -> None:
 def test_a_part_is_evaluated() -> None:
     """An eighth of the repositories, by what three others teach; floors below what that gives."""
     texts = [one for one in read_texts() if fold_of(one, 8) in range(4)]
-    found = train_doctor.evaluate(texts, Matrix(texts), 8, (0,), 10 * ROWS)
+    found = train_doctor.evaluate(Fits(texts, Matrix(texts), 8, 10 * ROWS), (0,))
     rows = {name: counted(texts, found[name]) for name in train_doctor.COLUMNS}
     for row, least in (("cause", 0.7), ("high confidence right", 0.95), ("foreign quiet", 0.85)):
         right, asked = rows["together"][row]

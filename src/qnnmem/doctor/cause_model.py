@@ -18,7 +18,6 @@ longer than reading a small log.
 from __future__ import annotations
 
 import math
-import re
 import sys
 import zlib
 from bisect import bisect_left
@@ -30,6 +29,7 @@ from pathlib import Path
 import msgspec
 
 from qnnmem.doctor.kb.entry import is_memory
+from qnnmem.doctor.logs import header
 from qnnmem.text import lazy_pattern
 
 HEADS = ("outcome", "side", "cause", "stage", "decides", "tells")
@@ -49,9 +49,7 @@ _SHOWN = 4  # words that are given as the reason
 
 _STAMPS = lazy_pattern(
     r"\b\d{1,4}[-/]\d{1,2}(?:[-/]\d{1,4})?[ t]\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?z?"
-    r"|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?|^\s*\d+\.\d+ms|\[\s*\d+\.\d{6}\]"
-    r"|(?<=\s)\d{2,7}[ -]+\d{2,7}(?=\s+[vdiwef] )",
-    re.MULTILINE,
+    r"|\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?|\[\s*\d+\.\d{6}\]"
 )
 _FOLDERS = lazy_pattern(r"\b[a-z]{2,8}://\S+|(?:[a-z]:)?(?:[\w.+@~-]*[/\\]){2,}|(?<=[\s\"'(=])/")
 _LONG_NUMBER = lazy_pattern(r"(?<![\w.])\d{6,}(?:\.\d+)?|0x[0-9a-f]{9,}")
@@ -77,7 +75,7 @@ class Guess(msgspec.Struct, frozen=True):
     @property
     def odds(self) -> float:
         """Probability of the likeliest cause, lowered where such lines leave the cause open."""
-        return self.causes[self.cause] * math.sqrt(self.decides["cause"])
+        return self.causes[self.cause] * math.sqrt(self.decides["cause"]) * self._doubt
 
     @property
     def stage(self) -> str:
@@ -92,7 +90,13 @@ class Guess(msgspec.Struct, frozen=True):
     @property
     def side_odds(self) -> float:
         """Probability of the likelier side, lowered where such lines leave the side open."""
-        return max(self.memory, 1 - self.memory) * math.sqrt(self.tells["side"])
+        tells = math.pow(self.tells["side"], 0.25)
+        return max(self.memory, 1 - self.memory) * tells * self._doubt
+
+    @property
+    def _doubt(self) -> float:
+        """Factor that lowers the other odds where the text may be a good run."""
+        return math.sqrt(self.outcomes["failing"])
 
     @property
     def memory(self) -> float:
@@ -133,9 +137,15 @@ class ModelHeader(msgspec.Struct, frozen=True):
 
 
 def normal(text: str) -> str:
-    """Return a text in lower case without times, processes, folders and long numbers."""
-    low = _STAMPS.sub(" ", text[:MAX_TEXT].lower())
+    """Return the messages of a log in lower case, without times, folders and long numbers."""
+    low = _STAMPS.sub(" ", "\n".join(map(_message, text[:MAX_TEXT].split("\n"))).lower())
     return _LONG_NUMBER.sub(" ", _FOLDERS.sub(" ", low))
+
+
+def _message(line: str) -> str:
+    """Return a line without its head: time, process, tag and level differ by who keeps the log."""
+    raw = line.encode("utf-8", "replace")
+    return raw[header.parse(raw).body :].decode("utf-8", "replace")
 
 
 def words_of(text: str) -> list[str]:

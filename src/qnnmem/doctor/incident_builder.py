@@ -14,12 +14,13 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
-from qnnmem.doctor.logs.reading import code_alone, read
+from qnnmem.doctor.logs.reading import code_alone, names_only_call, read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
+    from qnnmem.doctor.cause_model import Guess
     from qnnmem.doctor.kb.similar import SimilarEntry
 
 # The number of a line template, and where a session shows it.
@@ -32,12 +33,12 @@ _MAX_EVIDENCE = 12
 _MAX_TEXT = 400
 _PRIOR = 0.4  # what a candidate of an entry is worth beside those of the model
 _GUESSES, _LEAST = 3, 0.05  # causes of the model that are shown, and the least likely
-_TELLS = 0.6  # probability that lines which only name calls tell why they failed
 _REMEMBERED = 1024
 _MEM_ALLOC = 1002
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
+_DISPUTED = 0.75  # what the side of an entry is worth that the model disputes
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
     "the log from the start of the process, not only its end: the first error decides",
@@ -45,6 +46,18 @@ _COLLECT = (
     "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
     "adb logcat -b all of the same minute: it contains FastRPC and kernel lines",
 )
+
+_DISPUTED_VERDICT = {
+    "verdict": "undecided",
+    "cause": "unknown",
+    "cause_meaning": CAUSES["unknown"],
+    "is_memory": "unknown",
+    "confidence": "low",
+    "entry": None,
+    "title": "A failure whose lines speak for memory and against it",
+    "remedies": (),
+    "collect_next": _COLLECT,
+}
 
 
 class _Judged(NamedTuple):
@@ -123,12 +136,10 @@ def _has_meanings(told: Conclusion) -> bool:
     return any(one.meaning for one in told.candidates)
 
 
-def _only_calls(knowledge: Knowledge, seen: Sequence[Seen], context: bytes) -> bool:
-    """Return whether the lines name only failed calls, with or without a code."""
-    calls = knowledge.bare_calls | knowledge.call_codes | knowledge.codes
-    lines = {one.line for _, one in seen}
-    said = [line for line in context.split(b"\n") if line.strip()]
-    return len(said) <= len(lines) and all(number in calls for number, _ in seen)
+def _is_whole(seen: Sequence[Seen], context: bytes) -> bool:
+    """Return whether a short log has no lines but those of the incident."""
+    said = sum(bool(line.strip()) for line in context.split(b"\n"))
+    return said <= len({one.line for _, one in seen})
 
 
 def _only_1002(seen: Sequence[Seen], context: bytes) -> bool:
@@ -151,21 +162,44 @@ def _by_model(
 
     lines = context.decode("utf-8", "replace") if context else ""
     made = guess(lines or "\n".join(dict.fromkeys(_text(one.text) for _, one in seen)))
-    entry = _entry_named(knowledge, made.cause)
     told = judged.conclusion
+    only_calls = _is_whole(seen, context) and all(names_only_call(one.text) for _, one in seen)
     said: dict[str, Any] = {}
+    # Nothing but the model says that something failed, or priors rank what is behind a call.
+    if not (_is_silent(knowledge, seen) or only_calls):
+        ends = all(number in knowledge.end_lines for number, _ in seen)
+        said = _said_by_model(knowledge, told, made, ends)
+    disputed = said.get("verdict") == "undecided"
+    known = (Candidate(told.cause, _DISPUTED), *told.candidates) if disputed else told.candidates
+    said["candidates"] = _with_guesses(known, made.causes)
+    if (
+        said.get("verdict", "undecided") != "undecided"
+        and not judged.judgement.stage_told
+        and made.stage_odds >= threshold("stage")
+    ):
+        said["stage"] = made.stage
+    conclusion = msgspec.structs.replace(told, **said)
+    reason = {"words": made.words} if said.get("verdict") == "cause" else {}
+    return judged._replace(conclusion=conclusion, fields={**judged.fields, **said, **reason})
+
+
+def _said_by_model(
+    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool
+) -> dict[str, Any]:
+    """Return what the model changes; `ends` means lines that are the end of a chain of errors."""
+    from qnnmem.doctor.cause_model import threshold
+
+    entry = _entry_named(knowledge, made.cause)
     agrees = told.is_memory in ("unknown", is_memory(made.cause))
-    if made.outcomes["failing"] < threshold("doubt"):
-        return judged  # it may be a good run: nothing is added
     # An entry that is confident about the side is replaced only at a higher probability.
     sided = told.verdict == "memory" and told.confidence != "low"
-    least = "cause_medium" if sided else "cause_low"
-    if _is_silent(knowledge, seen):
-        pass  # nothing but the model says that something failed
-    elif _only_calls(knowledge, seen, context) and made.tells["side"] < _TELLS:
-        pass  # priors rank what is behind a call, they do not decide
-    elif told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
-        said = {
+    leaves_open = ends and made.decides["cause"] < threshold("decides")
+    least = "cause_medium" if sided or leaves_open else "cause_low"
+    if told.verdict == "memory" and not agrees and made.odds >= threshold("cause_medium"):
+        # The entry and the model speak for different sides: both are shown, neither decides.
+        return dict(_DISPUTED_VERDICT)
+    if told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
+        return {
             "verdict": "cause",
             "cause": entry.cause,
             "cause_meaning": entry.meaning or CAUSES[entry.cause],
@@ -176,25 +210,16 @@ def _by_model(
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
-    elif told.verdict == "undecided" and made.side_odds >= threshold("side"):
+    if told.verdict == "undecided" and made.side_odds >= threshold("side"):
         memory = made.memory > 1 / 2
         cause = "mem_unknown" if memory else "unknown"
-        said = {
+        return {
             "verdict": "memory",
             "cause": cause,
             "cause_meaning": CAUSES[cause],
             "is_memory": memory,
         }
-    said["candidates"] = _with_guesses(told.candidates, made.causes)
-    if (
-        "verdict" in said
-        and not judged.judgement.stage_told
-        and made.stage_odds >= threshold("stage")
-    ):
-        said["stage"] = made.stage
-    conclusion = msgspec.structs.replace(told, **said)
-    reason = {"words": made.words} if said.get("verdict") == "cause" else {}
-    return judged._replace(conclusion=conclusion, fields={**judged.fields, **said, **reason})
+    return {}
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:

@@ -14,7 +14,7 @@ from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
     from qnnmem.fix.from_log import LogWish
-    from qnnmem.results.incident import Incident
+    from qnnmem.results.incident import Incident, ReadingStats
     from qnnmem.verbs.fix import FixTask
 
 _MOST = 10_000  # incidents considered
@@ -33,15 +33,15 @@ def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> 
 def _wished(logs: Sequence[str]) -> LogWish:
     """Return the goal from the first failure that changing the model may help."""
     from qnnmem.fix.from_log import wish_of
-    from qnnmem.report.doctor_words import verdict
+    from qnnmem.report.doctor_words import healthy, verdict
 
-    incidents = _incidents(logs)
+    incidents, stats = _diagnosed(logs)
     asked = next(filter(None, map(wish_of, incidents)), None)
     if asked is not None:
         return asked
     named = plain_or_quoted(logs[0], 200)
     if not incidents:
-        raise CannotTell(f"nothing failed in {named}, so there is nothing to fix")
+        raise CannotTell(f"{healthy(stats)}; there is nothing to fix")
     undecided = incidents[0].verdict == "undecided"
     why = "the log states no limit for the model to meet" if undecided else _NO_CHANGE_HELPS
     raise CannotTell(
@@ -51,20 +51,18 @@ def _wished(logs: Sequence[str]) -> LogWish:
     )
 
 
-def _incidents(logs: Sequence[str]) -> list[Incident]:
+def _diagnosed(logs: Sequence[str]) -> tuple[list[Incident], ReadingStats]:
+    """Return the incidents and the amount read, as `qnnmem doctor` reads these logs."""
     from itertools import islice
 
-    from qnnmem.doctor.diagnose import diagnose
-    from qnnmem.doctor.kb.knowledge import with_own
-    from qnnmem.doctor.logs.kind import without_other_kinds
-    from qnnmem.doctor.logs.source import find_logs
+    from qnnmem.verbs.doctor import diagnose_streams, read_logs
 
-    found = without_other_kinds(find_logs(logs))
-    if found.unread:
-        raise found.unread[0]
-    diagnosis = diagnose(found.streams, with_own(()))
+    read = read_logs(logs)
+    if read.found.unread:
+        raise read.found.unread[0]
+    diagnosis = diagnose_streams(read.found.streams, read.knowledge)
     try:
-        return list(islice(diagnosis.incidents(), _MOST))
+        return list(islice(diagnosis.incidents(), _MOST)), diagnosis.stats(read.found.streams)
     finally:
         diagnosis.close()
 

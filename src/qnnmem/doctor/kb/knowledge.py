@@ -168,6 +168,11 @@ class Knowledge:
         return self.undeciding.intersection(self.code_lines)
 
     @cached_property
+    def end_lines(self) -> frozenset[int]:
+        """Templates of the end of a chain of errors: a failed call, a code, or both."""
+        return self.bare_calls | self.call_codes | self.codes
+
+    @cached_property
     def second_reading(self) -> SecondReading:
         """Matcher for lines with another spelling than their template."""
         return SecondReading(self.packed.folded)

@@ -34,6 +34,7 @@ _ASKING = (  # words before a code
 _CODE = lazy_pattern(
     rb"\b(?:" + _ASKING + rb")\b[ ]?(?:value|err(?:or)?|code|status|of|is|from [\w ]{1,24})?"
     rb"[ ]?(?:[:=(,\[]|->|was)?[ ]?[\[(]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{1,10}))\b"
+    rb"(?! ?(?:bytes?|[km]i?b|[munp]?s|sec\w*|tokens|samples|files|ops)\b)"
     rb"(?! (?:outstanding|references|buffers|threads|inputs|outputs|tensors|nodes|layers)\b)"
 )
 _LOOSE_CODE = lazy_pattern(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
@@ -143,6 +144,12 @@ def says_well(text: bytes) -> bool:
     if any(one != other for one, other in _SHARE.findall(body)):
         return False
     return bool(good) and not words.rule("failing").search(negated) and not _is_coded(body)
+
+
+def names_only_call(text: bytes) -> bool:
+    """Return True if a line names a failed call or a code and nothing else: no reason, no side."""
+    body = _CODE.sub(b" failed ", _plain(text[header.parse(text).body :].lower()))
+    return words.rule("only call").search(b" ".join(body.split()))
 
 
 def names_qnn(low: bytes) -> bool:

@@ -79,7 +79,8 @@ def read_short(
     if not any(hit.opens for hit in hits):
         more = _by_model(knowledge, log, lines, {hit.number for hit in hits})
         if more is None:
-            unclear = not _tells_outcome(lines, {hit.number for hit in hits})
+            told = _tells_outcome(lines, {hit.number for hit in hits})
+            unclear = not told or _failing_odds(log) >= 1 / 2
             return ShortLog(tuple(hits), ours=True, unclear=unclear)
         hits.append(more)
     elif _went_well(log, lines, hits):
@@ -129,13 +130,10 @@ def _by_model(
     knowledge: Knowledge, log: bytes, lines: Sequence[bytes], known: Container[int]
 ) -> Hit | None:
     """Return a line to represent a failure that only the cause model detects; else None."""
-    from qnnmem.doctor.cause_model import guess, threshold, words_of
+    from qnnmem.doctor.cause_model import threshold
 
     number = knowledge.reads.get("other")
-    whole = _text(log)
-    if number is None or len(words_of(whole)) < _FEW_WORDS:
-        return None
-    if guess(whole).outcomes["failing"] < threshold("failing"):
+    if number is None or _failing_odds(log) < threshold("failing"):
         return None
     low = 0
     for place, line in enumerate(lines, 1):
@@ -144,6 +142,14 @@ def _by_model(
             return Hit(low, place, *process_of(text), text, [(number, ())])
         low += len(line) + 1
     return None
+
+
+def _failing_odds(log: bytes) -> float:
+    """Return how likely the cause model holds a log for one of a failure; 0 for a few words."""
+    from qnnmem.doctor.cause_model import guess, words_of
+
+    whole = _text(log)
+    return guess(whole).outcomes["failing"] if len(words_of(whole)) >= _FEW_WORDS else 0.0
 
 
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
