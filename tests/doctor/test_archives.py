@@ -558,7 +558,7 @@ def test_an_archive_on_standard_input_is_one_sentence(form: str, here: Path) -> 
     command = [sys.executable, "-m", "qnnmem", "doctor", "-"]
     with (here / form).open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, timeout=60)
-    words = "qnnmem: -: an archive, which can be read only from a file: name the file\n"
+    words = "qnnmem: -: archives can be read only from a file; give its path\n"
     assert (done.returncode, done.stderr) == (2, words)
 
 
@@ -570,9 +570,7 @@ def test_an_archive_behind_a_url_is_one_sentence() -> None:
             file.write(FORMS[form](LOGS))
         done = doctor(f"memory://logs/{form}")
         assert exit_code(done) == 2
-        assert sentence(done).endswith(
-            "an archive, which can be read only from a file: name the file"
-        )
+        assert sentence(done).endswith("archives can be read only from a file; give its path")
 
 
 def test_an_archive_does_not_grow(here: Path) -> None:

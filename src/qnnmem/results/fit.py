@@ -49,9 +49,9 @@ class FitCheck(Struct, frozen=True, kw_only=True):
     spare: Annotated[
         Difference | None, describe("Bytes left in the worst case; negative if it does not fit.")
     ] = None
-    refused: Annotated[bool, describe("Whether the library refused, with or without a number.")] = (
-        False
-    )
+    refused: Annotated[
+        bool, describe("Whether the library refused because of this limit, even without a number.")
+    ] = False
 
     @classmethod
     def of(

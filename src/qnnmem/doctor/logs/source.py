@@ -53,7 +53,7 @@ _NO_LOGS_IN = ("visible_windows.zip",)  # screen content in an Android bug repor
 _AGAIN_BYTES = 256 << 20
 _AGAIN_PASSES = 8
 _T = TypeVar("_T")
-_ONLY_FILES = "an archive, which can be read only from a file: name the file"
+_ONLY_FILES = "archives can be read only from a file; give its path"
 
 
 class Stream(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ class Signal:
 
     def __init__(self, backend: Backend | None = None) -> None:
         if not isinstance(backend, Backend | None):
-            raise UsageError("pass a backend, or nothing, to create a signal")
+            raise UsageError("create a signal with a backend or without arguments")
         self._lock = Lock()
         self._backend = backend
         make = of_process().part if backend is None else backend.makes

@@ -514,7 +514,7 @@ CALLS = (
         "the same range twice; nothing of that call is registered"
     ), 8002, _registered_twice),
     keeps("M2", "a range that ends with its fd", _registers(_ROOM - 128, elements=32)),
-    breaks("M2", "a range past the end, an fd that is not open, a handle that is gone",
+    breaks("M2", "a range past the end, a closed fd, an unknown handle",
            (8003, 8001, 6004), _outside_the_fd),
     keeps("M3", "an offset on the start alignment",
           _registers(256, platform=profile(alignment="conservative"))),

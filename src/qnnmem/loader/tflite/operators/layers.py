@@ -226,7 +226,7 @@ def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: S
     import numpy
 
     if not step.moves():
-        raise step.refuse("has a different scale after it than before")
+        raise step.refuse("has different scales for input and output")
     value, zero = unsigned(step, 0)
     _, offset = step.encoding(step.tensor())
     ones = step.constant(numpy.ones((image[3], 1, *size), "u1"))

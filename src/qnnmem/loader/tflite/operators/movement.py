@@ -118,7 +118,7 @@ def _pad(step: TfliteStep) -> None:
     else:
         filling = step.constant(0, kind)
     if not step.moves():
-        raise step.refuse("has a different scale after it than before")
+        raise step.refuse("has different scales for input and output")
     step.write_raw(step.one("Pad", step.raw(), listed, filling))
 
 
