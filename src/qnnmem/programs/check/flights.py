@@ -25,7 +25,7 @@ from qnnmem.finding import Finding
 from qnnmem.programs.stacks import Trace
 
 HOLD_S, _SHORT_HOLD_S = 0.05, 0.005
-_LONGEST_HOLD_S, _LOOK_S = 3.0, 0.01
+_LONGEST_HOLD_S, _LOOK_S = 10.0, 0.01
 _LONG_HOLDS, _HOLDS = 3, 16  # delayed executions for each thread and graph
 _LOOKS = 64  # executions before which the threads of the process are counted
 _LARGEST = 16 << 20  # bytes of a buffer that are compared
