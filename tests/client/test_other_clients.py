@@ -145,6 +145,15 @@ def test_what_shares_pages_with_state_may_be_written(programs: dict[str, Program
     assert (report.findings, report.exit_code) == ((), 0)
 
 
+def test_a_block_is_no_more_aligned_than_it_was_asked_for(programs: dict[str, Program]) -> None:
+    """Pages of its own would hide that a program takes 64 for granted."""
+    program = programs["sloppy.c"]
+    command = (str(program.path), str(program.binary), "past-end")
+    strict = profile(alignment="conservative")
+    report = check_client(ClientOptions(command, strict, time_limit_s=600))
+    assert "R3 output" in [f"{one.rule} {one.sentence[:6]}" for one in report.findings]
+
+
 def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, Program]) -> None:
     """Each execution may have a new buffer; the descriptions are the same to the byte."""
     program = programs["sample_app.cpp"]

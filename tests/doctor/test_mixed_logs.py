@@ -18,6 +18,10 @@ FAILURES = {
         "QNN graph execute error. Error code: 6001",
     ),
 }
+OVER_VTCM = (
+    'ERROR:A single op, "q::ForceFormat_Crouton" (Op ID: 1165b600001430), requires '
+    "0x2400000 bytes of TCM, which is greater than the TCM size of 0x800000!"
+)
 OTHERS = (
     ("I", "QnnGraph", " <I> Finalized graph whisper_small (id: 70), ops 540, duration 288 us"),
     ("W", "SELinux", "avc:  denied  { read } for  pid=61 comm=input name=radio dev=tmpfs ino=9"),
@@ -58,3 +62,13 @@ def test_lines_without_a_process_undo_no_failure(cause: str) -> None:
     """In a long log without process numbers, good news may be that of other work."""
     mixed = incidents(_device_log(FAILURES[cause], 60, ""), built_in())
     assert [one.cause for one in mixed] == [cause]
+
+
+def test_failures_of_a_long_log_without_processes_are_apart() -> None:
+    """Nothing but the distance tells one failure of such a log from the next."""
+    text = "2026-05-28 20:26:43.095 [E:onnxruntime:, qnn.cc:1 Run] {}\n"
+    failures = ["".join(map(text.format, FAILURES["mem_dsp_va"])), text.format(OVER_VTCM)]
+    other = "2026-05-28 20:26:43.095 [I:onnxruntime:, x.cc:1 Run] a frame was drawn\n"
+    apart = (other * 300).join(failures).encode()
+    causes = [one.cause for one in incidents(apart, built_in())]
+    assert causes == ["mem_dsp_va", "mem_vtcm"]

@@ -56,6 +56,7 @@ def test_failures(text: bytes, stage: str, code: int | None) -> None:
         b"E CameraApp: frame dropped, error 5",
         b"QnnGraph_execute returned 0",
         b"QnnContext_create returned QNN_SUCCESS",
+        b"[Qnn ExecuTorch]: Deserializing processed data for method mail with 1002 bytes",
         b"",
     ],
 )

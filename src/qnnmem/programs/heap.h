@@ -68,6 +68,7 @@ static size_t with_guard(size_t size) { return size <= SIZE_MAX - GUARD ? size +
 enum { UNUSED, FILLED, BEHIND };           /* what a page is */
 static unsigned char pages[ARENA / PAGE];
 static word arena;                         /* 0: there is none */
+static word required;                      /* alignment: the size of a file beside this object */
 static _Atomic word next_page, isolated_count;
 
 static int is_isolated(const void *p) { return arena && (word)(uintptr_t)p - arena < ARENA; }
@@ -95,6 +96,7 @@ static void *isolated(size_t align, size_t size, void *caller) {
     word least = align < GUARD ? GUARD : align, used = (size + least - 1) / least * least, count, at;
     if (!arena || size < ISOLATED || size > ARENA / 4 || align > PAGE || (align & (align - 1))) return NULL;
     if (!tracing && align < ISOLATED) return NULL;
+    if (least < required && used % required == 0) used += least; /* no more aligned than was asked for */
     count = (used + PAGE - 1) / PAGE;
     if (atomic_fetch_add(&isolated_count, 1) < (tracing ? 4 : 1) * MOST_ISOLATED &&
         (at = atomic_fetch_add(&next_page, count + 1)) + count + 1 <= ARENA / PAGE) {

@@ -513,7 +513,9 @@ __attribute__((constructor)) static void begin(void) {
     begin_line();
     if (ledger != NULL) {
         char name[sizeof socket_path];
+        struct stat found;
         tracing = beside(name, sizeof name, "/trace") && access(name, F_OK) == 0;
+        if (beside(name, sizeof name, "/alignment") && stat(name, &found) == 0) required = (word)found.st_size;
         watch_signals();
         if (is_watched[0] && !is_debugged()) reserve_arena();
     }

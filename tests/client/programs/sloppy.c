@@ -170,8 +170,8 @@ static void lose_output(void) {
 
 /* An output of whole pages, or a small one of the heap, is used before the notification comes. */
 static void use_early(void) {
-    size_t size = IS("small-early") || IS("past-end") ? 128 : 8192;
-    int *got = aligned_alloc(size == 128 ? 64 : 4096, size), i, all = 0;
+    size_t size = IS("small-early") || IS("past-end") ? 256 : 8192;
+    int *got = aligned_alloc(size == 256 ? 64 : 4096, size), i, all = 0;
     ClientBuffer before = out[0].of.v1.memory.clientBuf;
     out[0].of.v1.memory.clientBuf.data = memset(got, 0, size);
     out[0].of.v1.memory.clientBuf.dataSize = size;

@@ -75,6 +75,7 @@ LOGS = st.lists(lines(), min_size=1, max_size=12).map(b"".join)
 def short_reach() -> Iterator[None]:
     """Sessions end after hundreds of bytes, so that small logs have many."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "CLOSE", 100)
         patch.setattr(session, "NEAR", 300)
         patch.setattr(attribution, "NEAR", 300)
         patch.setattr(session, "REACH", 2000)

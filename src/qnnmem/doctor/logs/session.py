@@ -1,8 +1,10 @@
 """Sessions: related lines of one process.
 
 Two hits of a process are in one session if at most `NEAR` bytes lie between them, or at most
-`REACH` bytes and `GAP` seconds: clocks jump, and quiet logs are short. Joining neighbours gives the
-same sessions wherever a log was cut, because every field is a sum, a minimum or a maximum.
+`REACH` bytes and `GAP` seconds: clocks jump, and quiet logs are short. If lines name no process,
+the limit is `CLOSE` bytes: in a long log, one failure after another would be one incident. Joining
+neighbours gives the same sessions wherever a log was cut, because every field is a sum, a minimum
+or a maximum.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import msgspec
 from qnnmem.doctor.logs.header import is_chosen, lines_of
 from qnnmem.doctor.logs.hit import Hit, Values
 
+CLOSE = 8 << 10
 NEAR = 64 << 10
 REACH = 1 << 20
 GAP = 5.0
@@ -91,7 +94,10 @@ class LogSession(msgspec.Struct):
             sighting.counted = [(at + offset, count) for at, count in sighting.counted]
 
 
-def _together(gap: int, before: float | None, after: float | None) -> bool:
+def _together(session: LogSession, offset: int, after: float | None) -> bool:
+    gap, before = offset - session.last, session.last_time
+    if gap <= CLOSE or session.pid is None:
+        return gap <= CLOSE
     if gap <= NEAR:
         return True
     return gap <= REACH and before is not None and after is not None and abs(after - before) <= GAP
@@ -112,8 +118,7 @@ class SessionGrouper:
         time, opens, number, counting = hit.time, hit.opens, base + hit.number, self._counting
         session = self._open.get(pid)
         if session is None or (
-            offset - session.last > NEAR
-            and not _together(offset - session.last, session.last_time, time)
+            offset - session.last > CLOSE and not _together(session, offset, time)
         ):
             if session is not None:
                 self._closed.append(session)
@@ -140,9 +145,7 @@ class SessionGrouper:
     def put(self, session: LogSession) -> None:
         """Add a session of a range; it must start after all sessions of its process so far."""
         mine = self._open.get(session.pid)
-        if mine is not None and _together(
-            session.first - mine.last, mine.last_time, session.first_time
-        ):
+        if mine is not None and _together(mine, session.first, session.first_time):
             mine.join(session)
             return
         if mine is not None:
@@ -151,8 +154,8 @@ class SessionGrouper:
 
     @property
     def open(self) -> Iterable[LogSession]:
-        """Sessions that may still grow."""
-        return self._open.values()
+        """Sessions that may still grow, or wait."""
+        return (*self._open.values(), *self._closed)
 
     def closed(self, offset: int) -> list[LogSession]:
         """Return and remove sessions that no line at or after this offset can join."""
@@ -162,8 +165,9 @@ class SessionGrouper:
         over = [s for s in self._open.values() if offset - s.last > s.reach]
         for session in over:
             del self._open[session.pid]
-        over += self._closed
-        self._closed = []
+        # One without a process waits until every process that fails near it is known.
+        over += [s for s in self._closed if s.pid or offset - s.last > NEAR]
+        self._closed = [s for s in self._closed if not s.pid and offset - s.last <= NEAR]
         return over
 
     def finish(self, log: bytes = b"") -> list[LogSession]:

@@ -70,8 +70,7 @@ def check_client(
             binary_info=options.binary_info,
             trace_state=options.trace_state,
         )
-        if options.trace_state:
-            (folder / "trace").touch()
+        _tell(folder, options)
         server = ClientServer(session, folder)
         try:
             pid, code, over = _run(program, options, folder, server)
@@ -114,6 +113,13 @@ def check_client(
         notes=tuple(session.notes),
     )
     return with_fields(result, verdict=_verdict(result))
+
+
+def _tell(folder: Path, options: ClientOptions) -> None:
+    """Tell the client how its blocks lie: by files beside its objects, one by its size."""
+    if options.trace_state:
+        (folder / "trace").touch()
+    (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))
 
 
 def _verdict(result: ClientResult) -> str:
