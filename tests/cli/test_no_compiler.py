@@ -96,7 +96,7 @@ def test_a_soc_that_is_none_is_said_before_the_compiler_is_missed(model: Path, v
     ("verb", "wrong", "said"),
     [
         ("fit", ("--budget", "nothing=1"), "'nothing' is not a pool"),
-        ("fit", ("--vtcm-mb", "64"), "8 MiB of VTCM"),
+        ("fit", ("--vtcm-mb", "64"), "64 MiB of VTCM were requested but SM8650 has 8"),
         ("sweep", ("--vary", "nope=1,2"), "nope"),
         ("prepare", ("--precision", "int8", "--calibration", "nowhere"), "nowhere"),
         ("prepare", ("--calibration", "nowhere"), "calibration data is only for precision"),

@@ -89,7 +89,9 @@ def test_finished_binaries_are_arranged_as_their_models_are(tmp_path: Path) -> N
     sizes = [rounded(binary.stat().st_size, 256) for binary in binaries[:2]]
     assert found["tcm"]["need_bytes"] >= sum(sizes)
     assert "assumed, not checked" in run("place", *binaries[:2], *both).stdout
-    assert "apart" in sentence(run("place", binaries[0], Path("examples/small_htp.bin").resolve()))
+    assert "cannot be placed together" in sentence(
+        run("place", binaries[0], Path("examples/small_htp.bin").resolve())
+    )
     assert "--concurrent is for" in sentence(run("place", "examples/small_htp.bin", *both))
 
 
