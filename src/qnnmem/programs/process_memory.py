@@ -61,6 +61,10 @@ class Unreadable(Fault):
         super().__init__(f"the memory at {address:#x} cannot be read")
 
 
+class Gone(Unreadable):
+    """Raised if the process has ended, with all of its memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """Line of `/proc/PID/maps`."""
@@ -115,7 +119,8 @@ class ProcessMemory:
         except (OSError, OverflowError, ValueError):
             raise Unreadable(address, size) from None
         if len(found) < size:
-            raise Unreadable(address + len(found), size - len(found))
+            missing = Unreadable if found else Gone  # nothing and no error: nothing is mapped
+            raise missing(address + len(found), size - len(found))
         return found
 
     def unpack(self, form: str, address: int) -> tuple[Any, ...]:
@@ -156,9 +161,9 @@ class ProcessMemory:
             try:
                 moved = move(self._file, [view[done:]], address + done)
             except (OSError, OverflowError):
-                moved = 0
+                raise Unreadable(address + done, array.size - done) from None
             if moved <= 0:
-                raise Unreadable(address + done, array.size - done)
+                raise Gone(address + done, array.size - done)
             done += moved
 
     def _is_same(self, address: int) -> bool:

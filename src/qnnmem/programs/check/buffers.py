@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.errors import QnnMemError
-from qnnmem.programs.process_memory import GUARD, Block, ProcessMemory, Unreadable
+from qnnmem.programs.process_memory import GUARD, Block, Gone, ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Trace
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class ClientBuffers:
         elif (known := self._memory.static_room(address)) is not None:
             room = min(room, known)
         if room <= 0:
+            self._memory.read(address, 1)
             raise Unreadable(address, size)
         self._drop_freed(_MOST_BYTES - room)
         if self._bytes + room > _MOST_BYTES:
@@ -305,6 +306,8 @@ class ClientBuffers:
         import numpy
 
         there = numpy.empty(buffer.size, numpy.uint8)
+        except Gone:
+            return
         try:
             self._memory.fill(there, buffer.address)
         except Unreadable:

@@ -30,7 +30,7 @@ from qnnmem.programs.check.client_session import (
 )
 from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.ledger import Hangup
-from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Protection
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
@@ -594,6 +594,8 @@ def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
         buffers.refresh(one.owner.binary, one.owner.context.compared_bytes)
     for what, buffer in one.pools.items():
         if what != "scratch" or scratch:
+    except Gone:
+        raise
             buffers.refresh(buffer)
 
 
@@ -634,6 +636,8 @@ def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
             call.places[exc.finding.buffer] = ("freed at", one.owner.freeing)
         if exc.code != EARLY_TERMINATION:
             one.failed[key] = Failure(call.name, exc.code, call.trace)
+        except Gone:
+            return
         raise
     one.failed.pop(key, None)
 

@@ -32,7 +32,7 @@ from qnnmem.programs.check.findings import client_finding
 from qnnmem.programs.functions import MAKES, NUMBERS
 from qnnmem.programs.layout import TooLong
 from qnnmem.programs.ledger import Hangup
-from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Kind, Message, ProgramConnection, SocketServer
 from qnnmem.qnn.codes import qnn_error
 
@@ -277,6 +277,8 @@ def _translated(handler: Handler, call: ClientCall) -> int:
         raise
     except Unreadable as exc:
         what = "NULL" if not exc.address else f"{exc.address:#x}, which is not mapped memory"
+    except Gone as exc:
+        raise Hangup("the process has ended") from exc
         found = finding("C4", f"an argument is {what}", call.name, address=exc.address)
         raise qnn_error(1004, found) from exc
     except TooMuchMemory as exc:
