@@ -47,10 +47,10 @@ _WATCH_AT = 24
 _RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
 _BLOCKS_AT = _RING_AT + 24 * _RING
 _EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
-_GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 64
+_GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 128
 SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
 _ALIGNMENT_KNOWN, _ISOLATED = 1 << 63, 1 << 62  # flags in the caller of a block
-GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern after each heap block
+GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern beside each heap block
 
 
 class Unreadable(Fault):

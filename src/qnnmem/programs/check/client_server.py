@@ -256,6 +256,8 @@ def answer(call: ClientCall) -> int:
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
         call.note(finding("C2", sentence, call.name, buffer=library))
+    if call.is_in_handler:
+        call.note(finding("C9", f"a signal handler called {call.name}", call.name, line=""))
     code = call.serve(lambda one: _translated(handler, one))
     if call.name in _CHANGES:
         session.note_moment(number, call.name)
@@ -275,10 +277,10 @@ def _translated(handler: Handler, call: ClientCall) -> int:
         return handler(call)
     except QnnError:
         raise
-    except Unreadable as exc:
-        what = "NULL" if not exc.address else f"{exc.address:#x}, which is not mapped memory"
     except Gone as exc:
         raise Hangup("the process has ended") from exc
+    except Unreadable as exc:
+        what = "NULL" if not exc.address else f"{exc.address:#x}, which is not mapped memory"
         found = finding("C4", f"an argument is {what}", call.name, address=exc.address)
         raise qnn_error(1004, found) from exc
     except TooMuchMemory as exc:
