@@ -259,7 +259,7 @@ def test_what_prepare_recommends_runs_as_it_is(desk: Path) -> None:
         target = f"{len(files)} graphs.bin"
         said = run("prepare", *files, "--quantize", "int8", "-o", target).stdout
         lines = [line for line in said.splitlines() if " qnnmem " in line]
-        assert [line.split()[0] for line in lines] == ["look", "run"]
+        assert [line.split()[0] for line in lines] == ["inspect", "run"]
         for line in lines:
             words = shlex.split(line[line.index("qnnmem") :])
             assert exit_code(run(*words[1:])) == 0, line
