@@ -1,4 +1,4 @@
-"""The HTP compiler of a verb: the library of this machine, of each worker, or of a cluster."""
+"""Find the HTP compilers for a verb: this machine's library, its workers, or a cluster's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def need_compiler(
     """Return the library; raise NoCompiler only after all other checks.
 
     The notes of the error list the numbers known without a compile, and where to get a compiler.
-    `at` names the settings of the numbers if there are several.
+    `at` names the settings that the numbers are for, if there are several.
     """
     from qnnmem.errors import NoCompiler
     from qnnmem.htp.library import find_library

@@ -88,7 +88,7 @@ def rows_with(
 ) -> Iterator[tuple[int, FixRow]]:
     """Yield the rows of an executor; a model whose worker died is tried once more, alone.
 
-    A model may kill its worker: then only that model has no answer.
+    A model can kill its worker; then only that model has no answer.
     """
     from concurrent.futures import as_completed
 

@@ -77,7 +77,7 @@ def _exported(model: str) -> str | None:
 
 
 def _model(model: str, *, is_exported: bool) -> LlmModel:
-    """Return the model's sizes from config.json, a header, its name, or the exported tensors."""
+    """Return the model's sizes, from config.json, a GGUF file, its name or the exported tensors."""
     from qnnmem.htp.llm.compare import exported_model
     from qnnmem.htp.llm.config import read_model
 
@@ -96,7 +96,7 @@ def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile a few layers of each graph if there is a library; return the case with sizes."""
+    """Compile a few layers of each graph if there is a library; return the case with ratios."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
     from queue import SimpleQueue
