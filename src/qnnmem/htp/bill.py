@@ -303,7 +303,7 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return the bytes that the loader reserves for a context: exact from a load log, else a range.
+    """Return how much the loader reserves for a context: exact from a load log, else a range.
 
     The loader reserves memory for every graph, including VTCM and IO. It rounds up the shared
     weights in the same way as the weights of a graph.

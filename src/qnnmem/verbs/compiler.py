@@ -60,7 +60,7 @@ def need_compiler(
 
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
-    """Print warnings about a file before a compile that may take long."""
+    """Print warnings about a file before a compile that can take long."""
     from qnnmem.htp.compile.preflight import preflight_warnings
     from qnnmem.loader.onnx import other_backend_note
 

@@ -103,7 +103,7 @@ def need_contexts(read: ReadCarrier) -> None:
         return
     named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
-    raise LoadError(read.carrier.path, f"contains no context binary for HTP with a bill{why}")
+    raise LoadError(read.carrier.path, f"contains no HTP context binary that can be billed{why}")
 
 
 def context_of(path: Path) -> HtpContext:

@@ -147,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return the free bytes of the process domain if inputs and outputs map `io` bytes."""
+    """Return how much of the process domain is left if inputs and outputs map `io` bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain

@@ -95,7 +95,7 @@ class Beat(WireMessage, frozen=True):
 
 
 class FileName(Struct, frozen=True):
-    """A file named by its content."""
+    """A file, identified by its content."""
 
     sha256: Digest
     size: ByteCount
