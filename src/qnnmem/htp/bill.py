@@ -353,7 +353,7 @@ def find_traps(
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
-            f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
+            f"the file was made for {made_for.name}; a compile for {soc.name} can give other sizes",
         )
     if soc is not None and (older := wrong_architecture(context.dsp_arch, soc)):
         yield Trap("older-hexagon", f"{older}; the x86 library can still load it")

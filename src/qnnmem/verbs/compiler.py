@@ -26,7 +26,7 @@ def need_soc(path: Path, soc: str | None) -> None:
 
 
 def _may_hold_context(path: Path) -> bool:
-    """Return True if an ONNX file may contain a context binary, which names its SoC."""
+    """Return True if an ONNX file might contain a context binary, which names its SoC."""
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

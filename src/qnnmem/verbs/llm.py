@@ -247,7 +247,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
 
 
 def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
-    """Yield computed changes that may help a model that does not fit; those that fit first."""
+    """Yield computed changes that might make a model fit; changes that do fit come first."""
     recipe, layers = case.recipe, sum(one.layers > 0 for one in result.shards)
     settings: list[dict[str, str | int]] = []
     if case.shards:  # without a requested number of shards, all numbers were tried

@@ -1,4 +1,4 @@
-"""Verb `report`: any file as a result, and several results on one page."""
+"""Verb `report`: turn any file into a result, and show several results on one page."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _origin(file: str) -> tuple[str, int, str]:
 
 
 def _versions() -> list[tuple[str, str]]:
-    """Return the installed versions of libraries that numbers may come from."""
+    """Return the installed versions of libraries that numbers might come from."""
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 

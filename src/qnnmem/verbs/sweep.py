@@ -1,4 +1,4 @@
-"""Verb `sweep`: many real compiles of one model, spread over workers and cached."""
+"""Verb `sweep`: compile one model with many settings, on several workers, with a cache."""
 
 from __future__ import annotations
 

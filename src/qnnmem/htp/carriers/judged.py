@@ -438,7 +438,7 @@ def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool
 def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
     if not lengths:
-        return "no graph has an attention mask that shows the length", None
+        return "no graph has an attention mask that shows the context length", None
     known = sorted(one for one in lengths if one is not None)
     words = ", ".join(f"{one:,}" for one in known[:_NAMED])
     return f"the attention masks are for {words} tokens", known[-1] == value

@@ -398,7 +398,7 @@ class _Job:
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries; this is the first")
             return replace(done, run=several)
-        self.progress(f"running the compiled {self.path.name} and the CPU")
+        self.progress(f"running {self.path.name} on HTP and on the CPU")
         ran = run_partition(
             self.worker,
             self._settings(),

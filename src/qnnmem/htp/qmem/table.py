@@ -274,7 +274,7 @@ def run_rows(
 ) -> QmemRun:
     """Return the results of all combinations, executed within one time limit.
 
-    `binaries` has the binary prepared for each mode. Both modes may use the same binary: the
+    `binaries` has the binary prepared for each mode. Both modes can use the same binary: the
     library for x86 stores the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
