@@ -306,7 +306,7 @@ OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The result of a request, or the reason of its failure, with its log and costs."""
+    """The result of a request, or the reason for its failure, with its log and costs."""
 
     kind: OutcomeKind
     reply: Reply | None = None

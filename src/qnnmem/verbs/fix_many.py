@@ -119,7 +119,7 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 
 def fix_one(task: FixTask, listen: Listening) -> FixRow:
-    """Fix one of several models; an error becomes its row."""
+    """Fix one of several models and return its row; an error also becomes a row."""
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
     from qnnmem.verbs.fix import fix_file

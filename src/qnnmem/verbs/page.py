@@ -104,7 +104,7 @@ def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -
 
 
 def _origin(file: str) -> tuple[str, int, str]:
-    """Return name, size and hash of a source file; for a folder, of its config file."""
+    """Return the name, size and hash of a source file; for a folder, those of its config file."""
     from hashlib import file_digest
 
     from qnnmem.loader.file_kind import bundle_config

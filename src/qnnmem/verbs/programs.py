@@ -80,7 +80,7 @@ def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """Yield the doctor's diagnosis of each failed call's log lines; empty without one."""
+    """Yield the doctor's diagnosis of each failed call's log lines, or an empty string."""
     from qnnmem.verbs.refusal import reading_of
 
     known: dict[tuple[str, ...], str] = {}

@@ -181,7 +181,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Return one bill for several binaries: the sums, but VTCM once: graphs use it in turn."""
+    """Return one bill for several binaries: sums of all parts but VTCM, which is used in turn."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -340,7 +340,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the size of the KV cache: the largest of each binary's graphs, which share it."""
+    """Return the size of the KV cache; the graphs of a binary share it, so the largest counts."""
     most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
     if not sum(most):
         return None
