@@ -306,7 +306,10 @@ def test_standard_input_that_is_closed(tmp_path: Path) -> None:
 def test_standard_input_is_read_alone(lists: Path) -> None:
     """It has no name that a table could show."""
     done = with_input(SMALL.encode(), "plan", "-", "models/a.csv")
-    assert (exit_code(done), sentence(done)) == (2, "standard input is one file; plan it alone")
+    assert (exit_code(done), sentence(done)) == (
+        2,
+        "standard input cannot be planned together with other files",
+    )
 
 
 def test_nothing_of_standard_input_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
