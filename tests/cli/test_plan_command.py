@@ -324,7 +324,7 @@ def test_free_dimensions_give_options_that_work(tmp_path: Path) -> None:
     path = model(tmp_path, FREE)
     refused = run(path)
     assert (exit_code(refused), refused.stdout) == (2, "")
-    assert "free dimensions batch size (input 'x'), n (input 'x')" in sentence(refused)
+    assert "these dimensions are open: batch size (input 'x'), n (input 'x')" in sentence(refused)
     options = shlex.split(sentence(refused).rpartition("e.g. with ")[2])
     assert options[0] == "--dim"
     assert exit_code(run(path, *options)) == 0

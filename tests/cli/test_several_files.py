@@ -158,7 +158,7 @@ def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
     sizes = {Path(one["input"]).stem: one["scratch_bytes"] for one in values["plans"]}
     assert sizes == {"both": 896, "fixed": 896, "open": 896, "list": 8}
     (refused,) = values["refused"]
-    assert "free dimensions k (input 'x')" in refused["sentence"]
+    assert "these dimensions are open: k (input 'x')" in refused["sentence"]
     assert exit_code(run("plan", tmp_path / "fixed.onnx", "--dim", "n=2")) == 2
     words = ("--dim", "n=2", "--dim", "m=50", "--budget", "scratch=1")
     for name, kept in (("fixed", 0), ("open", 1), ("both", 2)):

@@ -300,8 +300,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or number of layers in each shard: 9,9,9,5. Do not count a "
-            "separate embedding.",
+            "Number of shards, or of layers in each shard (9,9,9,5), without a separate embedding.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
