@@ -33,7 +33,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     and optimisation level, loading order, parts. Every change is planned (LPAI), or compiled and
     loaded by the real library (HTP), then run and compared with the original model. The changed
     model, a recipe and a report are written to the folder of -o. Fewer bits, smaller batches and
-    smaller pictures change results: they need --allow, and the difference is measured. Several
+    smaller images change results: they need --allow, and the difference is measured. Several
     models, a pattern or a folder give a table. A run that was killed resumes from its cached
     results.
 
