@@ -113,7 +113,7 @@ def test_without_the_compiler_everything_else_is_checked_first() -> None:
     graphs = [{"graph_names": ["small"], "vtcm_mb": 64}]
     words = ("--config_file", config(graphs=graphs, devices=[{"soc_model": 57}]))
     done = run(*HTP, "--binary_file", "x", *words)
-    assert (exit_code(done), "8 MiB of VTCM" in sentence(done)) == (2, True)
+    assert (exit_code(done), "64 MiB of VTCM were requested" in sentence(done)) == (2, True)
 
 
 def test_lpai_gets_a_graph_for_each_model() -> None:

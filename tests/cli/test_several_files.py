@@ -219,14 +219,14 @@ def test_a_file_may_look_like_a_pattern(lists: Path) -> None:
 
 
 def test_a_folder_says_what_it_left_out(lists: Path) -> None:
-    """Pipes, links to elsewhere and files that are no models are counted, not opened."""
+    """Pipes, links to elsewhere and files that are not models are counted, not opened."""
     os.mkfifo(lists / "models" / "pipe.csv")
     (lists / "models" / "away.csv").symlink_to(lists / "elsewhere.csv")
     done = run("plan", "models")
     assert exit_code(done) == 0
     assert "models/pipe.csv: a pipe; skipped" in done.stderr
     assert "models/away.csv: a broken link; skipped" in done.stderr
-    assert "models: skipped 2 files that are no models" in done.stderr
+    assert "models: skipped 2 files; only models are read" in done.stderr
 
 
 def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
@@ -331,7 +331,7 @@ def test_lint_checks_a_folder(tmp_path: Path) -> None:
     done = run("lint", tmp_path)
     assert exit_code(done) == 1
     assert done.stdout.startswith("1 error in 2 files\n")
-    assert "skipped 2 files that are no config files" in done.stderr
+    assert "skipped 2 files; only config files are read" in done.stderr
     (tmp_path / "cut.json").write_text('{"lpai_graph": {')
     done = run("lint", tmp_path)
     assert exit_code(done) == 2

@@ -172,7 +172,7 @@ class PoolOptions(LayoutChoices):
 
 
 def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
-    """Return options; a mapping gives only those that differ from the defaults."""
+    """Return options; a mapping sets some of them, and the others have their defaults."""
     if given is None or isinstance(given, PoolOptions):
         return given or PoolOptions()
     known = [one.name for one in fields(PoolOptions)]
