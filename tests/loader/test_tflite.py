@@ -389,7 +389,9 @@ def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None
     """A file that fixes what WHERE returns is planned for that, and the model says so."""
     tensors = (T("x", (4,)), T("y", (3, 1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
-    assert model.holds_for == ("valid while 'y' of operator 0 ('WHERE') is at most the stored 3x1",)
+    assert model.holds_for == (
+        "valid while 'y' of operator 0 ('WHERE') is at most the stored shape 3x1",
+    )
 
 
 def test_stored_shapes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

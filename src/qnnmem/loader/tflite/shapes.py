@@ -110,7 +110,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def reshape(call: Call) -> list[Shape]:
-    """Return the output shape of RESHAPE, in which one size may be inferred."""
+    """Return the output shape of RESHAPE, in which one size can be inferred."""
     have, wanted = call.shape(0), _target(call)
     fixed = [size for size in wanted if size != -1]
     if len(wanted) - len(fixed) > 1 or min(fixed, default=0) < 0:
@@ -159,7 +159,7 @@ def transpose(call: Call) -> list[Shape]:
     shape, order = call.shape(0), call.value(1)
     axes = [call.axis(axis, len(shape)) for axis in order]
     if sorted(axes) != list(range(len(shape))):
-        raise Damaged(f"does not order the {len(shape)} dimensions of its input")
+        raise Damaged(f"has no valid order of the {len(shape)} dimensions of its input")
     return [tuple(shape[axis] for axis in axes)]
 
 
@@ -189,7 +189,7 @@ def unpack(call: Call) -> list[Shape]:
     shape = call.shape(0)
     axis = call.axis(call.option("Axis"), len(shape))
     if shape[axis] != len(call.outputs):
-        raise Damaged(f"unpacks {written(shape)} into {len(call.outputs)}")
+        raise Damaged(f"unpacks {written(shape)} into {len(call.outputs)} outputs")
     return [(*shape[:axis], *shape[axis + 1 :])] * len(call.outputs)
 
 
@@ -203,13 +203,13 @@ def split(call: Call) -> list[Shape]:
 
 
 def split_at(call: Call) -> list[Shape]:
-    """Return the output shapes of SPLIT_V into given sizes, one of which may be inferred."""
+    """Return the output shapes of SPLIT_V into given sizes, one of which can be inferred."""
     shape, sizes = call.shape(0), call.value(1)
     axis = call.axis(call.number(2), len(shape))
     rest = shape[axis] - sum(size for size in sizes if size != -1)
     known = [rest if size == -1 else size for size in sizes]
     if sum(known) != shape[axis] or len(known) != len(call.outputs) or min(known) < 0:
-        raise Damaged(f"splits {shape[axis]:,} into parts with a different sum")
+        raise Damaged(f"splits {shape[axis]:,} into parts with another sum")
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in known]
 
 
@@ -426,7 +426,7 @@ def _place(call: Call) -> list[Shape]:
 def _transform(call: Call) -> list[Shape]:
     shape, length = call.shape(0), call.value(1)
     if len(shape) < 2 or len(length) != 2 or min(length) < 1:
-        raise Damaged(f"transforms {written(shape)} by {len(length)} lengths")
+        raise Damaged(f"transforms {written(shape)} with {len(length)} lengths")
     return [(*shape[:-2], length[0], length[1] // 2 + 1)]
 
 
@@ -475,7 +475,7 @@ def depth_to_space(call: Call) -> list[Shape]:
 
 
 def space_to_batch(call: Call) -> list[Shape]:
-    """Return the output shape of SPACE_TO_BATCH_ND: pixels at equal places of blocks."""
+    """Return the output shape of SPACE_TO_BATCH_ND: a batch for each place in a block."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
