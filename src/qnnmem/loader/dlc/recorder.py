@@ -57,7 +57,7 @@ class TooMuch(Exception):
 
 
 class _OpenGraph(NamedTuple):
-    """A graph under composition."""
+    """A graph that is being composed."""
 
     name: str
     tensors: list[ComposedTensor]
