@@ -288,9 +288,8 @@ def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[s
     if computed and total > held:
         largest = max(computed, key=lambda item: item.nbytes)
         yield (
-            f"constants take {total:,} bytes, but only {held:,} are stored in the file: "
-            f"{len(computed)} are computed; the largest of them is {quote(largest.name)} "
-            f"({largest.nbytes:,})"
+            f"constants take {total:,} bytes, but only {held:,} are stored in the file; computed "
+            f"constants: {len(computed)} (largest: {quote(largest.name)}, {largest.nbytes:,} bytes)"
         )
 
 

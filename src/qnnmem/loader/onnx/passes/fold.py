@@ -129,8 +129,8 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
             continue
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
-            found = by_sizes(kind.shape or ())
-            raise UsageError(f"tensor {quote(name)} has shape {found} instead of {by_sizes(shape)}")
+            found, given = by_sizes(kind.shape or ()), by_sizes(shape)
+            raise UsageError(f"tensor {quote(name)} has shape {found}, not the given {given}")
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)

@@ -228,7 +228,7 @@ class _Advisor:
     def _resized(
         self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
     ) -> LoadError:
-        """Return the error with the size that does not fit and a size that does."""
+        """Return the error with the size that does not fit and a size that fits."""
         old = dict(start.sizes)
         changed = [(size, number) for size, number in found.sizes if old[size] != number]
         words = "these sizes are inconsistent"

@@ -55,7 +55,7 @@ def _check_filter(step: TfliteStep) -> None:
     if any(quantized) and not all(quantized):
         raise step.refuse("computes with floats and quantized weights")
     if step.dtype(step.tensor(1)).bits < 8:
-        raise step.refuse("has weights of less than 8 bits")
+        raise step.refuse("has weights with fewer than 8 bits")
 
 
 def _convolution(step: TfliteStep) -> None:
