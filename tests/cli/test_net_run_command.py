@@ -418,7 +418,7 @@ def test_adsp_without_direct_mode_is_the_traditional_way(binary: Any) -> None:
     flags = ("--config_file", config(context={}), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags, "--io_tensor_mem_handle_type", "ion")
     assert exit_code(result) == 0  # ION is for arm mode alone
-    assert "--direct_mode is not set" in result.stderr
+    assert "without --direct_mode" in result.stderr
 
 
 def test_ion_is_for_arm_mode_alone(binary: Any) -> None:

@@ -123,7 +123,7 @@ def test_every_graph_has_inputs_of_its_own(binary: Made) -> None:
     assert exit_code(skipped) == 0
     assert not Path("one/add").exists()
     once = net_run(file, "--inputs", "x.npy")
-    assert "--inputs is given once for 2 graphs ('add', 'halves')" in sentence(once)
+    assert "--inputs occurs once for 2 graphs ('add', 'halves')" in sentence(once)
     both = net_run(file, "--inputs", "__", "--inputs", "__")
     assert "skips all graphs" in sentence(both)
 

@@ -75,7 +75,7 @@ def test_a_float_model_is_refused(tmp_path: Path) -> None:
     path, target = model(tmp_path), tmp_path / "out.bin"
     done = run(path, "-o", target, "--state", "h_in=h_out")
     assert sentence(done) == (
-        f"{path}: LPAI runs 8- and 16-bit models only, 4 of 4 ops compute in floating point; "
+        f"{path}: LPAI runs only 8- and 16-bit models; 4 of 4 ops compute in floating point; "
         "--quantize int8 quantizes it first, or add --float for an experiment on the host"
     )
     assert isinstance(done.exception, FloatModel)
