@@ -158,7 +158,7 @@ def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
     sizes = {Path(one["input"]).stem: one["scratch_bytes"] for one in values["plans"]}
     assert sizes == {"both": 896, "fixed": 896, "open": 896, "list": 8}
     (refused,) = values["refused"]
-    assert "free dimensions k (input 'x')" in refused["sentence"]
+    assert "these dimensions are open: k (input 'x')" in refused["sentence"]
     assert exit_code(run("plan", tmp_path / "fixed.onnx", "--dim", "n=2")) == 2
     words = ("--dim", "n=2", "--dim", "m=50", "--budget", "scratch=1")
     for name, kept in (("fixed", 0), ("open", 1), ("both", 2)):
@@ -306,7 +306,10 @@ def test_standard_input_that_is_closed(tmp_path: Path) -> None:
 def test_standard_input_is_read_alone(lists: Path) -> None:
     """It has no name that a table could show."""
     done = with_input(SMALL.encode(), "plan", "-", "models/a.csv")
-    assert (exit_code(done), sentence(done)) == (2, "standard input is one file; plan it alone")
+    assert (exit_code(done), sentence(done)) == (
+        2,
+        "standard input cannot be planned together with other files",
+    )
 
 
 def test_nothing_of_standard_input_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

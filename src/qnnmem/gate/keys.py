@@ -67,9 +67,9 @@ def words(value: object, what: str) -> tuple[str, ...]:
     """Return one string or a list of strings as a tuple."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not found or len(found) > _MAX_ITEMS:
-        raise UsageError(f"{what} must be a text or a list of texts")
+        raise UsageError(f"{what} must be a string or a list of strings")
     for one in found:
-        expect(one, str, f"{what} must be a text or a list of texts")
+        expect(one, str, f"{what} must be a string or a list of strings")
         text_item(one, what)
     return tuple(found)
 
