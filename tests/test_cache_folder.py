@@ -34,7 +34,9 @@ def test_a_user_without_a_home_keeps_nothing() -> None:
     assert cache_folder() == NOWHERE
     with pytest.raises(OSError, match="Not a directory"):
         cache_folder().mkdir(parents=True)
-    with pytest.raises(UsageError, match="no home folder exists for results; choose a folder with"):
+    with pytest.raises(
+        UsageError, match="there is no home folder for results; choose a folder with"
+    ):
         default_folder()
 
 

@@ -220,7 +220,7 @@ class FreeDimensions(LoadError):
         how = "fix them; an untested guess is " if untried else "fix them, e.g. with "
         super().__init__(
             path,
-            f"free dimensions {', '.join(free)}",
+            f"these dimensions are open: {', '.join(free)}",
             cure=chain_words(
                 *(how, spaced(settings), *((": ", untried) if untried else ())),
                 *(word for other in others for word in ("; also seen to run together: ", other)),

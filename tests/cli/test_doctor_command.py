@@ -165,7 +165,7 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
             ["a", "--group-by", "cause", "--format", "sarif"],
             "--group-by supports only text and json",
         ),
-        (["a", "--dim", "n=1"], "--dim, --shape and --value are for --model"),
+        (["a", "--dim", "n=1"], "--dim, --shape and --value need --model"),
         (["a", "--format", "xml"], "--format cannot be 'xml'; it must be text, json"),
         ([], "PATH is missing; "),
         (["a", "--soc", "nonsense"], "'nonsense' is not a known SoC"),

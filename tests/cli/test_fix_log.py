@@ -55,8 +55,8 @@ def test_a_full_heap_gives_the_budget() -> None:
     line, found, wanted = told["from_log"]
     assert line.startswith("run.log:2: QNN_COMMON_ERROR_MEM_ALLOC")
     assert "memreg stage, mem_system_ram" in found
-    assert wanted.endswith("the model must keep scratch in 8,704 bytes")
-    assert "keep scratch in 8,704 bytes" in Path("out/wide.report.md").read_text("utf-8")
+    assert wanted.endswith("the model must keep scratch within 8,704 bytes")
+    assert "keep scratch within 8,704 bytes" in Path("out/wide.report.md").read_text("utf-8")
 
 
 def test_a_full_pool_of_tcm_is_judged_whole() -> None:

@@ -69,7 +69,7 @@ def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
     """What it is, how many graphs, for which hardware, and that it is whole."""
     result = run(binary(tmp_path, graph("a"), graph("b")))
     first = result.output.splitlines()[0]
-    assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums fine"
+    assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums correct"
     assert exit_code(result) == 0
 
 
@@ -102,7 +102,7 @@ def test_floating_point_is_said_at_once(tmp_path: Path) -> None:
     """LPAI computes with integers, so a float binary is for the desk."""
     output = run(binary(tmp_path, replace(graph(), float_ops=3))).output
     assert (
-        "computes in floating point (3 ops): for experiments on the host only"
+        "computes in floating point (3 ops): only for experiments on the host"
         in output.splitlines()[1]
     )
     assert "floating point" not in run(binary(tmp_path)).output

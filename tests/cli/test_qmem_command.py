@@ -203,9 +203,9 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     assert text.startswith(
         "IO layer emulated, results by the real library: all four combinations give the same"
     )
-    assert "QnnGraph_execute on x86, measured: the first after loading" in text
+    assert "QnnGraph_execute on x86, measured: first call after loading" in text
     assert "is noise. Only a device shows what the hint costs or saves" in text
-    assert "the same bits in all four rows; IO layer emulated" in text
+    assert "the same results, bit by bit, in all four rows; IO layer emulated" in text
 
 
 def recommended(*words: str | Path) -> tuple[list[str], str]:

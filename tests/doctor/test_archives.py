@@ -579,7 +579,7 @@ def test_an_archive_does_not_grow(here: Path) -> None:
     (here / "two.zip").write_bytes(zipped(LOGS))
     why = "a compressed log does not grow; read it without --follow"
     assert sentence(doctor("one.zip", "--follow")) == f"one.zip: logs/a.log: {why}"
-    assert sentence(doctor("two.zip", "--follow")).startswith("--follow takes one log")
+    assert sentence(doctor("two.zip", "--follow")).startswith("--follow reads only one log")
 
 
 def test_an_empty_archive_holds_no_log(here: Path) -> None:

@@ -85,7 +85,7 @@ class QuantizeReply(WireMessage, frozen=True):
 
 
 class CpuDifference(Struct, frozen=True):
-    """The largest difference of an output between two runs, and its largest value."""
+    """The largest difference of an output between two runs, and the output's largest value."""
 
     name: str
     worst: float
@@ -122,7 +122,7 @@ R = TypeVar("R", bound=WireMessage)
 
 
 class LibraryRequest(WireMessage, frozen=True):
-    """Base of requests; each names the type of its reply."""
+    """Base of requests; each subclass names the type of its reply."""
 
     reply: ClassVar[type[WireMessage]]
 
@@ -198,7 +198,7 @@ class ListenRequest(ProviderRequest, frozen=True):
 
 
 class QuantizeRequest(ModelRequest, frozen=True):
-    """Quantize a float model like ONNX Runtime prepares models for QNN."""
+    """Quantize a float model the way ONNX Runtime prepares models for QNN."""
 
     reply: ClassVar[type[WireMessage]] = QuantizeReply
     scratch: Path
@@ -324,7 +324,7 @@ class RequestOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Whether the request succeeded."""
+        """True if the request succeeded."""
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:

@@ -122,12 +122,8 @@ def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> Nam
         notes.append(f"{plain_or_quoted(folder, 200)}: skipped {len(odd) - _NAMED:,} more")
     if others:
         where = plain_or_quoted(folder, 200)
-        notes.append(f"{where}: skipped {counted(others, 'file')} that {_are_no(others, kind)}")
+        notes.append(f"{where}: skipped {counted(others, 'file')}; only {kind}s are read")
     return NamedFiles(tuple(files), tuple(notes))
-
-
-def _are_no(number: int, kind: str) -> str:
-    return f"is no {kind}" if number == 1 else f"are no {kind}s"
 
 
 @contextmanager

@@ -364,7 +364,7 @@ def _client_memory(
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     """Return random bytes for every input: normal floats, noise if quantized, else 0 and 1.
 
-    Whole numbers may be indices, so they must be valid for a small table.
+    Whole numbers might be indices, so they must be valid for a small table.
     """
     import numpy
 
@@ -516,12 +516,12 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
 
 
 def is_binary_itself(path: Path) -> bool:
-    """Return whether the library can load a file unchanged."""
+    """Return True if the library can load a file unchanged."""
     return path.suffix.lower() != ".onnx" and not is_carrier(path)
 
 
 def is_model(path: Path) -> bool:
-    """Return whether a file must be compiled before its table can be made."""
+    """Return True if a file must be compiled before its table can be made."""
     try:
         context_of(path)
     except NotCompiled:

@@ -153,7 +153,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request; texts in it name the worker's folders `out` and `root`."""
+    """The outcome of a request; it refers to the worker's folders as `out` and `root`."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results
@@ -229,5 +229,5 @@ def parts_of(path: Path) -> Iterator[bytes]:
 
 
 def is_digest(value: str) -> bool:
-    """Return whether a name is a lower-case SHA-256 in hex."""
+    """Return True if a name is a lower-case SHA-256 in hex."""
     return len(value) == 64 and set(value) <= set("0123456789abcdef")
