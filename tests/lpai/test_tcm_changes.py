@@ -26,7 +26,7 @@ def test_what_fits_needs_no_change() -> None:
     """Nothing is suggested where everything fits."""
     made = account(1_500_000, [100_000, 100_000], [4_000])
     assert (made.verdict.fits, made.changes) == (True, ())
-    assert made.advice == "everything fits, no change is needed"
+    assert made.advice == "everything fits; no change is needed"
 
 
 def test_narrower_elements_are_suggested_where_they_are_known() -> None:
@@ -74,7 +74,7 @@ def test_two_changes_are_combined_where_one_is_not_enough() -> None:
     """16-bit IO still fills the pool: the binary has to shrink as well."""
     made = account(1_900_000, [2 * POOL], [64], bits=16)
     assert not any(change.sufficient and " + " not in change.what for change in made.changes)
-    assert made.advice == "no known change is enough; use mem_type ddr"
+    assert made.advice == "no known change is sufficient; use mem_type ddr"
     made = account(1_900_000, [POOL], [64], bits=16)
     assert made.advice.startswith("no single change is enough: inputs and outputs of 8-bit")
     assert " + a model binary that is smaller by " in made.advice
