@@ -120,7 +120,7 @@ def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
         read(path)
     said = str(caught.value)
     assert "an untested guess is " in said
-    assert said.endswith(": the model ran with none of the sizes tried")
+    assert said.endswith(": the model did not run with any of the sizes tried")
     assert "e.g. with" not in str(caught.value)
 
 
