@@ -139,10 +139,11 @@ class TcmAccount:
         if self.verdict.fits:
             return "everything fits; no change is needed"
         if not enough:
-            return "no known change is sufficient; use mem_type ddr"
+            return "no known change is enough; use mem_type ddr"
         if all(" + " in what for what in enough):
-            return f"no single change is enough: {enough[0]}; or use mem_type ddr"
-        return f"enough by itself: {'; or '.join(enough)}; or use mem_type ddr"
+            what = "no single change is enough, but together these are"
+            return f"{what}: {enough[0]}; or use mem_type ddr"
+        return f"any one of these is enough: {'; or '.join(enough)}; or mem_type ddr"
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:
