@@ -34,7 +34,9 @@ def test_a_user_without_a_home_keeps_nothing() -> None:
     assert cache_folder() == NOWHERE
     with pytest.raises(OSError, match="Not a directory"):
         cache_folder().mkdir(parents=True)
-    with pytest.raises(UsageError, match="no home folder exists for results; choose a folder with"):
+    with pytest.raises(
+        UsageError, match="there is no home folder for results; choose a folder with"
+    ):
         default_folder()
 
 
@@ -81,7 +83,7 @@ def test_what_others_could_have_written_is_not_read(mode: int, tmp_path: Path) -
     write_kept(path, b"abcd")
     assert read_kept(path, 4) == b"abcd"
     path.chmod(mode)
-    with pytest.raises(OSError, match="not a file that was kept here"):
+    with pytest.raises(OSError, match="not a file that this user's cache wrote"):
         read_kept(path, 4)
 
 

@@ -26,10 +26,10 @@ def flag(setting: Setting) -> str:
 
 
 def flag_word(setting: Setting) -> str:
-    """Return a setting as one word, so that its value may start with a dash."""
+    """Return a setting as one word, `--option=value`, so that its value can start with a dash."""
     return f"{flag(Setting(setting.name))}={setting.value}" if setting.value else flag(setting)
 
 
 def with_flags(words: Words) -> str:
-    """Return the text with every setting as an option."""
+    """Return the text with every setting written as a command-line option."""
     return join_words(words, flag)

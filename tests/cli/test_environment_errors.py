@@ -12,7 +12,7 @@ from qnnmem.cli.outcome import blame
 
 FILES = "too many files are open; 99 are allowed (ulimit -n)"
 THREADS = "no more processes or threads can be started; 99 are allowed (ulimit -u)"
-MEMORY = "not enough memory for this input; the limit of this process is 99 B (ulimit -v)"
+MEMORY = "not enough memory for this input; this process is limited to 99 B (ulimit -v)"
 
 
 @pytest.fixture(autouse=True)

@@ -176,7 +176,7 @@ def test_fused_operators(tmp_path: Path) -> None:
     known = {"MODEL": model, "fused": tmp_path / "fused"}
     code, text = answer(*command("founding-graph-create", 3, **known))
     assert code == 0, text
-    before, after = re.search(r"tensors: (\d+) before.*; (\d+) after", text).groups()  # type: ignore[union-attr]
+    before, after = re.search(r"(\d+) tensors before.*; (\d+) after", text).groups()  # type: ignore[union-attr]
     assert int(after) < int(before)
 
 
@@ -186,7 +186,7 @@ def test_what_pruning_has_to_cut(tmp_path: Path) -> None:
     code, text = answer(*words, "--dim", "N=1", "--budget", "scratch=500")
     assert code == 1
     assert "pruning has to cut at least 1,548 bytes" in text
-    assert "tensors: 5, of 832 bytes on average" in text
+    assert "5 tensors, 832 bytes each on average" in text
 
 
 @HTP[0]

@@ -69,7 +69,7 @@ def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
     """What it is, how many graphs, for which hardware, and that it is whole."""
     result = run(binary(tmp_path, graph("a"), graph("b")))
     first = result.output.splitlines()[0]
-    assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums fine"
+    assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums correct"
     assert exit_code(result) == 0
 
 
@@ -102,7 +102,7 @@ def test_floating_point_is_said_at_once(tmp_path: Path) -> None:
     """LPAI computes with integers, so a float binary is for the desk."""
     output = run(binary(tmp_path, replace(graph(), float_ops=3))).output
     assert (
-        "computes in floating point (3 ops): for experiments on the host only"
+        "computes in floating point (3 ops): only for experiments on the host"
         in output.splitlines()[1]
     )
     assert "floating point" not in run(binary(tmp_path)).output
@@ -214,7 +214,7 @@ def test_what_is_public_of_the_vendors_lpai_binary_is_shown(tmp_path: Path) -> N
     assert done.stdout.startswith("QNN context binary: 1 graph for LPAI, soc_model 57")
     assert "  inputs:\n" in done.stdout
     assert "weights" not in done.stdout
-    assert "have no public format" in done.stdout.splitlines()[-1]
+    assert "are in an undocumented format" in done.stdout.splitlines()[-1]
     info = json.loads(run(path, "--json").stdout)["info"]
     assert info["backendId"] == 12
     assert "graphBlobInfo" not in info["graphs"][0]["info"]

@@ -46,7 +46,7 @@ def test_free_dimensions_can_be_fixed(
     """Named dimensions get one option each, unnamed ones a whole shape."""
     path = save(tmp_path, "g (float[batch,3] x, float[?] z) => (float[A] y) { y = Neg(z) }")
     assert say(capsys, monkeypatch, "plan", path) == (
-        f"qnnmem: {path}: free dimensions batch (input 'x'), axis 0 (input 'z'); "
+        f"qnnmem: {path}: these dimensions are open: batch (input 'x'), axis 0 (input 'z'); "
         "fix them, e.g. with --dim batch=1 --shape z=1\n"
         f"try: qnnmem plan {path} --dim=batch=1 --shape=z=1"
     )

@@ -48,7 +48,7 @@ def test_several_files_are_one_table_for_fit(folder: Path) -> None:
         *("made/a.bin", "made/b.serialized.bin", "made/below/c.bin"),
     ]
     assert [line.split("  ")[-1] for line in lines[3:6]] == ["fits", "does not fit", "fits"]
-    assert "made: skipped 2 files that are no HTP models" in done.stderr
+    assert "made: skipped 2 files; only HTP models are read" in done.stderr
     assert exit_code(run("fit", "made/?.bin")) == 0
     assert exit_code(run("fit", "made/a.bin", "made/below/c.bin")) == 0
 

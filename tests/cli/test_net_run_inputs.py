@@ -123,7 +123,7 @@ def test_every_graph_has_inputs_of_its_own(binary: Made) -> None:
     assert exit_code(skipped) == 0
     assert not Path("one/add").exists()
     once = net_run(file, "--inputs", "x.npy")
-    assert "--inputs is given once for 2 graphs ('add', 'halves')" in sentence(once)
+    assert "--inputs occurs once for 2 graphs ('add', 'halves')" in sentence(once)
     both = net_run(file, "--inputs", "__", "--inputs", "__")
     assert "skips all graphs" in sentence(both)
 
@@ -259,7 +259,7 @@ def test_what_prepare_recommends_runs_as_it_is(desk: Path) -> None:
         target = f"{len(files)} graphs.bin"
         said = run("prepare", *files, "--quantize", "int8", "-o", target).stdout
         lines = [line for line in said.splitlines() if " qnnmem " in line]
-        assert [line.split()[0] for line in lines] == ["look", "run"]
+        assert [line.split()[0] for line in lines] == ["inspect", "run"]
         for line in lines:
             words = shlex.split(line[line.index("qnnmem") :])
             assert exit_code(run(*words[1:])) == 0, line

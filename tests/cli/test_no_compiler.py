@@ -68,8 +68,8 @@ def words(verb: str, model: Path, *more: str) -> list[str | Path]:
         *((verb, ("--dim", "bacth=1"), "bacth") for verb in VERBS),
         ("fit", ("--shape", "nope=1x10"), "nope"),
         ("sweep", ("--dim", "batch=1", "--value", "sr=16000"), "'sr'"),
-        ("prepare", (), "free dimensions batch"),
-        ("qmem", (), "free dimensions batch"),
+        ("prepare", (), "these dimensions are open: batch"),
+        ("qmem", (), "these dimensions are open: batch"),
     ],
 )
 def test_a_mistake_is_said_before_the_compiler_is_missed(

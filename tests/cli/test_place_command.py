@@ -47,7 +47,7 @@ def test_a_better_order_is_named(tmp_path: Path) -> None:
     done = run(small, small, large, large)
     assert done.stdout.startswith("fits: 4 contexts in 3 process domains")
     better = next(line for line in done.stdout.splitlines() if line.startswith("better order"))
-    assert "2 domains (no order needs fewer)" in better
+    assert "2 domains (no order needs fewer domains)" in better
 
 
 def test_too_many_do_not_fit(tmp_path: Path) -> None:

@@ -261,13 +261,13 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
     [
         (("--dim", "batch"), "'batch' is not of the form dimension=number"),
         (("--dim", "=1"), "'=1' is not of the form dimension=number"),
-        (("--dim", "batch=-1"), "'-1' is not a number from 0 to"),
-        (("--dim", "batch=1e3"), "'1e3' is not a number from 0 to"),
-        (("--dim", "batch=٣"), "'٣' is not a number from 0 to"),
-        (("--dim", f"batch={'9' * 5000}"), "is not a number from 0 to"),
+        (("--dim", "batch=-1"), "'-1' is not a whole number from 0 to"),
+        (("--dim", "batch=1e3"), "'1e3' is not a whole number from 0 to"),
+        (("--dim", "batch=٣"), "'٣' is not a whole number from 0 to"),
+        (("--dim", f"batch={'9' * 5000}"), "is not a whole number from 0 to"),
         (("--shape", "x"), "'x' is not of the form tensor=1x3x224x224"),
-        (("--shape", "x=1xx2"), "'' is not a number from 0 to"),
-        (("--shape", "x=1x-2"), "'-2' is not a number from 0 to"),
+        (("--shape", "x=1xx2"), "'' is not a whole number from 0 to"),
+        (("--shape", "x=1x-2"), "'-2' is not a whole number from 0 to"),
         (("--budget", "scratch"), "'scratch' is not of the form pool=size"),
         (("--budget", "scratch=lots"), "'lots' is not a size"),
         (("--budget", "scratch=9999999999G"), "is larger than"),
@@ -324,7 +324,7 @@ def test_free_dimensions_give_options_that_work(tmp_path: Path) -> None:
     path = model(tmp_path, FREE)
     refused = run(path)
     assert (exit_code(refused), refused.stdout) == (2, "")
-    assert "free dimensions batch size (input 'x'), n (input 'x')" in sentence(refused)
+    assert "these dimensions are open: batch size (input 'x'), n (input 'x')" in sentence(refused)
     options = shlex.split(sentence(refused).rpartition("e.g. with ")[2])
     assert options[0] == "--dim"
     assert exit_code(run(path, *options)) == 0
@@ -556,7 +556,8 @@ def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
     """What the file gets, and which suffixes say a form; a form that was asked for is no news."""
     done = run(buffers(tmp_path), "-o", tmp_path / "x.dot")
     assert (
-        "x.dot gets text, .dot is not a form; there are .txt, .json, .csv, .h, .svg" in done.stderr
+        "x.dot is written as text: .dot is not a known suffix; use .txt, .json, .csv, .h, .svg"
+        in done.stderr
     )
     quiet = run(buffers(tmp_path), "-o", tmp_path / "y.dot", "--format", "csv")
     assert "no form" not in quiet.stderr

@@ -53,7 +53,7 @@ def test_what_cannot_help_is_not_recommended(tmp_path: Path) -> None:
     path = model(tmp_path, MIDDLE)
     lines, values = plan(path, "--bits", "8", "--reorder", "--budget", "scratch=64")
     assert values["remedies"] == []
-    assert "also planned, no smaller in scratch: --inplace, --io outside" in lines
+    assert "these options do not make scratch smaller: --inplace, --io outside" in lines
     assert "--io outside" not in lines[-1]
 
 
@@ -63,7 +63,7 @@ def test_what_is_recommended_saves_what_it_says(text: str, have: int, tmp_path: 
     path = model(tmp_path, text)
     lines, before = plan(path, "--budget", f"scratch={have}")
     after = pasted(lines)
-    (said,) = re.findall(r"next: ([\d,]+) bytes? less of scratch", lines[-1])
+    (said,) = re.findall(r"next: saves ([\d,]+) bytes? of scratch", lines[-1])
     assert before["scratch_bytes"] - after["scratch_bytes"] == int(said.replace(",", "")) > 0
     assert ("which then fits" in lines[-1]) == (after["fits"] is True)
     for remedy in before["remedies"]:
@@ -77,7 +77,7 @@ def test_io_outside_is_named_where_it_helps(tmp_path: Path) -> None:
     """It says how many bytes are then elsewhere."""
     lines, values = plan(model(tmp_path, IO), "--bits=8", "--reorder", "--budget", "scratch=150")
     assert ["--io outside"] in [remedy["options"] for remedy in values["remedies"]]
-    assert "192 of IO in the application's buffers" in lines[-1]
+    assert "moves 192 bytes of IO to the application's buffers" in lines[-1]
 
 
 @pytest.mark.parametrize("pool", ["constants", "tcm"])

@@ -75,7 +75,7 @@ def test_a_float_model_is_refused(tmp_path: Path) -> None:
     path, target = model(tmp_path), tmp_path / "out.bin"
     done = run(path, "-o", target, "--state", "h_in=h_out")
     assert sentence(done) == (
-        f"{path}: LPAI runs 8- and 16-bit models only, 4 of 4 ops compute in floating point; "
+        f"{path}: LPAI runs only 8- and 16-bit models; 4 of 4 ops compute in floating point; "
         "--quantize int8 quantizes it first, or add --float for an experiment on the host"
     )
     assert isinstance(done.exception, FloatModel)
@@ -133,7 +133,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, 2 given"),
+        (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, not 2"),
         (("--calibration", "somewhere"), "--calibration is for --quantize int8 or int16"),
         (("--quantize", "int8"), "rows.csv: --quantize is for ONNX models"),
         (("--quantize", "int7"), "int7"),

@@ -77,7 +77,7 @@ def test_all_kinds_of_files_are_parts_of_one_page(tmp_path: Path) -> None:
     assert page.count("canvas") == 3
     assert page.count("section") == 6
     assert "scratch takes 3.00 KiB (3,072 bytes)" in page.said
-    assert "TCM of aDSP direct mode: binary and IO" in page.said
+    assert "TCM in aDSP direct mode: binary and IO" in page.said
     assert "Missing: 4.04 MiB (4,235,264 bytes)" in page.said
     assert "HTP bill of small_htp.bin" in page.said
     for name in files:
@@ -217,7 +217,7 @@ def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
     }
     page = Reading()
     page.feed(section_of({"qnnmem": ours}, "x/two.bin").body)
-    assert page.said.count("all graphs in one run") == 3
+    assert page.said.count("all graphs together") == 3
     assert page.said.count("a alone") == 2
     assert "b alone" not in page.said
     assert "5 B over the limit" in page.said

@@ -158,7 +158,7 @@ def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
     sizes = {Path(one["input"]).stem: one["scratch_bytes"] for one in values["plans"]}
     assert sizes == {"both": 896, "fixed": 896, "open": 896, "list": 8}
     (refused,) = values["refused"]
-    assert "free dimensions k (input 'x')" in refused["sentence"]
+    assert "these dimensions are open: k (input 'x')" in refused["sentence"]
     assert exit_code(run("plan", tmp_path / "fixed.onnx", "--dim", "n=2")) == 2
     words = ("--dim", "n=2", "--dim", "m=50", "--budget", "scratch=1")
     for name, kept in (("fixed", 0), ("open", 1), ("both", 2)):
@@ -219,14 +219,14 @@ def test_a_file_may_look_like_a_pattern(lists: Path) -> None:
 
 
 def test_a_folder_says_what_it_left_out(lists: Path) -> None:
-    """Pipes, links to elsewhere and files that are no models are counted, not opened."""
+    """Pipes, links to elsewhere and files that are not models are counted, not opened."""
     os.mkfifo(lists / "models" / "pipe.csv")
     (lists / "models" / "away.csv").symlink_to(lists / "elsewhere.csv")
     done = run("plan", "models")
     assert exit_code(done) == 0
     assert "models/pipe.csv: a pipe; skipped" in done.stderr
     assert "models/away.csv: a broken link; skipped" in done.stderr
-    assert "models: skipped 2 files that are no models" in done.stderr
+    assert "models: skipped 2 files; only models are read" in done.stderr
 
 
 def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
@@ -306,7 +306,10 @@ def test_standard_input_that_is_closed(tmp_path: Path) -> None:
 def test_standard_input_is_read_alone(lists: Path) -> None:
     """It has no name that a table could show."""
     done = with_input(SMALL.encode(), "plan", "-", "models/a.csv")
-    assert (exit_code(done), sentence(done)) == (2, "standard input is one file; plan it alone")
+    assert (exit_code(done), sentence(done)) == (
+        2,
+        "standard input cannot be planned together with other files",
+    )
 
 
 def test_nothing_of_standard_input_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +331,7 @@ def test_lint_checks_a_folder(tmp_path: Path) -> None:
     done = run("lint", tmp_path)
     assert exit_code(done) == 1
     assert done.stdout.startswith("1 error in 2 files\n")
-    assert "skipped 2 files that are no config files" in done.stderr
+    assert "skipped 2 files; only config files are read" in done.stderr
     (tmp_path / "cut.json").write_text('{"lpai_graph": {')
     done = run("lint", tmp_path)
     assert exit_code(done) == 2

@@ -223,5 +223,5 @@ def test_several_threads_are_listed_below_the_verdict() -> None:
     ]
     many = list(listed([thread(n) for n in range(1, 13)]))
     assert len(many) == 11
-    assert many[-1] == "  and 2 threads more"
+    assert many[-1] == "  and 2 more threads"
     assert len(list(listed([thread(n) for n in range(1, 11)]))) == 10

@@ -149,7 +149,7 @@ def test_every_form_of_report_and_a_name_from_it(here: Path) -> None:
     (here / "a.zip").write_bytes(zipped(LOGS))
     for form in ("markdown", "sarif"):
         assert "b.log" in doctor("a.zip", "--format", form).output
-    note = "note: skipped: files in a.zip that are not logs by their names: 1"
+    note = "note: skipped: files in a.zip whose names are not those of logs: 1"
     assert note in doctor("a.zip").output.splitlines()
     assert "a.zip: logs/sub/b.log" in doctor("a.zip", "--group-by", "file").output
     done = doctor("a.zip: logs/sub/b.log")
@@ -174,7 +174,9 @@ def test_archives_in_a_folder_are_read_too(here: Path) -> None:
         *("farm/one.zip: logs/a.log", "farm/one.zip: logs/sub/b.log"),
         *("farm/two.tgz: logs/a.log", "farm/two.tgz: logs/sub/b.log"),
     ]
-    assert "skipped: files in farm that are not logs by their names: 2" in find_logs(["farm"]).notes
+    assert (
+        "skipped: files in farm whose names are not those of logs: 2" in find_logs(["farm"]).notes
+    )
 
 
 def test_files_of_a_folder_and_of_its_archives_are_counted(
@@ -215,7 +217,9 @@ def test_a_packed_tar_is_not_read_from_its_start_for_ever(
     assert len(find_streams(["a.tar"])) == 1
     found = find_logs(["a.tgz"])
     assert [stream.parts for stream in found.streams] == [(f"a.tgz: {name}",) for name, _ in files]
-    assert found.notes == ("a.tgz: rotated files are read as separate logs: unpack it",)
+    assert found.notes == (
+        "a.tgz: rotated files are read as separate logs; unpack the archive to join them",
+    )
 
 
 def test_members_in_order_cost_one_pass(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +328,10 @@ def test_an_archive_in_an_archive_is_left_out_and_said(form: str, here: Path) ->
     (here / form).write_bytes(FORMS[form]([*files, ("in/other.zip", zipped(LOGS))]))
     done = doctor(form)
     assert exit_code(done) == 2
-    assert f"skipped: {form}: in/other.zip: an archive in an archive: unpack it" in done.output
+    assert (
+        f"skipped: {form}: in/other.zip: an archive inside an archive; unpack the outer archive"
+        in done.output
+    )
     (here / form).write_bytes(FORMS[form]([("other.TGZ", b"x")]))
     with pytest.raises(UsageError, match=rf"^no log in {form}; {form}: other.TGZ: an archive in"):
         find_logs([form])
@@ -558,7 +565,7 @@ def test_an_archive_on_standard_input_is_one_sentence(form: str, here: Path) -> 
     command = [sys.executable, "-m", "qnnmem", "doctor", "-"]
     with (here / form).open("rb") as file:
         done = subprocess.run(command, stdin=file, capture_output=True, text=True, timeout=60)
-    words = "qnnmem: -: archives can be read only from a file; give its path\n"
+    words = "qnnmem: -: archives can be read only from a local file; give the path of the file\n"
     assert (done.returncode, done.stderr) == (2, words)
 
 
@@ -570,7 +577,9 @@ def test_an_archive_behind_a_url_is_one_sentence() -> None:
             file.write(FORMS[form](LOGS))
         done = doctor(f"memory://logs/{form}")
         assert exit_code(done) == 2
-        assert sentence(done).endswith("archives can be read only from a file; give its path")
+        assert sentence(done).endswith(
+            "archives can be read only from a local file; give the path of the file"
+        )
 
 
 def test_an_archive_does_not_grow(here: Path) -> None:
@@ -579,7 +588,7 @@ def test_an_archive_does_not_grow(here: Path) -> None:
     (here / "two.zip").write_bytes(zipped(LOGS))
     why = "a compressed log does not grow; read it without --follow"
     assert sentence(doctor("one.zip", "--follow")) == f"one.zip: logs/a.log: {why}"
-    assert sentence(doctor("two.zip", "--follow")).startswith("--follow takes one log")
+    assert sentence(doctor("two.zip", "--follow")).startswith("--follow reads only one log")
 
 
 def test_an_empty_archive_holds_no_log(here: Path) -> None:

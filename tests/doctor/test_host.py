@@ -191,7 +191,7 @@ def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
     found = examine(DESK)
     assert found.exit_code == 3
     assert report.render_text(found) == (
-        "cannot tell: no QNN library and no DSP on a machine (Linux 6.8.0 x86_64)\n"
+        "cannot tell: neither a QNN library nor a DSP on a machine (Linux 6.8.0 x86_64)\n"
     )
     assert len(report.render_text(found, verbose=True).splitlines()) > len(CHECKS)
 
@@ -242,7 +242,7 @@ def test_releases_that_do_not_go_together(odd: str | None, verdict: HostVerdict)
     assert asked.verdict is verdict
     if verdict is PROBLEM:
         assert "2.28.0" in asked.found
-        assert "of one SDK release" in asked.action
+        assert "from one SDK release" in asked.action
 
 
 @pytest.mark.parametrize(("skel", "verdict"), [("260929181845", GOOD), ("260101000000", NOT_KNOWN)])
@@ -290,7 +290,9 @@ def test_an_unpacked_image_is_looked_at(tmp_path: Path) -> None:
     assert exit_code(done) == 1
     found = {one["id"]: one for one in json.loads(done.stdout)["checks"]}
     assert found["releases"]["verdict"] == "problem"
-    assert "the stub for v75 is of 2.51.0, the skel of 2.28.0" in found["releases"]["found"]
+    assert (
+        "the stub for v75 is from 2.51.0, but its skel is from 2.28.0" in found["releases"]["found"]
+    )
     assert found["soc"]["verdict"] == "good"
     assert found["selinux"]["verdict"] == found["group"]["verdict"] == "not_known"
     assert exit_code(run("doctor", "--host", f"image:{tmp_path}/none")) == 2
@@ -396,7 +398,7 @@ def test_firmware_of_another_soc(firmware: str, verdict: HostVerdict) -> None:
     found = checks(replace(PHONE, files=files))["driver"]
     assert found.verdict is verdict
     if verdict is PROBLEM:
-        assert "is for SM8550 (Hexagon v73), the SoC is SM8650" in found.found
+        assert "is for SM8550 (Hexagon v73), but the SoC is SM8650" in found.found
 
 
 def test_a_board_without_rights() -> None:
@@ -796,8 +798,8 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
             "adb",
             "2 devices are connected: 1a2b, 3c4d:5555; name one, e.g. --host adb:1a2b",
         ),
-        (ONE, "adb:zz", "adb is connected to no device 'zz', but to 1a2b"),
-        (ONE, "adb:", "adb is connected to no device '', but to 1a2b"),
+        (ONE, "adb:zz", "adb has no device 'zz'; it is connected to 1a2b"),
+        (ONE, "adb:", "adb has no device ''; it is connected to 1a2b"),
         ("echo 'what?'; exit 1", "adb", "adb listed no devices but printed 'what?'"),
         ("printf '\\033[31m\\000\\377\\n'", "adb", "adb listed no devices but printed '\\x1b"),
         ("exit 1", "adb", "adb listed no devices but printed 'nothing'"),
@@ -839,7 +841,7 @@ def test_no_adb_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     done = run("doctor", "--host", "adb")
     assert exit_code(done) == 2
-    assert sentence(done).startswith("adb is not installed or not on the PATH; it is part of")
+    assert sentence(done).startswith("adb is not installed or not on the PATH; adb is part of")
     (tmp_path / "adb").write_bytes(b"\x7fELF nonsense")
     (tmp_path / "adb").chmod(0o755)
     assert sentence(run("doctor", "--host", "adb")).startswith("adb cannot be started (")

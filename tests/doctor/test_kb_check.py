@@ -125,13 +125,13 @@ def test_a_skeleton_passes(tmp_path: Path) -> None:
 def test_an_entry_must_know_its_own_typical_lines(tmp_path: Path) -> None:
     """Lines for people and templates for the machine must not drift apart."""
     text = GOOD.replace("replace this: my entry failed, 1234", "something else happened")
-    assert sentences(checked(tmp_path, text)) == ["its own Typical Logs lead to nothing"]
+    assert sentences(checked(tmp_path, text)) == ["its own Typical Logs lead to no entry"]
 
 
 def test_an_entry_must_show_a_line(tmp_path: Path) -> None:
     """Without a typical line nobody can see what it is about."""
     text = GOOD.replace("replace this: my entry failed, 1234\n", "")
-    assert sentences(checked(tmp_path, text)) == ["its Typical Logs contain no line"]
+    assert sentences(checked(tmp_path, text)) == ["its section Typical Logs contains no line"]
 
 
 def test_over_names_entries_that_exist(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
     text = GOOD.replace("replace this: my entry failed, {code:code}", line)
     text = text.replace("replace this: my entry failed, 1234", line)
     found = sentences(checked(tmp_path, text))
-    assert any(one.startswith("it reports an incident in the healthy log") for one in found)
+    assert any(one.startswith("the entry reports an incident in the healthy log") for one in found)
 
 
 def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:

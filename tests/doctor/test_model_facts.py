@@ -174,7 +174,7 @@ def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
     )
     assert sentences(add_facts(incident("mem_graph_limit"), found)) == [
         "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes over the limit",
-        "compiled here for SM8650, it also fails: too big",
+        "compiling the model here for SM8650 also fails: too big",
     ]
 
 

@@ -154,7 +154,7 @@ def test_quantities_are_exact_and_have_an_origin() -> None:
     """Each number of a line is shown in bytes, as a size, and with where it came from."""
     text = text_of(incident())
     assert re.search(r"needed +5,120,000,000 bytes +4\.77 GiB  reported: printed by the log", text)
-    assert re.search(r"missing +1,361,903,616 bytes +1\.27 GiB  computed: needed less limit", text)
+    assert re.search(r"missing +1,361,903,616 bytes +1\.27 GiB  computed: needed minus limit", text)
     assert re.search(r"op +conv +reported", text)
 
 

@@ -23,7 +23,7 @@ from qnnmem.fix.lossy.smaller_inputs import (
     ResolutionRemedy,
     batch_of,
     run_in_batches,
-    smaller_pictures,
+    smaller_images,
     with_sizes,
 )
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
@@ -327,7 +327,7 @@ def test_smaller_pictures_with_outputs_as_before_are_compared(tmp_path: Path) ->
     """Means of channels have the same shape; on resized samples they are compared."""
     with bench_of(case_of(picture(side=32), tmp_path, "resolution")) as bench:
         made = list(ResolutionRemedy().changes(bench, first(bench)))
-    assert [one.change.what for one in made] == ["pictures 1x3x24x24", "pictures 1x3x16x16"]
+    assert [one.change.what for one in made] == ["images 1x3x24x24", "images 1x3x16x16"]
     assert not any(proof_of(one).unmeasured for one in made)
     assert all(0 < proof_of(one).largest < numpy.inf for one in made)
     assert (made[1].need.size or 0) < (made[0].need.size or 0) < (made[0].before.size or 0)
@@ -351,7 +351,7 @@ def test_a_model_for_one_size_is_refused(tmp_path: Path) -> None:
     made = model(nodes, [1, 3, 16, 16], [weights("w", 3 * 256, 4)])
     with (
         bench_of(case_of(made, tmp_path, "resolution")) as bench,
-        pytest.raises(ChildFailed, match="not accept pictures of another size"),
+        pytest.raises(ChildFailed, match="not accept images of another size"),
     ):
         list(ResolutionRemedy().changes(bench, first(bench)))
 
@@ -370,5 +370,5 @@ def test_sizes_stay_what_strides_divide(
 ) -> None:
     """Rows and columns, wherever the channels are; what is not a picture is left alone."""
     made = model([helper.make_node("Relu", ["x"], ["y"])], shape, [])
-    found = smaller_pictures(case_of(made, tmp_path), 0.75)
+    found = smaller_images(case_of(made, tmp_path), 0.75)
     assert found == ({} if smaller is None else {"x": smaller})

@@ -64,7 +64,7 @@ def test_free_dimensions_are_named(model: str) -> None:
     """Without sizes nothing is guessed."""
     done = run("fix", model, "-o", "out")
     assert exit_code(done) == 2
-    assert "free dimensions h" in sentence(done)
+    assert "these dimensions are open: h" in sentence(done)
 
 
 def test_what_is_given_once_holds_for_all() -> None:

@@ -115,8 +115,8 @@ def test_search_is_the_same_every_time() -> None:
     ("ops", "reason"),
     [
         (({"op": "GlobalAveragePool"},), "fewer rows"),
-        (({"op": "Softmax", "axis": 2},), "along the axis"),
-        (({"op": "Transpose", "perm": [0, 1, 3, 2]},), "moves the axis"),
+        (({"op": "Softmax", "axis": 2},), "along the cut axis"),
+        (({"op": "Transpose", "perm": [0, 1, 3, 2]},), "moves the cut axis"),
         (
             ({"op": "InstanceNormalization", "constants": [weights(4)] * 2},),
             "not known to be computable row by row",

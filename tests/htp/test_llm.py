@@ -221,7 +221,7 @@ def test_experts_windows_and_encoders_are_said(tmp_path: Path) -> None:
     ("soc", "settings", "said"),
     [
         ("SM8450", {"bits": {"kv": 16}}, "KV cache: 16 bits"),
-        ("SM8350", {"bits": {"block": 32}}, "recipe: scales of blocks"),
+        ("SM8350", {"bits": {"block": 32}}, "recipe: block scales"),
         ("QCS6490", {"context": 16384}, "VTCM: the keys of one head"),
     ],
 )
@@ -449,7 +449,7 @@ def test_a_page_shows_lanes_domains_and_contexts() -> None:
     found = plan_model("llama-3.1-8b", options, VerbCall(Mock()))
     body = str(llm_section(found).body)
     assert body.index("fits") < body.index("layers 27-31 + head needs at most")
-    for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a domain"):
+    for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a process domain"):
         assert words in body
     assert body.count('class="step"') == len(found.rows)
     assert 'max="3" step="1" value="2"' in body

@@ -75,7 +75,7 @@ def why(model: Path, worker: Any, **more: Any) -> str:
 def test_a_cure_that_was_not_tried_says_so(model: Path) -> None:
     """Nothing is promised of a partition that nobody compiled."""
     worker = told()
-    assert why(model, worker).endswith("; --partition may compile the rest (not tried)")
+    assert why(model, worker).endswith("; --partition might compile the rest (not tried)")
     assert all(options["strict"] for _verb, options, _limit in worker.asked)
 
 
@@ -84,7 +84,7 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
     worker = told()
     sentence = why(model, worker, try_cures=True)
     assert sentence.endswith(
-        "; --partition leaves it on the CPU and compiles the rest; a trial compiled"
+        "; --partition leaves it on the CPU and compiles the rest; a trial compile succeeded"
     )
     assert [verb for verb, *_ in worker.asked[-2:]] == ["compile", "compare"]
     assert all(limit <= 60 for *_, limit in worker.asked[-2:])
@@ -125,7 +125,7 @@ def test_a_cure_that_takes_too_long_is_said_as_such(model: Path) -> None:
     """That is neither yes nor no."""
     late = RequestOutcome("timeout", sentence="not finished within 60 s")
     sentence = why(model, told(late), try_cures=True)
-    assert "--partition may compile the rest; a trial ended with: not finished" in sentence
+    assert "--partition might compile the rest; a trial ended with: not finished" in sentence
 
 
 def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:

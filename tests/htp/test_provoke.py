@@ -98,7 +98,9 @@ def test_a_library_that_does_not_fail_is_believed() -> None:
         False,
         None,
     )
-    assert report.verdict(found.record).startswith("the library did not fail: no op-over-vtcm")
+    assert report.verdict(found.record).startswith(
+        "the library did not fail: op-over-vtcm does not happen"
+    )
 
 
 def test_another_failure_is_not_taken_for_the_one_announced() -> None:

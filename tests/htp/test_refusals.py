@@ -122,7 +122,7 @@ def many_kinds(path: Path) -> Path:
 
 
 NO_TYPE = "QNN has no operator of this type"
-SIX = "one of the tensors has 6 dimensions, which HTP does not support there"
+SIX = "one of the tensors has 6 dimensions, which HTP does not support for this operator"
 TYPES = "HTP does not support the operator with these data types"
 REASONS = {
     "arc": ("Acosh", NO_TYPE),
@@ -135,7 +135,7 @@ REASONS = {
     "integer_power": ("Pow", TYPES),
     "shift": ("BitShift", NO_TYPE),
     "double_relu": ("Relu", TYPES),
-    "double_plus": ("Add", "the tensors are float64 and float32 in QNN but must have one"),
+    "double_plus": ("Add", "the tensors are float64 and float32 in QNN but must have the same"),
     "narrow": ("Cast", "QNN does not support 64-bit floats as inputs or outputs of a graph"),
     "wrap": ("Pad", "Pad mode only support constant"),
     "running": ("CumSum", "QNN CumSum needs axis as a param"),
@@ -186,7 +186,7 @@ def test_an_operator_of_an_own_domain_is_named(worker: Worker, tmp_path: Path) -
     nodes = [node("Relu", ["x"], ["r"]), node("Mine", ["r"], ["y"], domain="com.example")]
     path = save(tmp_path / "own.onnx", nodes, [info("x", F, [1, 8])], [info("y", F, [1, 8])])
     (one,) = refused(path, worker).unsupported
-    assert (one.name, one.reason) == ("y", "ONNX Runtime knows no operator com.example:Mine")
+    assert (one.name, one.reason) == ("y", "ONNX Runtime has no operator com.example:Mine")
 
 
 def test_a_graph_that_cannot_be_composed_says_which_tensor(worker: Worker, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
     assert (exit_code(fit), fit.output.splitlines()[0]) == (
         1,
         "does not fit SM8350: the binary was made for Hexagon v75 but SM8350 is v68; compile the "
-        "model for it",
+        "model for SM8350",
     )
     for words in ((), ("--load",)):
         shown = run("footprint", binary, "--soc", "SM8350", *words).output

@@ -168,12 +168,12 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
         *(
             "swap",
             "Transpose",
-            "one of the tensors has 7 dimensions, which HTP does not support there",
+            "one of the tensors has 7 dimensions, which HTP does not support for this operator",
         ),
     ),
     "an own domain that is not imported": (
         lambda p: save(p, [RELU, node("Fancy", ["r"], ["y"], domain="org.none")], [X], [Y]),
-        *("y", "Fancy", "ONNX Runtime knows no operator org.none:Fancy"),
+        *("y", "Fancy", "ONNX Runtime has no operator org.none:Fancy"),
     ),
     "a function of the standard": (
         lambda p: save(
@@ -201,7 +201,11 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("y", F, [2, 8])],
             i=numpy.array([[1], [2]]),
         ),
-        *("pick", "GatherND", "the library's validator rejects the operator without a reason"),
+        *(
+            "pick",
+            "GatherND",
+            "the library's validator rejects the operator without giving a reason",
+        ),
     ),
     "a contraction of one": (
         lambda p: save(

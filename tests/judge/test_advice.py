@@ -28,18 +28,18 @@ from judge.situations import library_situations, situations, write_files
 LIBRARY = "needs the real library, see library_situations"
 PLACES = "needs the real library; which of the four is printed depends on what fits together"
 NOT_REACHED = {
-    "from inside {}": "a command of the vendor's tool, which is not here",
+    "in folder {}": "a command of the vendor's tool, which is not here",
     "explain a rule": "check-client runs a compiled client; tests/client does",
     "keep the binary": LIBRARY,
-    "show the bill from the file, without the library": LIBRARY,
+    "show the bill of this file, without the library": LIBRARY,
     "change the model until it fits": LIBRARY,
     "compile it": LIBRARY,
     "compile with these settings": LIBRARY,
     "prepare it for memhandle": LIBRARY,
-    "check what is loaded together": PLACES,
-    "check what is loaded alone": PLACES,
-    "check what is loaded together, turn {} of {}": PLACES,
-    "check what is loaded alone, turn {} of {}": PLACES,
+    "check whether the contexts fit together": PLACES,
+    "check whether the context fits alone": PLACES,
+    "check whether the contexts fit together, turn {} of {}": PLACES,
+    "check whether the context fits alone, turn {} of {}": PLACES,
 }
 PYTHON = "for callers from Python; the command line refuses such words before"
 # Modules with sentences that name an option and that the situations here do not print.
@@ -152,11 +152,11 @@ def broken_next(advice: Advice, answer: Answer) -> str:
     why = advice.why
     if "which then fits" in why and answer.code != 0:
         return "it does not fit"
-    if found := re.search(r"([\d,]+) bytes? less of (\w+)", why):
+    if found := re.search(r"saves ([\d,]+) bytes? of (\w+)", why):
         saved, pool = int(found[1].replace(",", "")), found[2]
         if need(advice.source, pool) - need(answer, pool) != saved:
             return f"it does not save {saved:,} bytes"
-    if (found := re.search(r"still ([\d,]+) too many", why)) and (
+    if (found := re.search(r"still ([\d,]+) over the limit", why)) and (
         answer.code != 1 or f"{found[1]} more than" not in answer.out
     ):
         return f"it is not {found[1]} over"

@@ -92,7 +92,7 @@ def test_finished_binaries_are_arranged_as_their_models_are(tmp_path: Path) -> N
     assert "cannot be placed together" in sentence(
         run("place", binaries[0], Path("examples/small_htp.bin").resolve())
     )
-    assert "--concurrent is for" in sentence(run("place", "examples/small_htp.bin", *both))
+    assert "--concurrent is only for" in sentence(run("place", "examples/small_htp.bin", *both))
 
 
 def judge_places(rows: dict[str, Any], pairs: set[frozenset[str]], scratch: int) -> None:
@@ -145,7 +145,10 @@ def test_a_ring_of_models_needs_more_than_its_heaviest_set(tmp_path: Path) -> No
         (("--together", "--concurrent", "m0,other"), "--concurrent names 'other'; the models are"),
         (("--together", "--concurrent", "m0"), "names fewer than two models"),
         (("--concurrent", "m0,m1"), "--concurrent needs --together"),
-        (("--together", "--format", "perfetto"), "is for one model, not with --together"),
+        (
+            ("--together", "--format", "perfetto"),
+            "is for one model and cannot be combined with --together",
+        ),
     ],
 )
 def test_wrong_words_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -114,10 +114,10 @@ def test_an_operator_returns_what_tflite_returns(
     ("op", "shape", "others", "fault"),
     [
         (RULES[3][0], (1, 4, 20, 3), RULES[3][2], "needs a size of at least 5 but has 4"),
-        (RULES[7][0], (3, 5), RULES[7][2], "multiplies 3x5 by weights for 16"),
+        (RULES[7][0], (3, 5), RULES[7][2], "cannot multiply 3x5 by weights for 16"),
         (RULES[10][0], (3, 7), RULES[10][2], r"cannot turn 3x7 into \?x4"),
-        (RULES[15][0], (4, 8), RULES[15][2], "joins 4x8 and 4x8 and 3x2"),
-        (RULES[18][0], (3, 7), RULES[18][2], "splits 7 into 2 equal parts"),
+        (RULES[15][0], (4, 8), RULES[15][2], "cannot join 4x8 and 4x8 and 3x2"),
+        (RULES[18][0], (3, 7), RULES[18][2], "cannot split 7 into 2 equal parts"),
         (RULES[0][0], (5, 2, 7), RULES[0][2], "which are inconsistent"),
     ],
 )
@@ -219,7 +219,7 @@ def test_a_budget_cannot_be_judged_for_a_placeholder(tmp_path: Path) -> None:
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = plan(path, "--budget", "scratch=1M")
     assert exit_code(done) == 3
-    assert "cannot tell: by the known sizes, scratch takes" in done.output
+    assert "cannot tell: with only the known sizes, scratch takes" in done.output
     values = json.loads(plan(path, "--budget", "scratch=1M", "--json").output)
     assert (values["fits"], values["exit_code"]) == (None, 3)
     assert values["notes"][0].startswith("planned with a placeholder")

@@ -104,7 +104,7 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
         (buffers(n=placed("n", 32, upper=2)), ""),
         (
             buffers(n=placed("n", 32, upper=3)),
-            ("buffers[2] ('n') is in use until step 3, but the graph has 1 steps"),
+            ("buffers[2] ('n') is in use until step 3 of a graph with 1 steps"),
         ),
         (
             buffers(n=placed("n", 64)),
@@ -117,11 +117,11 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
             replace(buffers(x=placed("x", 1 << 40, Pool.IO)), io=Io.OUTSIDE),
             ("of io, which has only 1,099"),
         ),
-        (replace(GRAPH, buffers=GRAPH.buffers[:2]), "buffers give no place for 'n'"),
-        (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers give no place for 'x'"),
+        (replace(GRAPH, buffers=GRAPH.buffers[:2]), "buffers do not include 'n'"),
+        (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers do not include 'x'"),
         (
             replace(GRAPH, buffers=(*GRAPH.buffers, placed("n", 0))),
-            "buffers[3] place 'n' twice",
+            "buffers[3] places 'n' a second time",
         ),
         (
             replace(GRAPH, scratch_bytes=Bytes(128), buffers=(*GRAPH.buffers, placed("own", 96))),
@@ -159,11 +159,20 @@ def test_a_graph_without_ops_has_no_steps() -> None:
         (structs.replace(WINDOW, stride=2), ""),
         (structs.replace(WINDOW, padding=8), ""),
         (structs.replace(WINDOW, reset=None), ""),
-        (structs.replace(WINDOW, stride=3), "moves by 3 frames, with 2 of 8 new"),
-        (structs.replace(WINDOW, stride=10), "moves by 10 frames, with 2 of 8 new"),
+        (
+            structs.replace(WINDOW, stride=3),
+            "moves by 3 frames; the number must be a multiple of 2 up to 8",
+        ),
+        (
+            structs.replace(WINDOW, stride=10),
+            "moves by 10 frames; the number must be a multiple of 2 up to 8",
+        ),
         (structs.replace(WINDOW, frames=16, stride=16), "has 8 frames, not a multiple of the 16"),
-        (structs.replace(WINDOW, frames=4, stride=2), "moves by 2 frames, with 4 of 8 new"),
-        (structs.replace(WINDOW, padding=9), "starts with 9 frames but has only 8"),
+        (
+            structs.replace(WINDOW, frames=4, stride=2),
+            "moves by 2 frames; the number must be a multiple of 4 up to 8",
+        ),
+        (structs.replace(WINDOW, padding=9), "has 9 frames of padding, but only 8 frames"),
         (structs.replace(WINDOW, reset="n"), "uses the reset 'n', which is not an input"),
         (structs.replace(WINDOW, new="h"), "uses tensors that are not a state pair"),
     ],
@@ -188,7 +197,7 @@ def test_names_are_unique_and_known() -> None:
 def test_constants() -> None:
     """Up to the last byte of the section, and not beyond it."""
     assert fault(GRAPH, constants=288) == ""
-    wanted = "graphs[0].constants[0] ('c') ends at byte 288 of 287 bytes of constants"
+    wanted = "graphs[0].constants[0] ('c') ends at byte 288, but there are 287 bytes of constants"
     assert fault(GRAPH, constants=287) == wanted
 
 
@@ -230,8 +239,8 @@ def test_a_value_at_its_bound_is_read(read: Callable[[Any], Any], value: Any, fo
     ("read", "value", "wanted"),
     [
         (fields.text, LONGEST + "x", "has 65,537 characters, over the limit of 65,536"),
-        (fields.text, None, "is null instead of a text"),
-        (fields.text, b"x", "instead of a text"),
+        (fields.text, None, "is null instead of a string"),
+        (fields.text, b"x", "instead of a string"),
         (fields.flag, 0, "is 0 instead of true or false"),
         (fields.flag, "x", "is 'x' instead of true or false"),
         (fields.integer(2, 5), 1, "is 1, not between 2 and 5"),
@@ -325,20 +334,20 @@ def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
             96 + 16,
             "<Q",
             769 - 512,
-            ("the table states byte 768 instead of 1,024 as the start of the constants"),
+            ("the table gives 768 instead of 1,024 as the offset of the constants"),
         ),
         (
             96 + 16,
             "<Q",
             769 - 511,
-            "the program 0 has 258 bytes according to the table, past the end of the",
+            "the table gives 258 as the size of the program 0, past the end of the file",
         ),
         (128 + 16, "<Q", 0, "the last section ends at byte 768, but the file ends at 769"),
         (
             128 + 16,
             "<Q",
             2,
-            ("the constants has 2 bytes according to the table, past the end of the file"),
+            ("the table gives 2 as the size of the constants, past the end of the file"),
         ),
     ],
 )

@@ -170,7 +170,7 @@ def test_an_empty_object_means_defaults(tmp_path: Path) -> None:
     [
         ({"lpai_backend": {"target_env": "dsp"}}, "lpai_backend.target_env: 'dsp' is not a value"),
         ({"lpai_graph": {"execute": {"fps": "1"}}}, "lpai_graph.execute.fps: '1' is not a whole"),
-        ({"lpai_graph": {"execute": {"mem_type": 3}}}, "mem_type: 3 is not a text"),
+        ({"lpai_graph": {"execute": {"mem_type": 3}}}, "mem_type: 3 is not a string"),
         ({"lpai_graph": []}, "lpai_graph: a list is not an object"),
         ({"lpai_profile": 1}, "lpai_profile: 1 is not an object"),
         ({"context_configs": {}}, "is not an LPAI file"),
@@ -194,9 +194,9 @@ def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -
         ({"x": 1}, "none of the known sections"),
         ({"backend_extensions": {"config_file_path": "gone"}}, "'gone' is neither next to it"),
         ({"backend_extensions": {"shared_library_path": "libQnnHtp.so"}}, "for the HTP"),
-        ({"context_configs": {"enable_graphs": [1]}}, "entry 0 is 1, not a text"),
-        ({"graph_configs": [{}]}, "an entry without graph_name"),
-        ({"graph_configs": [{"graph_name": 1}]}, "graph_name: 1 is not a text"),
+        ({"context_configs": {"enable_graphs": [1]}}, "entry 0 is 1, not a string"),
+        ({"graph_configs": [{}]}, "this entry has no graph_name"),
+        ({"graph_configs": [{"graph_name": 1}]}, "graph_name: 1 is not a string"),
     ],
 )
 def test_a_bad_tool_file_is_refused(tool: object, reason: str, tmp_path: Path) -> None:

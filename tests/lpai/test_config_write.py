@@ -76,7 +76,7 @@ def test_what_is_written_passes_lint_and_reads_back(
         ),
         (LpaiConfig("adsp", "v5", execute=ExecuteSettings(mem_type="tcm")), "v6 or later, not v5"),
         (LpaiConfig(execute=ExecuteSettings(fps=0)), "0 frames per second"),
-        (LpaiConfig(execute=ExecuteSettings(core_selection=3)), "has several cores"),
+        (LpaiConfig(execute=ExecuteSettings(core_selection=3)), "selects several cores"),
     ],
 )
 def test_contradictions_are_refused(config: LpaiConfig, reason: str) -> None:

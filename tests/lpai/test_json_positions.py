@@ -123,7 +123,7 @@ def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
         ("", "is empty"),
         (" \n ", "contains only white space"),
         ("[1]", "not a list"),
-        ('"a"', "not a text"),
+        ('"a"', "not a string"),
         ("12", "one JSON object"),
         ('{"a": 1', "ends inside the object or list that began on line 1"),
         ('{"a"', "ends inside the object or list that began on line 1"),

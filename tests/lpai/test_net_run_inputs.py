@@ -85,10 +85,10 @@ def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("1\n", r"line 1 \(headers and empty lines not counted\) has 1 files for 2 inputs"),
+        ("1\n", r"line 1 \(not counting headers and empty lines\) has 1 files for 2 inputs"),
         (
             "1 2\n1 2 3\n",
-            r"line 2 \(headers and empty lines not counted\) has 3 files for 2 inputs",
+            r"line 2 \(not counting headers and empty lines\) has 3 files for 2 inputs",
         ),
         ("1  2\n", r"line 1 .* has an entry without a file"),
         ("a:= b:=1\n", r"entry without a file"),

@@ -73,7 +73,7 @@ def test_a_float_model_is_refused(folder: Path) -> None:
         prepare(folder, "net.onnx", allow_float=False, states=(("h_in", "h_out"),))
     assert caught.value.quantizable
     text = str(caught.value)
-    assert "8- and 16-bit models only" in text
+    assert "only 8- and 16-bit models" in text
     assert text.endswith(
         "quantize int8 quantizes it first, or add allow_float for an experiment on the host"
     )
@@ -180,7 +180,7 @@ def test_state_that_is_an_output_itself_is_refused(bench: Any, tmp_path: Path) -
 
 def test_nothing_to_prepare_is_refused() -> None:
     """An empty list of files is no context."""
-    with pytest.raises(UsageError, match="no model to prepare"):
+    with pytest.raises(UsageError, match="at least one model"):
         lpai.prepare({})
 
 

@@ -170,7 +170,7 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
         model = onnx.ModelProto.FromString(blob)
     except Exception:  # some versions of protobuf do not even decode it
         pytest.skip("protobuf refuses it first")
-    with pytest.raises(ProgramError, match="not text"):
+    with pytest.raises(ProgramError, match="not valid text"):
         check_contents(model)
 
 
@@ -191,8 +191,8 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
         ),
         (
             retrain,
-            "the program contains training_info of ModelProto, which may refer to another file or "
-            "change what runs; this is not allowed in a binary",
+            "the program contains training_info of ModelProto, which might refer to another file "
+            "or change what runs; this is not allowed in a binary",
         ),
     ],
 )
@@ -212,5 +212,5 @@ def test_a_name_that_cannot_be_decoded_is_refused(monkeypatch: pytest.MonkeyPatc
         b"\xff".decode()
 
     monkeypatch.setitem(check_contents.__globals__, "_check", undecodable)
-    with pytest.raises(ProgramError, match="the program contains names that are not text"):
+    with pytest.raises(ProgramError, match="the program contains names that are not valid text"):
         check_contents(program())

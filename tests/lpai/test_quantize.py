@@ -176,8 +176,8 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
     with pytest.raises(
         LoadError,
         match=(
-            r"already partly quantized, by QuantizeLinear 'x_QuantizeLinear'; quantize the float "
-            r"model that it was made from, or do not quantize"
+            r"already partly quantized, as QuantizeLinear 'x_QuantizeLinear' shows; quantize the "
+            r"original float model, or do not quantize"
         ),
     ):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)
@@ -189,7 +189,7 @@ def test_a_model_without_one_operator_of_onnx_is_refused(tmp_path: Path) -> None
         { y = ai.onnx.ml.Scaler <offset = [0.5, 1.5], scale = [2.0, 3.0]> (x) }"""
     path = tmp_path / "scaler.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    with pytest.raises(LoadError, match=r"all operators are of domain 'ai\.onnx\.ml'"):
+    with pytest.raises(LoadError, match=r"all operators belong to domain 'ai\.onnx\.ml'"):
         quantize_model(path, tmp_path / "out.onnx", bits=8)
 
 
@@ -301,7 +301,7 @@ def test_what_stays_float_is_said(tmp_path: Path) -> None:
     }"""
     out = tmp_path / "out.onnx"
     result = quantize_model(save(tmp_path, text), out, bits=8)
-    assert "branches and loops whose bodies stay floating point: 1" in result.notes
+    assert "branches and loops whose bodies remain in floating point: 1" in result.notes
     assert "'y' stays floating point" in result.notes
     assert {op.type for op in classify(load(out)).float_ops} >= {"If", "Exp", "Neg"}
 

@@ -616,13 +616,16 @@ BAD = {
     "a pool over 32 bits": (_plan(scratch_bytes=1 << 32), "sizes in 32 bits"),
     "an offset over 32 bits": (
         _placed(8589934592),
-        "at byte 8,589,934,592 of scratch, past the end",
+        "at offset 8,589,934,592 in scratch, past the end",
     ),
-    "an offset at the end": (_placed(64), "past the end: 64 bytes in 64"),
-    "an offset into the end": (_placed(64, scratch_bytes=100), "past the end: 64 bytes in 100"),
+    "an offset at the end": (_placed(64), "past the end: the tensor has 64 bytes, scratch has 64"),
+    "an offset into the end": (
+        _placed(64, scratch_bytes=100),
+        "past the end: the tensor has 64 bytes, scratch has 100",
+    ),
     "a crooked offset": (
         _placed(32, scratch_bytes=128),
-        "at byte 32 of scratch, which is not a multiple of 64",
+        "at offset 32 in scratch, which is not a multiple of 64",
     ),
     "a crooked alignment": (_plan(align_bytes=48), "power of two up to 4096, not 48"),
     "a large alignment": (_plan(align_bytes=8192), "power of two up to 4096, not 8192"),

@@ -31,7 +31,7 @@ def test_a_dlc_is_shown() -> None:
     assert text.startswith("DLC: 1 graph\n")
     assert "9 operators: 2 Transpose, 2 ElementWiseBinary, 1 Conv2d" in text
     assert "x  UFIXED_POINT_8 1x4x8x8, 256 bytes, scale 0.03125 offset -128" in text
-    assert "13 constants of 368 bytes, 11 of them parameters of operators (128 byte" in text
+    assert "13 constants of 368 bytes, 11 of them operator parameters (128 byte" in text
     assert text.rstrip().endswith("quantized8.dlc -v")
     values = json.loads(run("inspect", path, "--json").output)
     jsonschema.Draft202012Validator(load_schema(values["schema"])).validate(values)

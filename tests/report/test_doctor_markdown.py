@@ -70,7 +70,7 @@ DETAILS = """
 |---|---|---|---|
 | `needed` | `3,072 bytes` | `3.00 KiB` | `reported: printed by the log` |
 | `op` | <code>conv&#124;2</code> |   | `reported: printed by the log` |
-| `missing` | `1,024 bytes` | `1.00 KiB` | `computed: needed less limit` |
+| `missing` | `1,024 bytes` | `1.00 KiB` | `computed: needed minus limit` |
 
 **This model:**
 

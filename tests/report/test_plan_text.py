@@ -71,7 +71,7 @@ def test_a_budget_that_breaks_says_by_how_much_and_who() -> None:
         "does not fit: scratch needs at least 896 bytes, 1 more than 895, "
         "with the ops in this order"
     )
-    assert "these cannot fit together (2 in scratch, 896 bytes):" in text
+    assert "these buffers cannot fit together (2 in scratch, 896 bytes):" in text
 
 
 def test_an_undecided_budget_says_so() -> None:
@@ -111,7 +111,7 @@ def test_the_tcm_limit_says_where_it_comes_from() -> None:
 
 def test_reordering_says_what_it_brought() -> None:
     """With an operator order of its own the text compares before and after."""
-    assert "reordering ops does not lower the 896 bytes of scratch alive" in show(
+    assert "reordering ops does not lower the 896 bytes of live scratch" in show(
         chain("x", "a", "y"), reorder=True
     )
 

@@ -23,9 +23,9 @@ def test_a_large_error_is_a_warning_with_what_was_seen_to_help() -> None:
     tried = (TriedWidths(8, 16, 0.168), TriedWidths(16, 8, 1.36), TriedWidths(16, 16, 0.021))
     assert error_lines({"vad": quantized(1.37, *tried)}) == [
         "warning: graph vad, int8 with 8-bit weights: off by up to 137.0% of the largest output on "
-        "random samples; tried on the same samples, --weight-bits 16 gives 16.8%, "
+        "random samples; tried with the same samples: --weight-bits 16 gives 16.8%, "
         "--quantize int16 --weight-bits 16 gives 2.1%; "
-        "real samples with --calibration give other ranges"
+        "use real samples with --calibration, which give other ranges"
     ]
 
 
@@ -34,7 +34,7 @@ def test_where_nothing_helped_nothing_is_promised() -> None:
     poor = quantized(0.9, TriedWidths(16, 16, 0.8), made_up=False)
     (line,) = error_lines({"g": poor})
     assert "--quantize" not in line
-    assert "wider types do not halve the error; check that the samples" in line
+    assert "wider data types do not halve the error; check that the samples" in line
 
 
 def test_a_small_error_is_no_warning() -> None:

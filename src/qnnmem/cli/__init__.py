@@ -1,4 +1,4 @@
-"""The command line: arguments in, exit code out.
+"""Entry points of the command line.
 
 This module has hardly any imports: Ctrl-C cannot interrupt an import that has not started.
 """
@@ -28,12 +28,12 @@ def main() -> None:
 
 
 def net_run() -> None:
-    """Run the SDK's `qnn-net-run` if it is on PATH, else `qnnmem net-run`."""
+    """Start the SDK's `qnn-net-run` if it is on PATH, else `qnnmem net-run`."""
     _sdk_tool("qnn-net-run")
 
 
 def context_binary_generator() -> None:
-    """Run the SDK's `qnn-context-binary-generator` if it is on PATH, else qnnmem's."""
+    """Start the SDK's `qnn-context-binary-generator` if it is on PATH, else qnnmem's."""
     _sdk_tool("qnn-context-binary-generator")
 
 

@@ -1,7 +1,8 @@
 """`qnnmem completion`: the script that lets a shell complete verbs, options, SoCs and files.
 
-Script and protocol are click's: the shell asks the program at each key. This module adds names that
-click does not know (SoCs, entries, rules), and the files that each verb reads.
+Script and protocol are click's: the shell runs the program whenever the user asks for a completion.
+This module adds names that click does not know (SoCs, entries, rules), and the files that each verb
+reads.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def completion(shell: str) -> int:
 
 
 class _Answers(ShellComplete):
-    """Completions of a word, with names that click does not know."""
+    """Completions of a word, including names that click does not know."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         """Return the completions of the typed word."""
@@ -104,7 +105,7 @@ def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
 
 
 def _files(incomplete: str, endings: tuple[str, ...]) -> list[CompletionItem[Any]]:
-    """Return folders and files with these suffixes, or let the shell list files."""
+    """Return folders, and files with these suffixes; or an item that makes the shell list files."""
     shells_own = [CompletionItem(incomplete, type="file")]
     if not endings:
         return shells_own

@@ -24,7 +24,7 @@ _SUFFIXES = (".json", ".conf", ".config", ".cfg")
 @takes(ConfigOptions)
 @printed("qnnmem.written/1")
 def config(options: ConfigOptions, output: Output) -> int:
-    """Write a tool file and its LPAI file, which `qnnmem lint` passes.
+    """Write a tool file and its LPAI file, without errors that `qnnmem lint` would find.
 
     For adsp the names are eaiParams_direct.json and eaiParams_direct.conf, otherwise
     lpaiParams.json and lpaiParams.conf. Either both files are written or none.
@@ -69,7 +69,7 @@ def _render(chosen: LpaiConfig, folder: Path, written: list[Path], following: st
     memory = f", IO and model binary in {chosen.execute.mem_type.upper()}" if direct else ""
     lines = [f"LPAI {chosen.hw_version}, {mode}{memory}"]
     lines += [f"Wrote {shown(path)}" for path in written]
-    lines += [f"next: from inside {shown(folder)}: {following}"]
+    lines += [f"next: in folder {shown(folder)}: {following}"]
     return "\n".join(lines) + "\n"
 
 
@@ -78,12 +78,12 @@ def _render(chosen: LpaiConfig, folder: Path, written: list[Path], following: st
 @takes(LintOptions)
 @shows("qnnmem.lint/1")
 def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
-    """Check config files of the QNN tools for LPAI; show each error, its place and its correction.
+    """Check LPAI config files of the QNN tools; show each error with its place and its correction.
 
     FILE is the tool file that --config_file names (eaiParams_direct.json), the LPAI file that the
     tool file names (eaiParams_direct.conf, lpaiParams.conf), a pattern, or - for standard input.
-    The LPAI file of a tool file is checked with it. In a folder and its subfolders, every file
-    with keys of these files is checked.
+    With a tool file, its LPAI file is also checked. In a folder and its subfolders, every file with
+    keys of these files is checked.
 
     Exit codes: 0 no errors, 1 errors found, 2 a file cannot be read.
     """
@@ -104,7 +104,7 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
 
 
 def _is_config(path: Path) -> bool:
-    """Return True if a file in a folder is a config file of the QNN tools, even with bad JSON."""
+    """Return True if a file looks like a config file of the QNN tools, even if its JSON is bad."""
     from qnnmem.bounded_file import read_head
     from qnnmem.errors import LoadError
     from qnnmem.lpai.config.json_positions import MAX_FILE
@@ -119,7 +119,7 @@ def _is_config(path: Path) -> bool:
 
 
 def _lint(files: Sequence[str], strict: bool) -> LintResult:
-    """Check the files; results name standard input as the user typed it."""
+    """Check the files; the result names standard input the way the user typed it."""
     from contextlib import ExitStack
 
     from qnnmem.lpai.config.check import lint_files

@@ -1,4 +1,4 @@
-"""`qnnmem doctor`: from a failing log to the stage, the cause and the missing bytes.
+"""`qnnmem doctor`: find the stage, the cause and the missing bytes of a failure in its log.
 
 With `--host` the machine itself is checked, alone or in addition to a log.
 """
@@ -34,7 +34,7 @@ _SHOWN_LIVE = ("text", "markdown")  # the other formats are a single object, whi
 
 
 class _Asked(NamedTuple):
-    """Request of the user, for the renderers."""
+    """The user's request, as the renderers need it."""
 
     options: DoctorOptions
     output: Output
@@ -55,14 +55,14 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
     """Find in logs which stage failed, why, and how many bytes are missing.
 
     PATH is a log, a folder or an archive of logs, a pattern such as 'logs/*.txt', a URL, or - for
-    standard input; plain or compressed.
+    standard input. Logs can be compressed.
 
     Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
     3 the log does not show the cause, or does not concern QNN. With --host and no log: 0 no
     problem, 1 a problem, 2 the machine cannot be reached, 3 it shows neither QNN nor a DSP.
     """
     if any(options.sizes.values()) and options.model is None:
-        raise UsageError("--dim, --shape and --value are for --model")
+        raise UsageError("--dim, --shape and --value need --model")
     host, paths = _sort_out(options.host, paths)
     if not paths:
         _check_alone(host, options)
@@ -80,14 +80,14 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
 
 
 def _check_alone(host: str | None, options: DoctorOptions) -> None:
-    """Raise an error for options about logs if no log is named."""
+    """Raise an error if options about logs are given without a log."""
     if host is None or options != DoctorOptions(host=options.host):
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
 
 
 def _guide(options: DoctorOptions) -> Guide:
-    """Return the user's file names and options, for suggested commands."""
+    """Return a guide with the user's file names and options, which fills in suggested commands."""
     from qnnmem.report.doctor_remedies import Guide
 
     split = (word.partition("=") for word in recorded_args())
@@ -110,7 +110,8 @@ def _check(asked: _Asked) -> None:
         _check_form(form)
         if options.follow:
             raise UsageError(
-                "--follow and --host cannot be combined: --host checks the machine once"
+                "--follow and --host cannot be combined, because --host checks the machine only "
+                "once"
             )
     if options.group_by is not None and form not in ("text", "json"):
         raise UsageError(f"--group-by supports only text and json, not {form}")
@@ -155,16 +156,16 @@ def _follow(streams: Sequence[Stream], knowledge: Knowledge, live: _LiveOutput |
     from qnnmem.doctor.follow import follow
 
     if len(streams) != 1 or len(streams[0].parts) != 1:
-        raise UsageError("--follow takes one log: a file, or - for standard input")
+        raise UsageError("--follow reads only one log: a file, or - for standard input")
     return follow(streams[0].parts[0], knowledge, live.report if live else _show_nothing)
 
 
 def _show_nothing(_incident: Incident) -> None:
-    """Show nothing, because the result goes to a file."""
+    """Show no live incident, because the result goes to a file."""
 
 
 class _LiveOutput:
-    """Shows incidents of a growing log."""
+    """Shows the incidents of a growing log."""
 
     def __init__(self, asked: _Asked) -> None:
         from qnnmem.doctor.backend import ALL
@@ -177,7 +178,7 @@ class _LiveOutput:
         self.missing = found.missing if found else ()
 
     def report(self, incident: Incident) -> None:
-        """Show an incident immediately; JSON and SARIF are a single object, shown at the end."""
+        """Show an incident immediately; JSON and SARIF are one object, shown at the end."""
         from qnnmem.cli.output import write
         from qnnmem.report import doctor as report
         from qnnmem.report import doctor_formats
@@ -252,7 +253,7 @@ def _render_groups(
 
 
 def _verdict(diagnosis: Diagnosis, stats: ReadingStats, facts: FactsOfBackends | None) -> str:
-    """Return the first line of the report, for users whose report goes to a file."""
+    """Return the report's first line, which is also printed if the report goes to a file."""
     from qnnmem.report.doctor_words import healthy, summary
 
     first = next(iter(diagnosis.incidents()), None)
@@ -264,7 +265,7 @@ def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
 
 
 def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return machine and logs; `--host a.log` counts as a log."""
+    """Return the machine and the logs; a log after `--host` counts as a log."""
     if host is None:
         return None, paths
     from qnnmem.doctor.host.devices import LOCAL, is_machine

@@ -1,4 +1,4 @@
-"""`qnnmem fix`: from a model that does not fit to a proven model that does."""
+"""`qnnmem fix`: change a model until it fits, and prove that the results are the same."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _NO_CHANGE = ("--cache", "--jobs", "--cluster")  # options that do not affect th
 @takes(FixOptions)
 @printed("qnnmem.fix/1")
 def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
-    """Reorder, fuse, tile or partition MODEL so that it needs less memory and computes the same.
+    """Reorder, fuse, tile or partition MODEL so that it needs less memory for the same results.
 
     The mildest changes are tried first: element-wise ops in place and another order of ops, then
     regions computed in bands of rows, then parts that run one after the other. For HTP: VTCM size
     and optimisation level, loading order, parts. Every change is planned (LPAI), or compiled and
     loaded by the real library (HTP), then run and compared with the original model. The changed
     model, a recipe and a report are written to the folder of -o. Fewer bits, smaller batches and
-    smaller pictures change results: they need --allow, and the difference is measured. Several
-    models, a pattern or a folder give a table. A run that was killed resumes from its cached
-    results.
+    smaller images change results: they need --allow, and the difference is measured. For several
+    models, a pattern or a folder, the result is a table. A run that was killed resumes from its
+    cached results.
 
-    Exit codes: 0 it fits, or without a budget is as small as was found; 1 no change suffices, or
-    --validate found a fault; 2 bad usage or an unreadable model; 3 cannot tell, or no change of a
-    model helps against this log. Of several models the worst counts: 2, then 1, then 3. 130 after
-    Ctrl-C, which writes the best result so far.
+    Exit codes: 0 it fits, or there is no budget; 1 no
+    change suffices, or --validate found a fault; 2 bad usage or an unreadable model; 3 cannot tell,
+    or no change to a model prevents the failure in the log. With several models, the worst result
+    counts: 2, then 1, then 3. 130 after Ctrl-C, which writes the best result so far.
     """
     from qnnmem.cli.output import say_verdict
     from qnnmem.loader.file_kind import is_kind
@@ -74,7 +74,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
 
 
 def _given_backend(options: FixOptions) -> str | None:
-    """Return the typed backend, or HTP if a SoC is given; None for the default."""
+    """Return the given backend, or HTP if a SoC is given; None means the default."""
     source = click.get_current_context().get_parameter_source("backend")
     if source is click.core.ParameterSource.COMMANDLINE:
         return options.backend
@@ -116,7 +116,7 @@ def _show_all(files: Sequence[str], task: FixTask, output: Output) -> int:
 
 
 def _has_several_shapes(task: FixTask) -> bool:
-    """Return True if a tensor has more than one shape."""
+    """Return True if the user gave a tensor more than one shape."""
     names = [name for name, _ in task.options.shapes]
     return len(names) > len(set(names))
 

@@ -1,4 +1,4 @@
-"""`qnnmem check` and `diff`: pools over budget, and pools that grew."""
+"""`qnnmem check` and `diff`: find pools over budget and pools that grew."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ _LARGEST_SUMMARY = 900 << 10  # bytes; GitHub accepts 1 MiB per step
     "html: a page of all models.",
 )
 def check(options: CheckOptions, output: Output) -> int:
-    """Check a project's models against budgets and accepted numbers.
+    """Check a project's models against budgets and accepted sizes.
 
     The budgets are in [tool.qnnmem] of pyproject.toml or in qnnmem.toml: models, sizes, targets
     (LPAI, or SoCs with HTP) and bytes for each pool. Models are planned, context binaries are read,
     and models for HTP are compiled if the real library is installed.
 
-    Exit codes: 0 every budget is met or there is none, 1 a budget is exceeded or a pool grew, 2 a
-    file cannot be read, 3 cannot tell. Of several the worst counts: 2, then 1, then 3.
+    Exit codes: 0 every budget is met or no budget is set, 1 a budget is exceeded or a pool grew, 2
+    a file cannot be read, 3 cannot tell. With several results, the worst one counts: 2, then 1,
+    then 3.
     """
     from qnnmem.cli.output import check_free
     from qnnmem.cli.progress import ProgressBar
@@ -66,7 +67,7 @@ def check(options: CheckOptions, output: Output) -> int:
 
 
 def _check_twice(files: Sequence[Path]) -> None:
-    """Raise UsageError if two results have the same file: the second would replace the first."""
+    """Raise UsageError if two outputs name the same file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
             raise UsageError(f"{quote(str(path))} is given for two results; choose another file")
@@ -83,7 +84,7 @@ def _form_of(name: str) -> str:
 
 
 def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
-    """Write maps to a folder; return the path of each map by model name."""
+    """Write memory maps to a folder; return the path of each map by model name."""
     if maps is None:
         return {}
     from qnnmem.atomic_file import folder_for_output, write_together
@@ -138,7 +139,7 @@ def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
         with open(name, "ab") as file:  # noqa: PTH123 - the variable is a name
             file.write(text)
     except OSError as exc:
-        note(f"note: the summary cannot be written: {exc.strerror or exc}")
+        note(f"note: the workflow summary cannot be written: {exc.strerror or exc}")
 
 
 @click.command(cls=RecordingCommand)
@@ -150,11 +151,12 @@ def diff(before: str, after: str, options: DiffOptions, output: Output) -> int:
     """Compare A with B: pools before and after, tensors that grew, verdicts that changed.
 
     A and B are JSON results (of plan, footprint, fit, fix, sweep, inspect or doctor, for one or
-    several files), models, which are planned, context binaries, which are read, or logs. The
-    comparison is worse if a pool grew, a verdict changed from yes to no, or a failure is new. Plan
-    options apply to both. An exact number is never compared with a bound.
+    several files), models, which are planned, context binaries, which are read, or logs. B is worse
+    than A if a pool grew, a verdict changed from yes to no, or a failure is new. Plan options apply
+    to both. An exact number is never compared with a bound.
 
-    Exit codes: 0 not worse, 1 worse or mixed, 2 the two cannot be compared.
+    Exit codes: 0 B is not worse, 1 B is worse or the changes are mixed, 2 A and B cannot be
+    compared.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report import diff as report

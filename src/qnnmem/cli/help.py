@@ -1,4 +1,4 @@
-"""Help pages, and the parts common to all verbs: examples, `--color` and `--help-all`."""
+"""Help pages, and what all verbs share: examples, `--color` and `--help-all`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ALL = "qnnmem.help_all"
 # Shared options with the start of their help text. `--help` only names them; `--help-all` and the
 # page of all commands explain them.
 SHARED = {
-    "--color": "Colour: on a terminal, always or never.",
+    "--color": "When to use colour; auto: only on a terminal.",
     "--dim": "Model: fix a named free dimension",
     "--force": "Replace the output file if it exists.",
     "--format": "Format of the result.",
@@ -36,7 +36,7 @@ SHARED = {
 
 
 class StrictGroup(click.Group):
-    """Command group that refuses repeated options before a verb runs."""
+    """Command group that refuses a repeated option before a verb runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -69,13 +69,13 @@ def _check_once(command: click.Command, ctx: click.Context, words: Sequence[str]
 
 
 def _is_assignment(option: click.Option, verb: str | None) -> bool:
-    """Return True for options such as `--dim NAME=N` that give a name one value."""
+    """Return True for an option such as `--dim NAME=N`, which gives each name only one value."""
     is_pair = option.multiple and re.fullmatch(r"[A-Z]+=.*", option.metavar or "") is not None
     return is_pair and not any((verb, word) in _MAY_REPEAT for word in option.opts)
 
 
 def _check_names(option: click.Option, ctx: click.Context, words: Sequence[str]) -> None:
-    """Raise UsageError if an option gives a name two values."""
+    """Raise UsageError if an option gives the same name two values."""
     given: dict[str, str] = {}
     for word in words:
         name, _, value = (part.strip() for part in word.rpartition("="))
@@ -90,10 +90,10 @@ def _takes_one(option: click.Option) -> bool:
 
 
 class _Formatter(click.HelpFormatter):
-    """Help formatter with bold titles; click removes the escape codes if colour is off."""
+    """Help formatter that writes bold titles; click removes the escape codes if colour is off."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        """Write the usage line."""
+        """Write the usage line with a bold title."""
         super().write_usage(prog, args, click.style(prefix or "Usage: ", bold=True))
 
     def write_heading(self, heading: str) -> None:
@@ -116,7 +116,7 @@ class HelpOption(click.Option):
 
 
 class Page(click.Context):
-    """Context of a command: bold titles in its help, colour as requested."""
+    """Context of a command, with bold titles in its help and the requested colour."""
 
     formatter_class = _Formatter
 
@@ -126,7 +126,7 @@ class Page(click.Context):
             self.color = wish()
 
     def get_help(self) -> str:
-        """Return help that fits one screen, or the whole page for --help-all."""
+        """Return help that fits on one screen, or the whole page for --help-all."""
         if isinstance(self.command, click.Group) and not isinstance(self.command, VerbGroup):
             return super().get_help()  # the list of all verbs
         is_whole = bool(self.meta.get(_ALL))
@@ -160,7 +160,7 @@ class Page(click.Context):
 
 
 def is_shared(option: click.Option) -> bool:
-    """Return True if an option has the same meaning in all commands."""
+    """Return True if an option means the same in all commands."""
     name = max(option.opts, key=len)
     choices = option.type.choices if isinstance(option.type, click.Choice) else ()
     if name == "--format" and set(choices) != {"text", "json"}:
@@ -169,7 +169,7 @@ def is_shared(option: click.Option) -> bool:
 
 
 class VerbGroup(StrictGroup):
-    """Verb with sub-verbs, which are listed with whole sentences."""
+    """Verb with sub-verbs; its help lists each sub-verb with a whole sentence."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of sub-verbs."""
@@ -220,7 +220,7 @@ def color_option() -> click.Option:
         is_eager=True,
         expose_value=False,
         callback=_choose,
-        help="Colour: on a terminal, always or never.  [default: auto]",
+        help="When to use colour; auto: only on a terminal.  [default: auto]",
     )
 
 

@@ -1,4 +1,4 @@
-"""Verbs about HTP: fit, footprint, qmem, sweep, place, llm, socs, provoke, htp-worker."""
+"""HTP verbs: fit, footprint, qmem, sweep, place, llm, socs, provoke, htp-worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from qnnmem.report.fit import FitRow
     from qnnmem.results.footprint import Bill
 
-_KEPT = "from the cache; to compile again, give --cache an empty folder"
+_KEPT = "taken from the cache; to compile again, give an empty folder to --cache"
 _FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 
 
@@ -39,14 +39,15 @@ _FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binar
 @takes(FitOptions)
 @detailed("qnnmem.fit/1")
 def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
-    """Check whether FILE fits a SoC: compile limit, process domain and VTCM, in bytes.
+    """Check whether FILE fits a SoC's compile limit, process domain and VTCM; show the bytes.
 
-    FILE is a context binary for HTP, which is only read, or an ONNX model or a DLC, which the real
-    library compiles and loads. Compiling needs the extra `htp`. Several files, a pattern or a
-    folder give a table; compiling every model in it takes time.
+    FILE is an HTP context binary, which is only read, or an ONNX model or a DLC, which the real
+    library compiles and loads. Compiling needs the extra `htp`. For several files, a pattern or a
+    folder, the result is a table; compiling many models takes time.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
-    finished within the time limit. Of several files the worst counts: 2, then 1, then 4, then 3.
+    finished within the time limit. With several files, the worst result counts: 2, then 1, then 4,
+    then 3.
     """
     from qnnmem.cli.output import say_refused, say_verdict
     from qnnmem.cli.progress import ProgressBar
@@ -114,13 +115,14 @@ def _show_fits(rows: Sequence[FitRow], output: Output) -> None:
 def footprint(file: str, options: FootprintOptions, output: Output) -> int:
     """Show what FILE costs on HTP: weights, IO, spill/fill, VTCM, process domain.
 
-    FILE is a context binary for HTP (.bin, .serialized.bin) or an ONNX model that contains or names
-    one. It is only read, and no library is needed. Any other ONNX model, and a DLC, is compiled for
-    SOC with the real library, which needs the extra `htp`. The result is cached for this file and
-    these settings.
+    FILE is an HTP context binary (.bin, .serialized.bin) or an ONNX model that contains or names
+    one. Such a file is only read, and no library is needed. Any other ONNX model, or a DLC, is
+    compiled for SOC with the real library, which needs the extra `htp`. The result is cached for
+    this file and these settings.
 
     An ExecuTorch program (.pte), a LiteRT model for an NPU, a Genie or GenAI folder, an app or a
-    zip gets one bill. Each distinct context counts once. Parts without a bill are named.
+    zip gets one bill for all its parts. Each distinct context counts once. Parts without a bill are
+    named.
 
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
     size in the file or an output of the model is missing, 4 not finished within the time limit.
@@ -163,15 +165,16 @@ def _render_bill(bill: Bill, output: Output, *, compiled: bool) -> str:
 def qmem(file: str, options: QmemOptions, output: Output) -> int:
     """Show what raw and memhandle inputs and outputs of FILE cost, and which to choose.
 
-    FILE is a context binary for HTP, which is only read, or an ONNX model or a DLC, which the real
+    FILE is an HTP context binary, which is only read, or an ONNX model or a DLC, which the real
     library compiles for SOC.
 
-    The IO layer is emulated, because the library for x86 registers no memory. With --run the
-    results come from the real library, which is slow: use a small model. With --misuse a client
-    makes every mistake twice: under the emulated contract and, if installed, with the library.
+    The IO layer is emulated, because the x86 library registers no memory. With --run, the results
+    come from the real library, which is slow: use a small model. With --misuse, a client makes
+    every mistake under the emulated contract and, if installed, also with the library.
 
-    Exit codes: 0 shown, 1 the model cannot be compiled or the rows of --run differ, 2 it cannot be
-    read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time limit.
+    Exit codes: 0 shown, 1 the model cannot be compiled or the results of --run differ, 2 it cannot
+    be read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time
+    limit.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.footprint import compare_io, qmem_exit_code
@@ -200,14 +203,15 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
 @takes(SweepOptions)
 @detailed("qnnmem.sweep/1")
 def sweep(model: str, options: SweepOptions, output: Output) -> int:
-    """Compile MODEL for SOC with each precision, batch or VTCM size; show what each needs.
+    """Compile MODEL for SOC with several precisions, batch or VTCM sizes; show what each needs.
 
     Results are cached, so an interrupted sweep resumes where it stopped. A compile that crashed,
-    hung or ran out of memory is marked and tried again in the next run. The workers that
-    QNNMEM_HTP_WORKER names share the compiles; if one is lost, another does its work.
+    hung or ran out of memory is marked, and the next run tries it again. The workers in
+    QNNMEM_HTP_WORKER share the compiles; if one worker is lost, another does its work.
 
-    Exit codes: 0 a setting fits, 1 none does, 2 bad usage or unreadable input, 3 cannot tell, 4 no
-    compile was finished within the time limit. 130 after Ctrl-C, which shows the rows so far.
+    Exit codes: 0 at least one setting fits, 1 no setting fits, 2 bad usage or unreadable input, 3
+    cannot tell, 4 no compile was finished within the time limit. 130 after Ctrl-C, which shows the
+    rows so far.
     """
     from qnnmem.verbs.sweep import run_sweep, sweep_task
 
@@ -241,15 +245,15 @@ def sweep(model: str, options: SweepOptions, output: Output) -> int:
 @takes(ValidateOptions)
 @detailed("qnnmem.validate/1")
 def validate(model: str, options: ValidateOptions, output: Output) -> int:
-    """Run MODEL on the CPU and on HTP, to tell a wrong graph from a shortage of memory.
+    """Run MODEL on the CPU and on HTP, to tell wrong results from a shortage of memory.
 
-    MODEL is an ONNX file. Both run once with random inputs. Every float tensor is compared in the
-    order of the graph, and the first that differs is named. On x86 the real library emulates HTP.
-    With --results nothing is compiled: outputs that a device saved are compared with those of the
-    CPU on the inputs of --data.
+    MODEL is an ONNX file. It runs once on each with random inputs. Every float tensor is compared
+    in the order of the graph, and the first difference is named. On x86 the real library emulates
+    HTP. With --results nothing is compiled: the saved outputs of a device are compared with the
+    CPU's outputs for the inputs in --data.
 
-    Exit codes: 0 the same, 1 a tensor differs, or HTP refuses a model that the CPU runs, 2 bad
-    usage or unreadable input, 3 cannot tell.
+    Exit codes: 0 the results agree, 1 a tensor differs, or HTP refuses a model that the CPU runs, 2
+    bad usage or unreadable input, 3 cannot tell.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.place import render_validated
@@ -270,13 +274,13 @@ def validate(model: str, options: ValidateOptions, output: Output) -> int:
 def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     """Check whether the context binaries FILE can be loaded together, in this order.
 
-    A context is placed in the first process domain with room. A file may be named several times; a
-    pattern or a folder stands for the context binaries in it, ordered by name.
+    A context is placed in the first process domain that has room for it. The same file can be given
+    several times; a pattern or a folder stands for its context binaries, ordered by name.
 
     LPAI binaries of `qnnmem prepare` share one scratch, one persistent and one TCM pool. Graphs
-    named with --concurrent may execute at the same time; others never do.
+    named with --concurrent can execute at the same time; other graphs never do.
 
-    Exit codes: 0 all fit, 1 they do not, 2 bad usage or unreadable input, 3 cannot tell.
+    Exit codes: 0 all fit, 1 not all fit, 2 bad usage or unreadable input, 3 cannot tell.
     """
     from qnnmem.cli.output import say_verdict
     from qnnmem.cli.progress import ProgressBar
@@ -288,20 +292,21 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
     if options.verify and options.budget is not None:
-        raise UsageError("--verify uses the library's own budget; remove --budget")
+        raise UsageError("remove --budget: --verify uses the library's own budget")
     found = named_files(files, read_by("place"), "context binary", each_once=False)
     say_verdict("\n".join(found.left_out))
     if any(is_kind(Path(file), ("lpai",)) for file in found.files):
         if not all(is_kind(Path(file), ("lpai",)) for file in found.files):
             raise UsageError(
-                "LPAI binaries and HTP contexts cannot be placed together; name files of one kind"
+                "LPAI binaries and HTP contexts cannot be placed together; name files for only "
+                "one backend"
             )
         arranged = arrange_binaries([Path(file) for file in found.files], options)
         text = encode(arranged) if output.is_json else render_together(arranged)
         output.write(text, "\n".join(verdict_lines(arranged)))
         return arranged.exit_code
     if options.concurrent:
-        raise UsageError("--concurrent is for LPAI binaries")
+        raise UsageError("--concurrent is only for LPAI binaries")
     with ProgressBar("reading") as bar:
         answer = place_files([Path(file) for file in found.files], options, bar)
     text = encode(answer) if output.is_json else render_text(answer, verbose=output.verbose)
@@ -314,9 +319,9 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
 @takes(LlmOptions)
 @detailed("qnnmem.llm/1")
 def llm(model: str, options: LlmOptions, output: Output) -> int:
-    """Predict whether the language model MODEL fits a SoC, with how many shards and what context.
+    """Predict whether a language model fits a SoC, in how many shards, with what context.
 
-    MODEL is a config.json, a folder that contains one, a GGUF file, of which only the header is
+    MODEL is a config.json, a folder with a config.json, a GGUF file, of which only the header is
     read, or a known name such as llama-3.2-3b. Nothing is downloaded or exported. Sizes come from
     rules that were measured with the real library, so this works anywhere; --compile needs the
     extra `htp`.
@@ -341,10 +346,10 @@ def llm(model: str, options: LlmOptions, output: Output) -> int:
 @takes(SocsOptions)
 @shows("qnnmem.socs/1")
 def socs(name: str | None, options: SocsOptions, output: Output) -> int:
-    """List the SoCs of the HTP backend, or show NAME.
+    """List the SoCs of the HTP backend, or show the SoC called NAME.
 
     NAME is a name (SM8650), an id (57) or a marketing name ("Snapdragon 8 Gen 3"). A Hexagon
-    version (v75) lists all SoCs with it.
+    version (v75) lists all SoCs of that version.
 
     Exit codes: 0 listed, 2 no such SoC, 3 NAME has no HTP.
     """
@@ -375,8 +380,8 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     KIND          cost             what happens
     graph-limit   2 s, 130 MiB     inputs just above the SoC's limit for one graph
     op-over-vtcm  1 s, 130 MiB     a softmax longer than VTCM
-    pd-full       2 s, 130 MiB     contexts of 1 GiB until the domain is full
-    host-memory   5 s, 130 MiB     a compile in too little address space
+    pd-full       2 s, 130 MiB     contexts of 1 GiB until the process domain is full
+    host-memory   5 s, 130 MiB     a compile with too little address space
     bad-binary    2 s, 130 MiB     damaged context binaries are loaded
 
     If the library does not fail, nothing is stored. Needs the
@@ -413,7 +418,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
 
 
 def _store(found: Provoked, place: Path, force: bool) -> None:
-    """Write record, log and input: all or none."""
+    """Write the record, the log and the input, or none of them."""
     from qnnmem.atomic_file import shown, write_together
     from qnnmem.cli.streams import note
     from qnnmem.results.schema import encode
@@ -437,7 +442,7 @@ def htp_worker(options: WorkerOptions) -> int:
     under qemu-user. The worker talks through standard input and output and ends when they close. It
     caches models and binaries by content.
 
-    Exit codes: 0 the client disconnected, 2 bad usage or no room for files.
+    Exit codes: 0 the client disconnected, 2 bad usage or no space for files.
     """
     import sys
 
@@ -446,7 +451,7 @@ def htp_worker(options: WorkerOptions) -> int:
 
     if sys.stdin.isatty():
         what = "htp-worker is started by the command in QNNMEM_HTP_WORKER, not by hand"
-        raise UsageError(what, cure="docs/how-to/htp-anywhere.md shows such commands")
+        raise UsageError(what, cure="docs/how-to/htp-anywhere.md has examples")
     folder = cache_folder() if options.cache is None else Path(options.cache).absolute()
     if folder == NOWHERE:
         raise UsageError(

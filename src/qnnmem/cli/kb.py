@@ -1,4 +1,4 @@
-"""`qnnmem kb` and `explain`: the knowledge base of the doctor, and meanings of error codes."""
+"""`qnnmem kb` and `explain`: the doctor's knowledge base, and the meanings of error codes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def list_entries(options: KbListOptions, output: Output) -> int:
 @takes(KbOptions)
 @shows("qnnmem.kb/1")
 def show(name: str, options: KbOptions, output: Output) -> int:
-    """Show the entry ID as Markdown: logs, causes, remedies, templates, conditions.
+    """Show entry ID as Markdown: logs, causes, remedies, templates, conditions.
 
     Exit codes: 0 shown, 2 no such entry.
     """
@@ -84,7 +84,7 @@ def show(name: str, options: KbOptions, output: Output) -> int:
 def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
     """Find entries by WORDS in titles, log lines, causes and remedies, best first.
 
-    WORDS may be a log line, a code (1002 or 0x3ea) or keywords. Abbreviations match: alloc finds
+    WORDS are a log line, a code (1002 or 0x3ea) or keywords. Abbreviations match: alloc finds
     allocation.
 
     Exit codes: 0 found, 1 nothing found, 2 unreadable entries.
@@ -105,13 +105,13 @@ def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
 @takes(KbOptions)
 @shows("qnnmem.kb-check/1")
 def check(options: KbOptions, output: Output) -> int:
-    """Check your entries with --kb, otherwise the built-in ones.
+    """Check the entries named by --kb, or without it the built-in entries.
 
     Each entry must match its own typical lines, and none may match a stored log of a healthy run.
     A built-in entry must also match a stored log of a real failure, or state that it is only
     documented.
 
-    Exit codes: 0 passed, 1 an entry has a fault, 2 unreadable.
+    Exit codes: 0 all entries passed, 1 an entry has a fault, 2 an entry is unreadable.
     """
     from qnnmem.doctor.kb.check import check as check_entries
     from qnnmem.report import kb as report
@@ -128,7 +128,7 @@ def check(options: KbOptions, output: Output) -> int:
 @takes(KbNewOptions)
 @printed("qnnmem.written/1")
 def new(name: str, options: KbNewOptions, output: Output) -> int:
-    """Write a skeleton for a new entry ID, which passes `qnnmem kb check --kb`.
+    """Write a skeleton of a new entry ID that passes `qnnmem kb check --kb`.
 
     Exit codes: 0 written, 2 ID is not a valid name, or the file exists.
     """
@@ -160,9 +160,10 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
 
     CODE is a number (1002, 0x3ea, 0x80000406, -12), a name (QNN_COMMON_ERROR_MEM_ALLOC, ENOMEM) or
     part of a log line with a code ("graph prepare failed 13", err=1002). A number that several
-    components use is explained for each. With -, codes come from standard input, one per line.
+    components use is explained for each component. With -, codes are read from standard input, one
+    per line.
 
-    Exit codes: 0 explained, 2 not a code, or a number that is in no table.
+    Exit codes: 0 explained, 2 not a code, or a number without a known meaning.
     """
     from qnnmem.doctor.explain import explain as explain_code
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
@@ -184,7 +185,7 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
 
 
 def _lines(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the codes; an unquoted log line becomes one text."""
+    """Return the codes to explain; the words of an unquoted log line are joined."""
     from qnnmem.qnn.pasted import read_pasted
     from qnnmem.verbs.named_files import STDIN
 

@@ -1,4 +1,4 @@
-"""`qnnmem lpai`: the LPAI memory contract: rules, choices, self-test, a client in C."""
+"""`qnnmem lpai`: the LPAI memory contract: rules, choices, self-test, and a C client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lpai() -> None:
 def choices_command(output: Output) -> None:
     """List the choices that qnnmem makes where public documents are silent.
 
-    Each has its reason and the way to change it.
+    Each choice is shown with its reason and the way to change it.
 
     Exit codes: 0 listed, 2 bad usage.
     """
@@ -64,9 +64,9 @@ def rules_command(rule_id: str | None, output: Output) -> None:
 @lpai.command("selftest")
 @shows("qnnmem.lpai-selftest/1")
 def selftest_command(output: Output) -> int:
-    """Follow and break every rule, and check that the runtime reports each mistake.
+    """Follow and then break every rule, and check that the runtime reports each mistake.
 
-    Needs no files and no network. Exit codes: 0 all as expected, 1 not as expected.
+    Needs no files and no network. Exit codes: 0 the runtime behaves as expected, 1 it does not.
     """
     from qnnmem.lpai.selftest import cases, run_cases
     from qnnmem.report.lpai import selftest_text
@@ -104,10 +104,11 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     """Write a complete C client for the model in PLAN or BIN.
 
     BIN is a context binary that `qnnmem prepare` made for LPAI. PLAN is the JSON of `qnnmem plan`;
-    with `--together` all graphs get one scratch. The client queries every size, allocates aligned
-    memory, passes it to QNN, finalizes, executes and frees everything in the right order. It
-    compiles as C11 and C++17 with the headers of the QNN SDK, with those of `qnnmem lpai headers`,
-    or with --standalone without any. It compares planned sizes with those that the backend reports.
+    if it was planned with `--together`, all graphs get one scratch. The client queries every size,
+    allocates aligned memory, passes it to QNN, finalizes, executes and frees everything in the
+    right order. It compiles as C11 and C++17 with the headers of the QNN SDK or of `qnnmem lpai
+    headers`; with --standalone, it needs no headers. It compares the planned sizes with the sizes
+    that the backend reports.
 
     Exit codes: 0 written, 2 bad usage or unreadable input.
     """
@@ -121,7 +122,7 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
     from qnnmem.version import __version__
 
     if output.is_json and output.path is None:
-        raise UsageError("--json names the written file, so it needs -o FILE")
+        raise UsageError("--json prints the name of the written file, so it needs -o FILE")
     plan, in_scratch = read_client_plan(Path(file)), options.io == "scratch"
     inside = declarations() if options.standalone else None
     text = render_client(
@@ -140,8 +141,8 @@ def headers_command(options: HeadersOptions, output: Output) -> None:
 
     The files have the SDK's names, so that includes work unchanged. A folder with headers of an SDK
     is refused. The declarations are qnnmem's own, under its licence. The libraries of --lib are for
-    linking: the program then runs under `qnnmem check-client`, and on a device with the libraries
-    there.
+    linking: the program then runs under `qnnmem check-client`, or on a device with the device's
+    libraries.
 
     Exit codes: 0 written, 2 bad usage, or the folder contains other headers.
     """

@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in click 8.1
-    """Path to write; `-` is standard output, for results that are text."""
+    """Path to write to; `-` means standard output, which only a text result can use."""
 
     name = "path"
 
@@ -44,7 +44,7 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
         """Return the path, or None for standard output."""
         if value == "-" and not self._is_text:
             self.fail(
-                "this result cannot be printed; for a file of that name write ./-", param, ctx
+                "this result cannot be printed; to write to a file named -, use ./-", param, ctx
             )
         return None if value == "-" else value
 
@@ -82,8 +82,8 @@ def shows(
 ) -> Callable[[F], F]:
     """Return a decorator that adds the output options; the command gets an `Output`.
 
-    Without an option, the suffix of the output file selects the format. `suffixes` are suffixes of
-    formats that no option names.
+    Without an option, the suffix of the output file selects the format. `suffixes` are the suffixes
+    of formats that have no option.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix
     default = f"{forms[0]}, or from the suffix of -o" if is_inferred else forms[0]
@@ -157,7 +157,7 @@ def _with_options(command: F, fields: Iterable[OptionField]) -> F:
 
 
 def _chosen(fields: Iterable[OptionField], given: dict[str, Any]) -> dict[str, Any]:
-    """Remove the values of these options from click's values, and return them converted."""
+    """Take the values of these options out of click's values, and return them converted."""
     return {field.name: _held(field, given.pop(field.name)) for field in fields}
 
 
@@ -242,7 +242,9 @@ def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | N
         known = {known: suffix for suffix, known in reversed(_FORM_OF.items())}
         suffixes = ", ".join(known[one] for one in forms if one in known)
         suffix = shorten(path.suffix, 20)
-        note(f"note: {name} gets {forms[0]}, {suffix} is not a form; there are {suffixes}")
+        note(
+            f"note: {name} is written as {forms[0]}: {suffix} is not a known suffix; use {suffixes}"
+        )
     if said is None or said == form or (said, form) == ("json", "perfetto"):  # a trace is JSON
         return form
     if form is None and said in forms:

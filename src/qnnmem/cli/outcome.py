@@ -1,4 +1,4 @@
-"""End of a run: its exit code, and one sentence about an error."""
+"""Turn the end of a run into an exit code and one sentence about an error."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _say(exc: Exception) -> int:
 
 
 def _sentence(exc: Exception) -> tuple[str, int]:
-    """Return the error in a sentence, and the exit code."""
+    """Return one sentence about the error, and the exit code."""
     if isinstance(exc, QnnMemError):
         from qnnmem.flags import flag
 
@@ -82,7 +82,7 @@ def _sentence(exc: Exception) -> tuple[str, int]:
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Return True if JSON is requested; reads raw arguments, because parsing may have failed."""
+    """Return True if the raw arguments ask for JSON; parsing them may have failed."""
     options = words[: words.index("--")] if "--" in words else words
     forms = [word.removeprefix("--format=") for word in options if word.startswith("--format=")]
     forms += [word for before, word in pairwise(options) if before == "--format"]
@@ -101,7 +101,7 @@ def _print_json(sentence: str, code: int) -> None:
 
 
 def _is_printing(exc: Exception) -> TypeGuard[OSError]:
-    """Return True if click failed to print, for example the help."""
+    """Return True if click could not print something such as the help."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -122,7 +122,7 @@ def _trace() -> None:
 
 
 def blame(exc: BaseException) -> str:
-    """Return a sentence about a shortage of the machine; empty for another error."""
+    """Return a sentence about a resource that the machine lacks; empty for other errors."""
     if isinstance(exc, OSError):
         return _of_system(exc)
     for one in _chain(exc):
@@ -172,7 +172,7 @@ def _of_text(text: str) -> str:
 def _memory() -> str:
     limit = _limit("RLIMIT_AS")
     allowed = (
-        f"; the limit of this process is {format_size(Bytes(limit))} (ulimit -v)" if limit else ""
+        f"; this process is limited to {format_size(Bytes(limit))} (ulimit -v)" if limit else ""
     )
     return f"not enough memory for this input{allowed}"
 
@@ -189,7 +189,7 @@ def _threads() -> str:
 
 
 def _limit(name: str) -> int | None:
-    """Return a resource limit of this process; None without a limit."""
+    """Return a resource limit of this process; None if it is unlimited."""
     try:
         import resource
     except ImportError:  # Windows, or no file descriptor left

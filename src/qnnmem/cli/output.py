@@ -1,4 +1,4 @@
-"""Output of a result: to standard output, or to a file that is written completely or not at all."""
+"""Write a result to standard output, or to a file, which is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
 
 
 def say_verdict(verdict: str) -> None:
-    """Print the verdict of a result file to standard error; names are made printable."""
+    """Print the verdict of a result file to standard error, with its names made printable."""
     for line in verdict.splitlines():
         note(shorten(line, _LONGEST))
 
 
 def say_refused(rows: Iterable[object]) -> None:
-    """Print the failed files to standard error, each reason only once."""
+    """Print the failed files to standard error, but each reason only once."""
     from qnnmem.results.files import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
@@ -68,7 +68,7 @@ def say_refused(rows: Iterable[object]) -> None:
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
-    """Print pieces or write them to `path`, without keeping all in memory."""
+    """Print pieces or write them to `path`, without holding all of them in memory."""
     if path is None:
         _print(pieces)
         return
@@ -82,7 +82,7 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Raise an error for a path that cannot be written or must not be replaced."""
+    """Raise an error if a path cannot be written to or its file must not be replaced."""
     from qnnmem.atomic_file import check_replaceable
 
     check_replaceable(path, force=force)

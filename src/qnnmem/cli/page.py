@@ -1,4 +1,4 @@
-"""`qnnmem report` and `serve`: results as a page, and the local workbench."""
+"""`qnnmem report` and `serve`: results as an HTML page, and the local workbench."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NEEDED = ("starlette", "uvicorn")
 @click.argument("files", nargs=-1, required=True, type=click.Path(), metavar="FILE...")
 @takes(ReportOptions)
 def report(files: tuple[str, ...], options: ReportOptions) -> int:
-    """Write FILE as one HTML page that needs no network and opens from disk.
+    """Show FILE as one HTML page that opens from disk and needs no network.
 
     FILE is a JSON result (of plan, footprint, fit, sweep, place, llm, qmem, doctor, fix, inspect,
-    lint, check, diff, check-client or watch), a model, which is planned, a context binary (its bill
-    for HTP, its contents for LPAI), a trace of watch, or a log, which the doctor diagnoses. Several
-    files become sections of one page.
+    lint, check, diff, check-client or watch), a model, which is planned, a context binary (its
+    memory bill for HTP, its contents for LPAI), a trace of watch, or a log, which the doctor
+    diagnoses. Several files become sections of one page.
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """
@@ -47,11 +47,11 @@ def report(files: tuple[str, ...], options: ReportOptions) -> int:
 def serve(options: ServeOptions) -> int:
     """Open a workbench on this machine for models, binaries, config files and logs.
 
-    The page shows plan, bill, lint or diagnosis immediately, and a new plan for every changed
-    setting. Compiles, sweeps and fixes run as jobs that can be cancelled. Results are stored and
-    can be compared. Nothing leaves the machine. Ctrl-C ends it.
+    The page immediately shows the plan, memory bill, lint or diagnosis of a file, and a new plan
+    for every changed setting. Compiles, sweeps and fixes run as jobs that can be cancelled. Results
+    are stored and can be compared. Nothing leaves the machine. Ctrl-C ends the workbench.
 
-    Exit codes: 0 ended, 2 bad usage or the port is in use, 3 a package is missing.
+    Exit codes: 0 ended by Ctrl-C, 2 bad usage or the port is in use, 3 a package is missing.
     """
     from qnnmem.cli.streams import note
 
@@ -106,8 +106,8 @@ def _check_token(token: str | None, is_local: bool) -> None:
     if token is None:
         if not is_local:
             raise UsageError(
-                "--host other than this machine needs --token; without it, anybody who "
-                "reaches the machine can read the page"
+                "an address for other machines needs --token; without it, anybody who can reach "
+                "this machine can read the page"
             )
     elif len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
         raise UsageError(f"a token has at least {MIN_TOKEN} plain characters")
@@ -120,7 +120,9 @@ def _folder(data: str | None) -> Path:
         return Path(data)
     found = cache_folder()
     if found == NOWHERE:
-        raise UsageError("there is no home folder to store results in; choose a folder with --data")
+        raise UsageError(
+            "there is no home folder to store results in; choose another folder with --data"
+        )
     return found / "workbench"
 
 
@@ -132,7 +134,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _open(address: str) -> None:
-    """Open the page in a browser if there is one; in a thread, because some browsers block."""
+    """Open the page in a browser if possible; in a thread, because some browsers block."""
     import threading
     import webbrowser
 

@@ -1,4 +1,4 @@
-"""`qnnmem plan`: from a model file to a certified memory plan."""
+"""`qnnmem plan`: make a certified memory plan for a model file."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ _LARGEST_INPUT = 2 << 30  # bytes of standard input; an ONNX file cannot be larg
 @detailed(
     "qnnmem.plan/1",
     ("text", "json", "csv", "c", "svg", "png", "perfetto"),
-    "csv: the scratch buffers with offsets; c: a header with all offsets; svg and png: the memory "
-    "map; perfetto: a trace of the pools over steps.",
+    "csv: the scratch buffers with their offsets; c: a C header with all offsets; svg and png: "
+    "the memory map; perfetto: a trace of the pools by step.",
 )
 def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> int:
-    """Plan the memory of FILE: how many bytes, why, and whether fewer would suffice.
+    """Plan the memory of FILE: show how many bytes it needs, why, and whether fewer would suffice.
 
     FILE is an ONNX or TFLite model, a DLC, an eAI compiler report (.eaix), a buffer list (.csv with
-    id,lower,upper,size[,alignment][,offset]), or - for standard input. Several files, a pattern, a
-    folder or a file with several graphs give a table; the options apply to each.
+    id,lower,upper,size[,alignment][,offset]), or - for standard input. For several files, a
+    pattern, a folder or a file with several graphs, the result is a table; the options apply to
+    each file.
 
     Exit codes: 0 planned, every budget is met; 1 a budget is exceeded, or there are more
-    allocations than TCM allows; 2 a file cannot be planned; 3 cannot tell. Of several files the
-    worst counts: 2, then 1, then 3.
+    allocations than TCM allows; 2 a file cannot be planned; 3 cannot tell. With several files, the
+    worst result counts: 2, then 1, then 3.
     """
     from qnnmem.cli.output import say_refused, say_verdict
     from qnnmem.planner.planned_file import plans_result
@@ -50,10 +51,10 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     if options.concurrent and not options.together:
         raise UsageError("--concurrent needs --together")
     if form == "png" and output.path is None:
-        raise UsageError("a PNG cannot be printed to the terminal; name a file with -o")
+        raise UsageError("a PNG cannot be printed to a terminal; name a file with -o")
     found = named_files(files, _is_model, "model")
     if found.files.count(STDIN) and len(found.files) > 1:
-        raise UsageError("standard input is one file; plan it alone")
+        raise UsageError("standard input cannot be planned together with other files")
     if options.together:
         return _show_together(found.files, options, output)
     if form in _ONE and len(found.files) > 1:
@@ -64,7 +65,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
         reports = _plan_file(found.files[0], options)
         if form in _ONE and len(reports) > 1:
             raise UsageError(
-                f"--format {form} is for one graph, not for {len(reports)}; name it with --graph"
+                f"--format {form} is for one graph, not for {len(reports)}; choose one with --graph"
             )
         if len(reports) == 1:
             _show(reports[0], output)
@@ -88,7 +89,9 @@ def _show_together(files: Sequence[str], options: PlanFileOptions, output: Outpu
     from qnnmem.results.schema import encode
 
     if output.form not in ("text", "json", "c", "svg", "png"):
-        raise UsageError(f"--format {output.form} is for one model, not with --together")
+        raise UsageError(
+            f"--format {output.form} is for one model and cannot be combined with --together"
+        )
     own = replace(options, budgets=())
     reports = [row for file in files for row in _plan_file(file, own, one_of_many=len(files) > 1)]
     found = arrange(reports, options.concurrent, limits_of(options))
@@ -205,7 +208,7 @@ def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """Return the verdict to print if the result goes to a file."""
+    """Return the verdict, which is also printed if the result goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

@@ -1,4 +1,4 @@
-"""`qnnmem prepare` and `inspect`: make context binaries and show their content."""
+"""`qnnmem prepare` and `inspect`: make context binaries and show their contents."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @takes(PreparationOptions)
 @printed("qnnmem.prepared/1 (lpai) or qnnmem.footprint/1 (htp)")
 def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
-    """Compile FILES offline to one context binary with every offset fixed.
+    """Compile FILES offline to one context binary in which every offset is fixed.
 
-    FILE is an ONNX model. For LPAI it may also be a TFLite model or a DLC, and several files give
+    FILE is an ONNX model. For LPAI it can also be a TFLite model or a DLC, and several files give
     several graphs; an eAI report or a buffer CSV gives a layout, which cannot be executed. For HTP
-    the real library compiles one ONNX model or DLC, which needs the extra `htp`. A model library
+    the real library compiles one ONNX model or DLC; this needs the extra `htp`. A model library
     (.so) is native code that composes graphs; it needs --trust.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
@@ -61,7 +61,7 @@ def show_htp(
     output: Output,
     worker: Worker | None = None,
 ) -> int:
-    """Compile a model; show its bill, or the reason of the failure; return the exit code."""
+    """Compile a model; show its memory bill or the reason for the failure; return the exit code."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report.bill import render_prepared
@@ -89,16 +89,16 @@ def show_htp(
 def inspect(file: str, output: Output) -> int:
     """Show the graphs, tensors, memory and state in a context binary or DLC.
 
-    FILE is a binary of `qnnmem prepare` for LPAI, whose checksums and references are checked, or a
-    context binary for HTP from any tool, also inside an ONNX model. The JSON has the structure of
-    qnn-context-binary-utility. For a DLC, the graphs are shown as QNN's compilers see them.
+    FILE is an LPAI binary of `qnnmem prepare`, whose checksums and references are checked, or an
+    HTP context binary from any tool, which can be inside an ONNX model. The JSON has the structure
+    of qnn-context-binary-utility. For a DLC, the graphs are shown as QNN's compilers see them.
 
-    FILE may also be a deployed file: an ExecuTorch program (.pte), a LiteRT model for an NPU, a
+    FILE can also be a deployed file: an ExecuTorch program (.pte), a LiteRT model for an NPU, a
     Genie or GenAI folder, or an app or zip with any of them. Each distinct context is listed once,
-    with its users, the parts on the CPU, and the file's claims compared with the binaries.
+    with its users, the parts that run on the CPU, and what the file claims about its binaries.
 
-    Exit codes: 0 shown, 1 shown, and a graph has more allocations than TCM allows, 2 the file is
-    damaged, of another version, or cannot be read, 3 the library that reads a DLC is missing.
+    Exit codes: 0 shown, 1 shown, but a graph has more allocations than TCM allows, 2 the file is
+    damaged, has an unknown version, or cannot be read, 3 the library that reads a DLC is missing.
     """
     from pathlib import Path
 

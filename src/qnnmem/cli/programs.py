@@ -1,4 +1,4 @@
-"""`qnnmem check-client` and `watch`: real programs that use QNN."""
+"""`qnnmem check-client` and `watch`: run programs that use QNN, and report their problems."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def check_client(command: tuple[str, ...], options: CheckClientOptions, output: 
 
     COMMAND is the program with its arguments, after `--`. It runs unchanged. If it was compiled
     with -g, findings name files and lines. Its context binary must come from `qnnmem prepare`.
-    Graphs are computed as by `qnnmem net-run`.
+    Graphs are executed the way `qnnmem net-run` does.
 
-    Each broken rule is printed immediately on standard error, and with call stacks in the result.
-    The program's own output passes through. If JSON, SARIF or JUnit is printed to the terminal, the
-    program's output goes to standard error.
+    Each broken rule is printed immediately on standard error, and appears with call stacks in the
+    result. The program's own output passes through. If JSON, SARIF or JUnit is printed to the
+    terminal, the program's output goes to standard error.
 
     Needs Linux and a C compiler.
 
     Exit codes: 0 clean, 1 findings, 2 the program cannot run or never called QNN, 3 some calls were
-    not checked. A clean program's own exit code is passed on; the last line and `passes` in the
-    JSON then show that there are no findings.
+    not checked. If there are no findings, the program's own exit code is passed on; the last line
+    and `passes` in the JSON then show that there are none.
     """
     from qnnmem.verbs.programs import check_program
 
@@ -78,9 +78,9 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
 
     COMMAND is any program with its arguments, after `--`, such as one with ONNX Runtime,
     ExecuTorch, the vendor's tools or your own code. It runs unchanged, with the real library. The
-    output shows contexts, graphs and registered memory over time, what was never released and where
-    it was created, every failed call with QNN's log lines and a diagnosis, and the time in each
-    function.
+    output shows contexts, graphs and registered memory over time; what was never released and where
+    it was created; every failed call with QNN's log lines and a diagnosis; and the time spent in
+    each function.
 
     -o with a name that ends in .jsonl saves the trace, which --read shows again.
 
@@ -113,17 +113,21 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
     read, fail_each = options.read, options.fail_each
     if read is not None and (command or options.fail or fail_each or options.serialise):
         raise UsageError(
-            "--read runs no program; leave out the command and the options that make calls fail"
+            "--read runs no program; remove the command and the options that make calls fail"
         )
     if options.serialise and (options.fail or fail_each):
         raise UsageError(
-            "--serialise looks for the program's own failures; run it without "
+            "--serialise looks for failures of the program itself; remove "
             f"{'--fail-each' if fail_each else '--fail'}"
         )
     if read is not None and form == _TRACE:
-        raise UsageError("--read only shows a trace; to keep it, copy the file")
+        raise UsageError(
+            "--read only shows a trace and does not write one; to keep the trace, copy its file"
+        )
     if read is None and not command:
-        raise UsageError("no program is given; write it after --, or show a trace with --read")
+        raise UsageError(
+            "no program is given; write its command after --, or show a trace with --read"
+        )
     if fail_each is not None and form in ("perfetto", _TRACE):
         raise UsageError("--fail-each runs the program many times and supports only text and JSON")
 

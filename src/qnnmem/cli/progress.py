@@ -1,4 +1,4 @@
-"""A progress bar on the terminal for steps of more than a second."""
+"""A progress bar on the terminal for steps that take more than a second."""
 
 from __future__ import annotations
 
@@ -44,11 +44,14 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Show a progress report of the planner."""
-        best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
+        best = (
+            f"best so far {format_size(progress.peak)}, lower bound "
+            f"{format_size(progress.lower_bound)}"
+        )
         self.say(f"{progress.doing}; {best}")
 
     def say(self, doing: str) -> None:
-        """Change the text next to the bar."""
+        """Change the text next to the progress bar."""
         with self._lock:
             self._doing = doing
             if self._bar is not None:

@@ -1,4 +1,4 @@
-"""The typed arguments, for the follow-up commands in a result."""
+"""Record the typed arguments, for the follow-up commands in a result."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RecordingCommand(click.Command):
 
 
 def recorded_args(verb: str = "") -> tuple[str, ...]:
-    """Return the typed options that change the answer and that `verb` also accepts.
+    """Return the typed options that affect the result and that `verb` also accepts.
 
-    Each is one word, `--option=value`. Without a verb, all options of the running command count.
+    Each is one word, `--option=value`. Without `verb`, the running command decides.
     """
     ctx = click.get_current_context(silent=True)
     if ctx is None or _TYPED not in ctx.meta:
@@ -63,7 +63,7 @@ def _command(verb: str) -> click.Command:
 
 
 def verb_call(listener: ProgressListener) -> VerbCall:
-    """Return the context of the running command, as its verb needs it."""
+    """Return what a verb needs to know about the running command."""
     from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)
@@ -72,7 +72,7 @@ def verb_call(listener: ProgressListener) -> VerbCall:
 
 
 def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
-    """Return the typed command with these settings; its other options are unchanged."""
+    """Return the typed command with these settings added or replaced."""
     from qnnmem.errors import Setting
     from qnnmem.flags import flag, flag_word
     from qnnmem.report.shell import shell_line
@@ -87,7 +87,7 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:
-    """Yield the words; each of these options is joined with its value."""
+    """Yield the words, with each of these options joined to its value."""
     rest = iter(words)
     for word in rest:
         value = next(rest, None) if word in flags else None

@@ -74,7 +74,7 @@ def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
 
 
 def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) -> str:
-    """Return a report or a part of it, broken at `width` columns if given."""
+    """Return a report or a part of it, with lines of at most `width` columns if given."""
     lines = ["", *text.split("\n"), ""]
     result = []
     for at, line in enumerate(lines[1:-1], 1):
@@ -88,19 +88,19 @@ def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) 
 
 
 def sentence(line: str, stream: TextIO) -> str:
-    """Return a sentence for standard error, wrapped if that is a terminal."""
+    """Return a sentence for a stream, wrapped if the stream is a terminal."""
     return "\n".join(broken_line(line, columns())) if stream.isatty() else line
 
 
 def columns() -> int:
-    """Return the line length for output."""
+    """Return the width of output lines."""
     from shutil import get_terminal_size
 
     return min(WIDE, max(NARROW, get_terminal_size().columns))
 
 
 def wish(choice: str = "auto") -> bool | None:
-    """Return the user's choice of colour; None if it depends on the stream."""
+    """Return whether the user wants colour; None if it depends on the stream."""
     if choice != "auto":
         return choice == "always"
     environment = os.environ
@@ -121,7 +121,7 @@ def is_coloured(stream: TextIO) -> bool:
 
 
 def is_prose() -> bool:
-    """Return True if the result is text for people, which may be wrapped and coloured."""
+    """Return True if the result is text for people, which can be wrapped and coloured."""
     context = click.get_current_context(silent=True)
     if context is None:
         return True
@@ -162,7 +162,7 @@ def _hang(line: str, width: int, longest: int) -> int:
 
 
 def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
-    """Return the pieces of one line coloured by its role."""
+    """Return the pieces of one line, coloured by the role of the line."""
     first, *more = pieces
     if re.match(_INCIDENT, line):
         return _verdict(pieces)
@@ -202,13 +202,13 @@ def _is_head(line: str, before: str, after: str) -> bool:
 
 
 def _in(text: str, style: str) -> str:
-    """Return text in a style; leading spaces stay plain."""
+    """Return text in a style, but with plain leading spaces."""
     words = text.lstrip(" ")
     return f"{text[: len(text) - len(words)]}\x1b[{style}m{words}\x1b[0m" if words else text
 
 
 def _whole_lines(pieces: Iterable[str]) -> Iterator[str]:
-    """Yield whole lines from pieces, so that a long report appears while it is made."""
+    """Yield whole lines from pieces, so that a long report appears while it is being made."""
     kept = ""
     for piece in pieces:
         kept += piece

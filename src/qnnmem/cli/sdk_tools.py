@@ -1,4 +1,4 @@
-"""`qnnmem net-run` and `context-binary-generator`: the SDK's tools, without the SDK."""
+"""`qnnmem net-run` and `context-binary-generator`: replacements for the SDK's tools."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LONGEST = 4000  # characters of a line
 @takes(NetRunOptions)
 @answered(NET_RUN_REFUSED, NET_RUN_IGNORED)
 def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -> int:
-    """Run a context binary like qnn-net-run: same flags, input lists, output tree and lines.
+    """Run a context binary like qnn-net-run: same flags, input lists, output tree and log lines.
 
     This is qnnmem's own program, which is also installed as `qnn-net-run`. If the SDK's program is
-    on PATH, that name starts the SDK's. `./qnn-net-run` needs a link to it in the current folder.
-    BINARY comes from `qnnmem prepare`, for LPAI or for HTP. With --backend libQnnHtp.so the real
-    HTP library runs it, emulated on x86. Inputs come from --input_list, from arrays, or are
+    on PATH, that name starts the SDK's. To type `./qnn-net-run`, make a link to it in the current
+    folder. BINARY comes from `qnnmem prepare`, for LPAI or for HTP. With --backend libQnnHtp.so the
+    real HTP library runs it, emulated on x86. Inputs come from --input_list, from arrays, or are
     generated; the input list and generated inputs are written to the output folder.
 
     Flags of the SDK's tool that have no meaning without a device are ignored with a warning. Flags
@@ -42,8 +42,8 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
     The program in the binary executes in its own process with limits.
 
     Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments, unreadable input, or
-    a binary that is damaged, of another version or cannot be executed, 134 the fatal limit of TCM
-    allocations.
+    a binary that is damaged, has an unknown version or cannot be executed, 134 more TCM allocations
+    than the fatal limit.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.sdk_tools import build_version, run_binary
@@ -60,15 +60,15 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
 @takes(GeneratorOptions)
 @answered(GENERATOR_REFUSED, GENERATOR_IGNORED)
 def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -> int:
-    """Make a context binary like qnn-context-binary-generator: same flags, file names and lines.
+    """Make a context binary like qnn-context-binary-generator: same flags, file names, log lines.
 
     This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`. If the
-    SDK's program is on PATH, that name starts the SDK's. `./qnn-context-binary-generator` needs a
-    link to it in the current folder.
+    SDK's program is on PATH, that name starts the SDK's. To type `./qnn-context-binary-generator`,
+    make a link to it in the current folder.
 
     A model is an ONNX file, a DLC or a model library. A library is native code: it runs in a child
-    process with limits, and a note states this. For HTP the real library compiles the model, which
-    needs the extra `htp`. For LPAI it is planned as by `qnnmem prepare`.
+    process with limits, and a note says so. For HTP the real library compiles the model, which
+    needs the extra `htp`. For LPAI the model is planned the way `qnnmem prepare` does.
 
     Flags that have no meaning here are ignored with a warning. Flags that would change the result
     are refused. A binary of the same name is replaced, as by the SDK's tool.

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP unwind the work, so that no file and no process remains.
+"""Unwind the work after Ctrl-C, SIGTERM or SIGHUP, so that no file and no process remains.
 
 Only the command line does this; a program that uses the package handles signals itself.
 """
@@ -30,11 +30,11 @@ _TIDY = frozenset(("tempfile", "shutil", "qnnmem.atomic_file"))
 
 
 class Terminated(BaseException):
-    """Raised by a signal that asks the program to end; no handler of Exception catches it."""
+    """A signal asked the program to end; `except Exception` does not catch this."""
 
 
 class _Watch:
-    """State of signal handling: the received signal, and its time."""
+    """State of signal handling: which signal was received, and when."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -57,12 +57,12 @@ class _Watch:
         raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated
 
     def end_by_signal(self) -> None:
-        """Kill the process with the received signal at exit, so that its parent sees the signal."""
+        """Kill this process with the received signal, so that its parent sees the signal."""
         if self.number and self.number != signal.SIGINT:
             os.kill(os.getpid(), self.number)
 
     def lost(self, unraisable: Any) -> None:
-        """Handle an exception that Python cannot raise, as in a destructor."""
+        """Handle an exception that Python cannot raise, such as one in a destructor."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:

@@ -1,4 +1,4 @@
-"""Standard input, output and error, any of which may be closed at the start."""
+"""Standard input, output and error; any of them might be closed when the program starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.text import shorten
 
 
 def open_closed() -> None:
-    """Open closed streams, so that no file gets their descriptors and the program's output.
+    """Open the closed streams; else a file could get a stream's descriptor and then its output.
 
     Reads from a closed input and writes to a closed output still fail; text for a closed standard
     error is discarded.
@@ -33,7 +33,7 @@ def open_closed() -> None:
 
 
 def finish_output() -> OSError | None:
-    """Flush standard output; return the error if that fails."""
+    """Flush standard output; return the error if flushing fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -56,7 +56,7 @@ def say(sentence: str, code: int) -> int:
 
 
 def note(line: str) -> None:
-    """Print a note to standard error; a closed standard error is ignored."""
+    """Print a note to standard error; do nothing if standard error is closed."""
     from qnnmem.cli.screen import sentence
 
     with suppress(OSError, ValueError):

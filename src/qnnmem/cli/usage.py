@@ -1,4 +1,4 @@
-"""Usage errors, each as one sentence that says what to type instead."""
+"""Usage errors as single sentences that say what to type instead."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def _no_option(name: str, context: click.Context) -> str:
     options = [one for one in known if one.startswith("-")]
     hint = near(name, options) or f"; {_ask(context, 'lists all')}"
     if context.info_name in _PROGRAM_VERBS:
-        hint += f"; options of the program go after --: {context.command_path} -- PROGRAM {name}"
+        hint += (
+            f"; write the program's own options after --: {context.command_path} -- PROGRAM {name}"
+        )
     return f"{_there_is(context)} no option {plain_or_quoted(name)}{hint}"
 
 

@@ -19,21 +19,21 @@ SECTIONS = {
         "prepare": "Make a context binary with every offset fixed.",
         "context-binary-generator": "Make a context binary with the SDK tool's flags.",
         "inspect": "Show what a context binary contains.",
-        "fix": "Change a model until it fits; results stay equal.",
+        "fix": "Change a model until it fits, with the same results.",
         "check": "Check a project's models against its budgets.",
     },
     "LPAI, without a device": {
         "net-run": "Run a context binary as qnn-net-run does.",
-        "check-client": "Find the rules that a C or C++ program breaks.",
-        "config": "Write a correct pair of config files.",
-        "lint": "Find errors in config files.",
+        "check-client": "Find which LPAI rules a C or C++ program breaks.",
+        "config": "Write a correct pair of LPAI config files.",
+        "lint": "Find errors in LPAI config files.",
         "lpai": "List and test LPAI rules; write a C client.",
     },
     "HTP, with the real library": {
         "fit": "Does a model fit a SoC, and by how many bytes?",
         "footprint": "Show a model's weights, IO, spill/fill and VTCM.",
         "qmem": "Compare raw and memhandle inputs and outputs.",
-        "sweep": "Compile with many settings; find what still fits.",
+        "sweep": "Compile with many settings; find which still fit.",
         "validate": "Compare a model on the CPU and on HTP.",
         "place": "Which context binaries can be loaded together?",
         "llm": "Will a language model fit, and in how many shards?",
@@ -41,7 +41,7 @@ SECTIONS = {
         "htp-worker": "Let another machine use this one's HTP library.",
     },
     "Failures": {
-        "doctor": "Find cause and missing bytes in a failing log.",
+        "doctor": "Find the cause and the missing bytes of a failure in its log.",
         "watch": "Watch any QNN program; make its calls fail.",
         "explain": "Explain what an error code means in practice.",
         "kb": "Show what the doctor knows; add your own entries.",
@@ -53,7 +53,7 @@ SECTIONS = {
         "diff": "Compare two results or models, number by number.",
     },
     "Shell": {
-        "completion": "Complete verbs, options and files in your shell.",
+        "completion": "Let your shell complete verbs, options and files.",
     },
 }
 VERBS = tuple(name for section in SECTIONS.values() for name in section)
@@ -83,7 +83,7 @@ _MODULE_OF = {verb: module for module, verbs in _MODULES.items() for verb in ver
 
 
 class Verbs(UserDict[str, click.Command]):
-    """Every verb by name; its module is imported when the verb is looked up."""
+    """Every verb by name; a verb's module is imported when the verb is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in VERBS:
@@ -102,7 +102,7 @@ class Verbs(UserDict[str, click.Command]):
 
 
 class VerbList(StrictGroup):
-    """List of verbs by purpose; imports none of them."""
+    """The list of verbs by purpose, made without importing them."""
 
     context_class = Page
 
@@ -137,7 +137,7 @@ _NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
 
 
 def run() -> int:
-    """Run click on the arguments; return the exit code."""
+    """Run the command line with click; return the exit code."""
     if "_QNNMEM_COMPLETE" in os.environ:
         import_module("qnnmem.cli.completion")  # completes more than click does
     try:

@@ -1,1 +1,1 @@
-"""Diagnosis of logs: from a failing log to the stage, the cause and the missing bytes."""
+"""Diagnosis of logs: the stage and cause of each failure, and how much memory is missing."""

@@ -1,4 +1,4 @@
-"""The backend of an incident, derived from its entry and its lines."""
+"""The backend of an incident, derived from its knowledge base entry and its log lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HTP_CAUSES = frozenset(
 
 
 def backend_of(incident: Incident) -> str:
-    """Return `htp` or `lpai`; empty if the lines do not identify the backend."""
+    """Return `htp` or `lpai`; an empty string if the incident does not identify its backend."""
     said = "\n".join((incident.entry or "", *(one.text for one in incident.evidence)))
     if _LPAI.search(said):
         return LPAI

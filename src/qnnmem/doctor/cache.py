@@ -1,7 +1,7 @@
-"""Files cached between runs in the user's cache folder; they are optional.
+"""Files kept between runs in the user's cache folder; qnnmem also works without them.
 
-A file is used only if it is regular, belongs to this user and is complete: it starts with a digest
-of its name and of its content. Other files count as missing and are replaced.
+A file is used only if it is regular, belongs to this user and is complete. To prove that, it starts
+with a digest of its name and content. Other files count as missing and are replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_BYTES = 64 << 20
 
 
 def name_of(kind: str, facts: Iterable[bytes], suffix: str) -> str:
-    """Return a cache file name that changes with every byte of the facts."""
+    """Return a cache file name that changes if any byte of the facts changes."""
     return f"{kind}-{digest(facts).hex()}{suffix}"
 
 

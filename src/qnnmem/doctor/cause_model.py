@@ -6,13 +6,13 @@ A linear model over hashed words, word pairs and character n-grams, trained by
     outcome  failing, healthy or foreign
     side     memory or other
     cause    one of the closed set of causes
-    stage    where it fails
-    decides  whether the lines name a cause at all, or leave it open
-    tells    whether they tell memory from other causes, or leave that open
+    stage    the stage at which the run fails
+    decides  whether the lines show the cause or leave it open
+    tells    whether the lines show the side (memory or other) or leave it open
 
-Weights are 8-bit integers. A row holds one weight per class, so the scores of all classes are one
-multiplication and one addition of wide integers per n-gram, without numpy, whose import takes
-longer than reading a small log.
+Weights are 8-bit integers, and a row holds one weight per class. The scores of all classes are
+therefore computed together, with one multiplication and one addition of wide integers per n-gram.
+numpy is not used, because importing it takes longer than reading a small log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _WORD = lazy_pattern(r"0x[0-9a-f]+|[a-z]+|\d+|[^\W\da-z_]+|[<>=!%]+")
 
 
 class Guess(msgspec.Struct, frozen=True):
-    """The model's probabilities for a text, the likeliest first, with the reasons."""
+    """The model's probabilities for a text, highest first, and the words that support the cause."""
 
     outcomes: dict[str, float]
     sides: dict[str, float]
@@ -74,7 +74,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def odds(self) -> float:
-        """Probability of the likeliest cause, lowered where such lines leave the cause open."""
+        """Probability of the likeliest cause, lowered if such lines often leave the cause open."""
         return self.causes[self.cause] * math.sqrt(self.decides["cause"]) * self._doubt
 
     @property
@@ -89,24 +89,24 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def side_odds(self) -> float:
-        """Probability of the likelier side, lowered where such lines leave the side open."""
+        """Probability of the likelier side, lowered if such lines often leave the side open."""
         tells = math.pow(self.tells["side"], 0.25)
         return max(self.memory, 1 - self.memory) * tells * self._doubt
 
     @property
     def _doubt(self) -> float:
-        """Factor that lowers the other odds where the text may be a good run."""
+        """Factor that lowers the other probabilities if the text might show a successful run."""
         return math.sqrt(self.outcomes["failing"])
 
     @property
     def memory(self) -> float:
-        """Probability that memory is short, given a failure: mean of the side and cause heads."""
+        """Probability that a failure is due to memory: the mean of the side and cause heads."""
         causes = sum(odds for cause, odds in self.causes.items() if is_memory(cause))
         return (self.sides["memory"] + causes) / 2
 
 
 def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Guess:
-    """Return the guess that holds the answers of all heads."""
+    """Return a guess that combines the answers of all heads."""
     return Guess(
         answers["outcome"],
         answers["side"],
@@ -119,7 +119,7 @@ def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Gu
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Output of the model: its classes, their biases, and the softmax temperature."""
+    """One output of the model: its classes, their biases, and the softmax temperature."""
 
     classes: tuple[str, ...]
     biases: tuple[float, ...]
@@ -143,7 +143,7 @@ def normal(text: str) -> str:
 
 
 def _message(line: str) -> str:
-    """Return a line without its head: time, process, tag and level differ by who keeps the log."""
+    """Return a line without its time, process, tag and level, which depend on the logger."""
     raw = line.encode("utf-8", "replace")
     return raw[header.parse(raw).body :].decode("utf-8", "replace")
 
@@ -220,7 +220,7 @@ class CauseModel:
         return guess_of(answers, reason)
 
     def _row(self, bucket: int) -> int | None:
-        """Return the row of a bucket; few buckets have one."""
+        """Return the row of weights for a bucket; None for most buckets, which have no row."""
         try:
             return self._rows[bucket]
         except KeyError:
@@ -232,7 +232,7 @@ class CauseModel:
             return row
 
     def _shares(self, found: Counter[int]) -> dict[int, int]:
-        """Return the TF-IDF weight of each row in steps; the squares of all weights sum to one."""
+        """Return the normalised TF-IDF weight of each row, in steps of `1 / _SHARES`."""
         weighed: dict[int, float] = {}
         row_of, idf = self._row, self._idf
         for bucket, times in found.items():
@@ -243,7 +243,7 @@ class CauseModel:
         return {row: int(value * _SHARES / norm + 0.5) for row, value in weighed.items()}
 
     def _scores(self, shares: dict[int, int]) -> list[float]:
-        """Return the score of each class, summed in one lane of a wide integer per class."""
+        """Return the score of each class; a wide integer sums all classes, each in its own lane."""
         width, lanes_of = self._width, self._lanes
         total = whole = 0
         for row, share in shares.items():
@@ -258,7 +258,7 @@ class CauseModel:
         ]
 
     def _made_lanes(self, row: int) -> int:
-        """Return the weights of a row as one wide integer, which is cached."""
+        """Pack the weights of a row into one wide integer, cache it and return it."""
         width = self._width
         spread = bytearray(_LANE * width)
         spread[::_LANE] = self._weights[row * width : (row + 1) * width]
@@ -268,7 +268,7 @@ class CauseModel:
         return lanes
 
     def _reason(self, text: str, cause: str, shares: dict[int, int]) -> tuple[str, ...]:
-        """Return the words that raise the score of a cause most above the mean of all causes."""
+        """Return the words that favour this cause the most over the average cause."""
         lane, first, count = 0, 0, 0
         for name, head in self.header.heads.items():
             if name == "cause":
@@ -292,7 +292,7 @@ class CauseModel:
 
 
 def _integers(data: bytes) -> memoryview:
-    """Return unsigned integers of three bytes each, the lowest byte first."""
+    """Decode little-endian unsigned integers of three bytes each."""
     wide = bytearray(len(data) // 3 * 4)
     for place in range(3):
         wide[place if sys.byteorder == "little" else 3 - place :: 4] = data[place::3]
@@ -317,7 +317,7 @@ def cause_model() -> CauseModel:
 
 
 def threshold(name: str) -> float:
-    """Return the minimum probability at which an answer of the model is used."""
+    """Return the minimum probability at which the model's answer is used."""
     return cause_model().thresholds[name]
 
 

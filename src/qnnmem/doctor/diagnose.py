@@ -1,4 +1,4 @@
-"""From logs to incidents: combines reading, grouping and judging."""
+"""Diagnosis of logs: reads lines, groups them into sessions and judges the sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAMED = 20
 
 
 class Diagnosis:
-    """The diagnosis of several logs; incidents are returned in the order of the logs."""
+    """The diagnosis of several logs; its incidents are in the order of the logs."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
@@ -57,7 +57,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Store the first value of each fact, whatever the order in which sessions settle."""
+        """Store each fact's first value in the log, even if a later session settles earlier."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):
@@ -72,7 +72,7 @@ class Diagnosis:
             self.notes.append(f"skipped: {error}")
 
     def close_log(self, name: str, ours: bool, look: str, unclear: bool) -> None:
-        """Count a log as about QNN, unclear or foreign; `look` names its format."""
+        """Count a log as about QNN, unclear or foreign; `look` is the log's apparent format."""
         self._ours += ours and not unclear
         self._foreign += not ours
         self._unclear += ours and unclear
@@ -86,7 +86,7 @@ class Diagnosis:
 
     @property
     def facts(self) -> dict[int, dict[str, str]]:
-        """Facts about device and build in each log, by log number."""
+        """Facts about the device and the build that each log states, by log number."""
         return {
             log: {name: facts[name][1] for name in FACTS if name in facts}
             for log, facts in sorted(self._facts.items())
@@ -94,7 +94,7 @@ class Diagnosis:
 
     @property
     def noise(self) -> dict[str, int]:
-        """Benign entries that matched, with their counts."""
+        """Ids of the benign entries that matched, with the number of matches."""
         return dict(sorted(self._builder.noise.items()))
 
     @property
@@ -104,7 +104,7 @@ class Diagnosis:
 
     @property
     def exit_code(self) -> int:
-        """0 healthy, 1 incidents, 2 some input was unreadable, 3 undecided or nothing about QNN."""
+        """0: healthy; 1: incidents; 2: unreadable input; 3: undecided or nothing about QNN."""
         if not len(self):
             return 2 if self._missed else 3 if self.is_foreign or self.is_unclear else 0
         decided = self.verdicts.get("cause", 0) + self.verdicts.get("memory", 0)
@@ -132,7 +132,7 @@ class Diagnosis:
         return self._spool.rows()
 
     def stats(self, streams: Sequence[Stream]) -> ReadingStats:
-        """Return the amount that was read, the time it took, and the notes."""
+        """Return how much was read, how long reading took, and the notes about the logs."""
         titles = {entry.id: entry.title for entry in self._knowledge.entries} if self.noise else {}
         more = self._foreign - _NAMED
         unnamed = (f"no QNN lines in {more:,} more files",) if more > 0 else ()
@@ -163,7 +163,7 @@ def diagnose(
     engine: str | None = None,
     region: int = REGION,
 ) -> Diagnosis:
-    """Read logs in sequence and return their diagnosis."""
+    """Read logs one after another and return their diagnosis."""
     diagnosis = Diagnosis(knowledge)
     kept = kept_engines(knowledge)
     engines, shapes = kept.engines(engine), kept.shapes

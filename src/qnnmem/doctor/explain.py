@@ -1,4 +1,4 @@
-"""Explain an error code: its names, its practical meaning, its diagnoses."""
+"""Explanation of an error code: its names, its meaning in practice, and its diagnoses."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ def _cure(asked: str) -> str:
     constant = getattr(c_names, asked.strip(), None)
     if isinstance(constant, int):
         name = asked.strip()
-        return f"it is the constant {int(constant):#x}; failures with it: `qnnmem kb find {name}`"
+        return (
+            f"it is the constant {int(constant):#x}; to find failures that involve it: "
+            f"`qnnmem kb find {name}`"
+        )
     if similar := similar_names(asked):
         return f"did you mean {' or '.join(similar)}?"
     return (
-        "give a number such as 1002, 0x3ea or -12, a name such as QNN_COMMON_ERROR_MEM_ALLOC, or "
-        "a whole log to `qnnmem doctor`"
+        "give a number such as 1002, 0x3ea or -12, or a name such as "
+        "QNN_COMMON_ERROR_MEM_ALLOC; for a whole log, use `qnnmem doctor`"
     )
 
 
@@ -65,7 +68,7 @@ def hex_of(code: int) -> str:
 
 
 def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
-    """Yield the entries that test the code in a condition or show it in a typical line."""
+    """Yield the entries that test the code in a condition or contain it in a typical log line."""
     words = _spellings(number)
     for entry in entries:
         if _tests(entry, number.code) or words.search(_typical(entry)):
@@ -73,7 +76,7 @@ def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _tests(entry: Entry, code: int) -> bool:
-    """Return True if a condition tests the code; codes below 1000 are too ambiguous to count."""
+    """Return True if a condition of the entry tests the code; False below 1000 (too ambiguous)."""
     if code < 1000:
         return False
     return any(
@@ -84,7 +87,7 @@ def _tests(entry: Entry, code: int) -> bool:
 
 
 def _spellings(number: Number) -> re.Pattern[str]:
-    """Return a pattern for the code in logs; a small number needs its keyword before it."""
+    """Return a pattern that finds the code in logs; small numbers need a keyword before them."""
     names = [re.escape(name) for name in (number.name, *number.aliases, *number.note.written)]
     code = number.code
     if code >= 1000:
@@ -99,5 +102,5 @@ def _spellings(number: Number) -> re.Pattern[str]:
 
 
 def _typical(entry: Entry) -> str:
-    """Return the part of an entry with its typical log lines."""
+    """Return the part of an entry that contains its typical log lines."""
     return entry.body.partition("## Root Cause")[0]

@@ -1,8 +1,8 @@
-"""Files of an untrusted folder: regular files are read, all others are reported.
+"""Files of an untrusted folder: regular files are read; all others are skipped and reported.
 
-A pipe would block, a device has no end, and a link may lead to a file that the sender of the folder
-could not read. Therefore a link counts as its target, and only inside the folder. Files named on
-the command line are trusted.
+A pipe would block, a device has no end, and a link might lead to a file that the sender of the
+folder could not read. Therefore a link is followed only if its target is inside the folder. Files
+named on the command line are trusted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = (
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """File or folder that is not read, with the reason."""
+    """File or folder that is skipped, with the reason."""
 
     path: str
     why: str
@@ -36,7 +36,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
-    """Yield regular files in order, subfolders last, and the entries that are skipped."""
+    """Yield the regular files and the skipped entries of a folder, in order, subfolders last."""
     top = os.path.realpath(folder)
     waiting = [folder]
     while waiting:
@@ -64,7 +64,7 @@ def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
 
 
 def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
-    """Yield the target of a link if it is a file inside `top`, else the reason to skip it."""
+    """Yield the target of a link if it is a file inside `top`, else the reason for skipping it."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - only names are used here
         target = os.path.realpath(path)
@@ -94,7 +94,7 @@ def kind_of(mode: int) -> str:
 
 
 def open_regular(path: str) -> int:
-    """Open a regular file without blocking; raise LoadError if it was replaced by another kind."""
+    """Open a regular file without blocking; raise LoadError if it is no longer a regular file."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
     if stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
@@ -104,7 +104,7 @@ def open_regular(path: str) -> int:
 
 
 def reason(exc: BaseException) -> str:
-    """Return a short reason why a file cannot be opened."""
+    """Return a short explanation of why a file cannot be opened."""
     if isinstance(exc, NOT_THERE):
         return MISSING
     return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

@@ -1,9 +1,9 @@
 """Follow a growing log and report incidents as they happen.
 
     new bytes  -> lines -> scanner -> sessions, as for a finished log
-    regularly: judge the sessions as if the log ended now, and report the quiet sessions
+    regularly: judge the sessions as if the log ended now, and report those without new lines
 
-Early reports do not affect later results: the diagnosis at the end equals that of the finished log.
+Early reports do not affect later results: the final diagnosis equals that of the finished log.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Feed(Protocol):
     """Interface of a source of bytes from a growing log."""
 
     def get(self, seconds: float) -> bytes | None:
-        """Return new bytes, None if none arrived within this time, or b"" at the end."""
+        """Return new bytes; None if none arrive within `seconds`; b"" at the end of the log."""
         ...
 
 
 def follow(name: str, knowledge: Knowledge, report: Report) -> Diagnosis:
-    """Read a growing file until Ctrl-C, or a pipe until its end; report incidents meanwhile."""
+    """Read a growing file until Ctrl-C, or a pipe until its end, and report incidents meanwhile."""
     with _stopped_by_ctrl_c() as stopped:
         feed = _open(name, stopped)
         try:
@@ -88,7 +88,7 @@ class Follower:
         self._told: dict[int, tuple[object, ...]] = {}
 
     def run(self) -> Diagnosis:
-        """Read to the end and return the diagnosis."""
+        """Read the log to its end, report incidents meanwhile, and return the final diagnosis."""
         diagnosis = self._diagnosis
         scanner = self._scanner
         if steps := self._steps():
@@ -112,7 +112,7 @@ class Follower:
             self._diagnosis.take(0, (session,), self._parts)
 
     def _steps(self) -> tuple[Step, ...]:
-        """Return the steps that unwrap the log, detected from the bytes before the first pause."""
+        """Return the steps that unwrap the log, chosen from the bytes before the first pause."""
         while len(self._left) < LOOKED_AT and not self._ended:
             data = self._feed.get(_MOMENT)
             self._ended = data == b""
@@ -125,7 +125,7 @@ class Follower:
         return steps_of(self._left, self._size or None)
 
     def _shift(self, number: int) -> int:
-        """Return the offset from a line number of the log to that of the file."""
+        """Return what must be added to a line number of the log to get that of the file."""
         return 0 if self._unwrapping is None else self._unwrapping.shift(number)
 
     def _readinto(self, view: memoryview) -> int:
@@ -137,7 +137,7 @@ class Follower:
         return got
 
     def _came(self) -> bytes:
-        """Wait for new bytes and return them; report paused incidents meanwhile."""
+        """Wait for new bytes and return them; meanwhile report incidents without new lines."""
         if self._paused and not self._left:
             self._paused = False
             self._look()
@@ -152,7 +152,7 @@ class Follower:
         return came
 
     def _look(self) -> None:
-        """Report incidents whose lines have paused, unless the last check was too recent."""
+        """Report incidents without new lines, unless the last check was too recent."""
         now = self._clock()
         waiting = any(now - since >= QUIET for _, since in self._last.values())
         if now < self._next_look or not (self._fresh or waiting):
@@ -186,7 +186,7 @@ class Follower:
                 self._tell(session)
 
     def _tell(self, session: LogSession) -> None:
-        """Report an incident once, and again when its verdict has changed."""
+        """Report an incident once, and again if its verdict changes."""
         incident = IncidentBuilder(self._knowledge).build(session, self._parts)
         if incident is None:
             return
@@ -211,9 +211,9 @@ class _LiveScanner(LogScanner):
         return self._base
 
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
-        """Yield hits in the incomplete lines, as if the log ended here.
+        """Yield the hits in incomplete lines, as if the log ended here.
 
-        Offsets count from the start of the buffer, line numbers from the lines read before.
+        Offsets count from the start of the buffer, and line numbers from the lines read before.
         """
         data = memoryview(bytes(self._view[: self._fill]))
         start = self._at
@@ -230,7 +230,7 @@ class _LiveScanner(LogScanner):
 
 
 class _Growing:
-    """File that may still grow."""
+    """Byte source for a file that can still grow."""
 
     def __init__(self, name: str, stopped: Callable[[], bool]) -> None:
         self._file = open(name, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by close()
@@ -250,7 +250,7 @@ class _Growing:
 
 
 class _Pipe:
-    """Pipe, read by a thread, because some systems have no timeout for pipes."""
+    """Byte source for a pipe, read by a thread, because some systems have no timeout for pipes."""
 
     size = 0
 
@@ -281,7 +281,7 @@ class _Pipe:
             return None
 
     def close(self) -> None:
-        """Do nothing: the thread ends with the pipe or with the program."""
+        """Do nothing: the thread ends when the pipe or the program ends."""
 
 
 def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
@@ -306,7 +306,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
 
 
 def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:
-    """Return a context whose value reports Ctrl-C; a second Ctrl-C ends the program immediately."""
+    """Return a context manager that notes Ctrl-C; a second Ctrl-C ends the program at once."""
     import signal
     from contextlib import contextmanager
 

@@ -1,4 +1,4 @@
-"""From a session of a log to a judged incident with evidence and quantities."""
+"""Turn one session of a log into a judged incident, with its evidence and quantities."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone 
 _DISPUTED = 0.75  # what the side of an entry is worth that the model disputes
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
-    "the log from the start of the process, not only its end: the first error decides",
-    "the log at verbose level: ONNX Runtime log_severity_level=0 of the default logger; "
-    "qnn tools --log_level verbose; ExecuTorch QNN log level 5",
+    "the log from the start of the process, not only its end: the first error is decisive",
+    "the log at verbose level: in ONNX Runtime, log_severity_level=0 of the default logger; "
+    "in the SDK's qnn tools, --log_level verbose; in ExecuTorch, QNN log level 5",
     "adb logcat -b all of the same minute: it contains FastRPC and kernel lines",
 )
 
@@ -54,14 +54,14 @@ _DISPUTED_VERDICT = {
     "is_memory": "unknown",
     "confidence": "low",
     "entry": None,
-    "title": "A failure whose lines speak for memory and against it",
+    "title": "A failure whose lines point both to memory and to another cause",
     "remedies": (),
     "collect_next": _COLLECT,
 }
 
 
 class _Judged(NamedTuple):
-    """The judgement shared by all incidents with the same templates."""
+    """Judgement that all incidents with the same templates share."""
 
     judgement: Judgement
     conclusion: Conclusion
@@ -70,7 +70,7 @@ class _Judged(NamedTuple):
 
 
 class IncidentBuilder:
-    """Builds incidents from sessions; caches judgements, which repeat."""
+    """Builds incidents from sessions, and caches judgements for sessions with the same lines."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
@@ -123,7 +123,7 @@ class IncidentBuilder:
 
 
 def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> bool:
-    """Return whether the cause model is needed because no entry decides the cause."""
+    """Return True if no entry decides the cause, so that the cause model is needed."""
     judgement, told = judged.judgement, judged.conclusion
     known = judgement.deciding >= 0 and seen[judgement.deciding][0] not in knowledge.read
     if judgement.entry is not None and judgement.entry.own:
@@ -132,24 +132,29 @@ def _is_open(knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen]) -> boo
 
 
 def _has_meanings(told: Conclusion) -> bool:
-    """Return whether the entry ranks its causes itself, in its own words."""
+    """Return True if the entry describes its candidate causes in its own words."""
     return any(one.meaning for one in told.candidates)
 
 
 def _is_whole(seen: Sequence[Seen], context: bytes) -> bool:
-    """Return whether a short log has no lines but those of the incident."""
+    """Return True if a short log contains only the lines of the incident."""
     said = sum(bool(line.strip()) for line in context.split(b"\n"))
     return said <= len({one.line for _, one in seen})
 
 
 def _only_1002(seen: Sequence[Seen], context: bytes) -> bool:
-    """Return whether all lines are the code for memory, which QNN returns for many reasons."""
+    """Return True if all lines are the code 1002 (memory), which QNN returns for many reasons."""
     lines = context.split(b"\n") if context else [one.text for _, one in seen]
     return all(code_alone(line) == _MEM_ALLOC for line in lines if line.strip())
 
 
+def _code_of(text: bytes) -> int | None:
+    failing = read(text, alone=True)
+    return failing.code if failing else None
+
+
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
-    """Return whether no line reports a failure."""
+    """Return True if no line reports a failure."""
     opening = [(number, one) for number, one in seen if knowledge.opens[number] and not one.calm]
     return all(n in knowledge.read and read(one.text, alone=True) is None for n, one in opening)
 
@@ -157,7 +162,7 @@ def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
 def _by_model(
     knowledge: Knowledge, judged: _Judged, seen: Sequence[Seen], context: bytes
 ) -> _Judged:
-    """Add the cause model's guess, made from a short log or from the lines of a long one."""
+    """Add the cause model's guess, made from a short log or from the lines of the incident."""
     from qnnmem.doctor.cause_model import guess, threshold
 
     lines = context.decode("utf-8", "replace") if context else ""
@@ -168,7 +173,8 @@ def _by_model(
     # Nothing but the model says that something failed, or priors rank what is behind a call.
     if not (_is_silent(knowledge, seen) or only_calls):
         ends = all(number in knowledge.end_lines for number, _ in seen)
-        said = _said_by_model(knowledge, told, made, ends)
+        says_1002 = any(_code_of(one.text) == _MEM_ALLOC for _, one in seen)
+        said = _said_by_model(knowledge, told, made, ends, says_1002)
     disputed = said.get("verdict") == "undecided"
     known = (Candidate(told.cause, _DISPUTED), *told.candidates) if disputed else told.candidates
     said["candidates"] = _with_guesses(known, made.causes)
@@ -184,9 +190,12 @@ def _by_model(
 
 
 def _said_by_model(
-    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool
+    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool, says_1002: bool
 ) -> dict[str, Any]:
-    """Return what the model changes; `ends` means lines that are the end of a chain of errors."""
+    """Return what the model changes.
+
+    `ends` is True if all lines end a chain of errors; `says_1002` if one has the code for memory.
+    """
     from qnnmem.doctor.cause_model import threshold
 
     entry = _entry_named(knowledge, made.cause)
@@ -210,8 +219,11 @@ def _said_by_model(
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
-    if told.verdict == "undecided" and made.side_odds >= threshold("side"):
-        memory = made.memory > 1 / 2
+    memory = made.memory > 1 / 2
+    ranked = sum(odds for cause, odds in made.causes.items() if is_memory(cause)) > 1 / 2
+    # The code for memory does not decide, but a guess does not overrule it.
+    doubted = ranked != memory or (says_1002 and not memory)
+    if told.verdict == "undecided" and made.side_odds >= threshold("side") and not doubted:
         cause = "mem_unknown" if memory else "unknown"
         return {
             "verdict": "memory",
@@ -223,7 +235,7 @@ def _said_by_model(
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
-    """Merge the model's candidates with those of entries, whose scores count less."""
+    """Merge the model's candidates with the entry's candidates, whose scores count less."""
     scores = {cause: round(odds, 3) for cause, odds in islice(causes.items(), _GUESSES)}
     for one in known:
         scores[one.cause] = max(scores.get(one.cause, 0.0), round(one.score * _PRIOR, 3))
@@ -237,7 +249,7 @@ def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tu
 
 
 def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
-    """Return the entry that explains a cause whose line matches no template."""
+    """Return the entry for a cause that the model names; None if no entry explains this cause."""
     number = knowledge.reads.get(f"names {cause}")
     if number is None:
         return None
@@ -248,7 +260,7 @@ def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
 def _doubt(
     knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int], strange: int | None
 ) -> str:
-    """Return why an entry deserves less confidence than it states: "words", "strange" or ""."""
+    """Return the reason to lower an entry's stated confidence: "words", "strange" or ""."""
     if judgement.deciding < 0:
         return ""
     if numbers[judgement.deciding] in knowledge.read:
@@ -356,7 +368,7 @@ def _incident(
 
 
 def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[str, ...]]:
-    """Return remedies and data to collect, filtered by the backend and system that failed."""
+    """Return the remedies and the data to collect that suit the failed backend and system."""
     remedies, collect = said.remedies, said.collect_next
     if b"qnncpu" in low:
         remedies = tuple(one.replace(_ON_CPU, "") for one in remedies)
@@ -368,7 +380,7 @@ def _fitting(said: Conclusion, low: bytes, deciding: bytes) -> dict[str, tuple[s
 
 @lru_cache(maxsize=256)
 def _similar(text: str) -> tuple[SimilarEntry, ...]:
-    """Return entries whose lines share words with a line without a matching entry."""
+    """Return entries that resemble a line that matches no entry."""
     from qnnmem.doctor.kb.similar import base_ranker
 
     return base_ranker().rank(text)
@@ -382,7 +394,7 @@ def _resemblances(ranked: Sequence[SimilarEntry]) -> tuple[Resemblance, ...]:
 
 
 def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candidate, ...]:
-    """Return the causes of similar entries on the known side; they never decide about memory."""
+    """Return the causes of similar entries, except those that contradict a known side."""
     scores: dict[str, float] = {}
     for one in ranked:
         other = isinstance(said.is_memory, bool) and is_memory(one.entry.cause) != said.is_memory
@@ -396,7 +408,7 @@ def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candida
 def _evidence(
     seen: Sequence[Seen], first: Sighting, decider: Sighting | None, parts: Sequence[str]
 ) -> tuple[Evidence, ...]:
-    """Return the relevant lines, each once; lines long before the failure are dropped."""
+    """Return the relevant lines, each once, without lines long before the failure."""
     lines: dict[tuple[int, int], Sighting] = {}
     earliest = first.offset - NEAR
     for _, one in seen:
@@ -417,21 +429,21 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
 
 
 class _Quantities(NamedTuple):
-    """The places of named numbers, for lines of the same templates in order."""
+    """The places of named numbers in lines that match the same templates in the same order."""
 
     named: tuple[tuple[str, int, int], ...]  # name, line, number in it
     sizes: tuple[tuple[int, int, int], ...]  # lines that say what is needed and the limit, where
 
 
 class _QuantityNames:
-    """The names of numbers in templates; a number that is added up over lines has none."""
+    """The names of the numbers in templates; numbers that are summed over lines have no name."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._holes = knowledge.holes
         self._known: dict[tuple[int, ...], _Quantities] = {}
 
     def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
-        """Return the named numbers, the deciding line's first, and the shortage if it is known."""
+        """Return the named numbers, preferably the deciding line's, and the shortage if known."""
         key = tuple([number for number, one in order if one.values])
         known = self._known.get(key)
         if known is None:
@@ -446,7 +458,7 @@ class _QuantityNames:
         return found, None
 
     def _look(self, numbers: Sequence[int]) -> _Quantities:
-        """Return the places of numbers; for a name, the last number so named in its first line."""
+        """Return each named number's place: the last number of that name in its first line."""
         named: dict[str, tuple[int, int]] = {}
         sizes: list[tuple[int, int, int]] = []
         for line, number in enumerate(numbers):
@@ -464,7 +476,7 @@ class _QuantityNames:
 
 
 def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple[int, int]]]:
-    """Return each number to be summed and its place, by the kind of its hole."""
+    """Return the numbers to be summed, each with its place, by the type of their holes."""
     places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COUNTED}
     for number, one in seen:
         if one.counted:

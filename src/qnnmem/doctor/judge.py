@@ -1,9 +1,10 @@
 """Judgement of the lines of an incident.
 
-signs of a healthy run   -> leave the incident; without other signs there is no incident
-entries that match       -> first those that name a cause, then those that only state whether
-memory is short, then undecided entries; among equals, the first deciding line wins
-no such entry            -> undecided
+signs of a healthy run   -> ignored; without other signs there is no incident
+entries that match       -> the best entry decides: entries that name a cause come first, then
+entries that only state whether memory is short, then undecided entries; among equal entries, the
+entry with the earliest deciding line wins
+no matching entry        -> undecided
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 
 
 class SeenTemplate(msgspec.Struct, frozen=True):
-    """Line template seen in an incident: its occurrences, and the values of its first line."""
+    """Line template seen in an incident: how often it occurs, and its first line's values."""
 
     template: int  # template number
     times: int
@@ -48,7 +49,7 @@ class _Fired(msgspec.Struct, frozen=True):
 
 
 def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
-    """Return the judgement of lines, given in the order of their first occurrence."""
+    """Judge lines, given as templates in the order of their first occurrence."""
     signs = _first_of_each_sign(knowledge, seen)
     noise = [one for one in _fire(knowledge, seen, signs) if one.entry.cause == "benign_noise"]
     harmless = {sign for one in noise for sign in one.entry.explains}
@@ -191,7 +192,7 @@ def _rank(one: _Fired) -> tuple[object, ...]:
 
 
 def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
-    """Return the confidence: low if a medium entry has a rival with another cause."""
+    """Return the entry's confidence, lowered from medium to low if another cause also matches."""
     if best.confidence != "medium" or best.entry.verdict != "cause":
         return best.confidence
     settled = {best.entry.cause, "unknown", "mem_unknown"}
@@ -201,7 +202,7 @@ def _confidence(best: _Fired, fired: Iterable[_Fired]) -> str:
 
 
 def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping[str, int]) -> str:
-    """Return the stage of the outermost failed call, which is logged last; "" without a call."""
+    """Return the stage of the outermost failed call, which is logged last; "" if there is none."""
     for one in reversed(seen):
         if knowledge.calls[one.template] and knowledge.signs[one.template] in left:
             return knowledge.calls[one.template]
@@ -209,7 +210,7 @@ def _last_call(knowledge: Knowledge, seen: Sequence[SeenTemplate], left: Mapping
 
 
 def _candidates(best: _Fired, fired: Iterable[_Fired]) -> tuple[tuple[str, float], ...]:
-    """Return causes by likelihood: the entry's own list, then those of other matching entries."""
+    """Return the causes of the best entry and of other matching entries, likeliest first."""
     scores: dict[str, float] = {}
     confidence = {"high": 0.95, "medium": 0.75, "low": 0.5}[best.confidence]
     if best.entry.verdict == "cause":

@@ -1,7 +1,7 @@
 """Cached lookups of error codes that occur in log lines.
 
-Reading the tables takes longer than reading a small log, and lines contain the same few codes.
-Therefore answers are cached in the user's cache folder, under a name that changes with the tables.
+Reading the tables takes longer than reading a small log, and most lines contain the same few codes.
+Therefore lookups are cached in the user's cache folder; the name of the file depends on the tables.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST = 4096  # cached answers: a log may contain any number of names and number
 
 
 class _Answers(msgspec.Struct):
-    """Cached lookups: codes by name, and whether a number is a code."""
+    """Cached lookups: the code for each name, and whether each number is a code."""
 
     named: dict[str, int | None] = {}
     known: dict[int, bool] = {}
@@ -25,7 +25,7 @@ class _Answers(msgspec.Struct):
 
 
 def code_named(name: str) -> int | None:
-    """Return the first code with this lower-case name; None for an unknown name."""
+    """Return the first code with this name, ignoring case; None if the name is unknown."""
     answers = _answers()
     if name not in answers.named:
         from qnnmem.qnn.numbers import code_named as look_up
@@ -39,7 +39,7 @@ def code_named(name: str) -> int | None:
 
 
 def is_known(code: int) -> bool:
-    """Return True if a bare number is a code; numbers below 1000 are too ambiguous."""
+    """Return True if a bare number is a code; False from 0 to 999, which are too ambiguous."""
     if 0 <= code < 1000:
         return False
     answers = _answers()
@@ -73,7 +73,7 @@ def _answers() -> _Answers:
 
 @lru_cache(maxsize=1)
 def _name() -> str:
-    """Return a cache name that changes with the release and every file next to the tables."""
+    """Return a cache name that depends on the release and on all files next to the tables."""
     from qnnmem.version import __version__
 
     folder = Path(__file__).parent.parent / "qnn"

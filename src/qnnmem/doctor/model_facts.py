@@ -1,4 +1,4 @@
-"""Facts about the failing model: its needs against the limits."""
+"""Facts about the failing model: what it needs, compared with the limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ASKED = {
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Need of a resource by a model, as a lower and an upper bound, against its limit."""
+    """A model's need for a resource, as a lower and an upper bound, and the resource's limit."""
 
     resource: str
     made_of: tuple[tuple[str, int], ...]
@@ -49,7 +49,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """All facts about a model known before the log is read."""
+    """All facts about a model that are known before the log is read."""
 
     parts: tuple[tuple[str, Sourced], ...]
     comparisons: tuple[Comparison, ...] = ()
@@ -61,12 +61,12 @@ _NOTHING = ModelFacts(())
 
 
 class FactsOfBackends(msgspec.Struct, frozen=True):
-    """Facts about a model by backend; the key is empty for a log that names no backend."""
+    """Facts about a model by backend; the empty key is for incidents of an unknown backend."""
 
     of: Mapping[str, ModelFacts]
 
     def add_to(self, incident: Incident) -> Incident:
-        """Return the incident with the numbers of the backend that failed, if there are any."""
+        """Return the incident with the model's numbers for the failed backend, if there are any."""
         facts = self.of[backend_of(incident)]
         return add_facts(incident, facts) if facts != _NOTHING else incident
 
@@ -74,9 +74,9 @@ class FactsOfBackends(msgspec.Struct, frozen=True):
 def gather(
     binary: Path | None, model: Path | None, soc: Soc | None, options: CompileOptions | None = None
 ) -> ModelFacts:
-    """Return the facts about a context binary, a model and a SoC, whichever are given.
+    """Return facts about a context binary, a model or a SoC, whichever are given.
 
-    A binary is read, not compiled. A model is compiled if a SoC is given, else planned.
+    A binary is only read. A model is compiled if a SoC is given; otherwise its memory is planned.
     """
     found = [] if binary is None else [_of_binary(binary, soc)]
     if model is not None:
@@ -93,9 +93,9 @@ def gather_possible(
     options: CompileOptions | None = None,
     backends: Collection[str] = ALL,
 ) -> tuple[FactsOfBackends, tuple[QnnMemError, ...]]:
-    """Return facts for each backend that failed, and the errors about unreadable files.
+    """Return facts for each backend that failed, and errors about files without facts.
 
-    The diagnosis of a log does not depend on the model, so no error here may prevent it.
+    The diagnosis of a log does not depend on the model, so errors here must not prevent it.
     """
     failures: dict[str, QnnMemError] = {}
 
@@ -188,7 +188,7 @@ def _sentence(one: Comparison, in_use: int) -> str:
 
 
 def _unlike(size: int, other: int) -> str:
-    """Return a size as text, with its exact bytes if both sizes round to the same text."""
+    """Return a size as text, with the number of bytes if both sizes round to the same text."""
     words = format_size(size)
     same = size != other and words == format_size(other)
     return f"{words} ({size:,} bytes)" if same else words
@@ -217,11 +217,11 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
 
 
 def of_failure(failure: CompileFailure) -> ModelFacts:
-    """Return the library's reasons for refusing the model on this machine, too."""
+    """Return the facts in a failed compilation: why the library refuses the model here, too."""
     from qnnmem.htp.bill import log_source
     from qnnmem.htp.log import Cause
 
-    said = (f"compiled here for {failure.soc.name}, it also fails: {failure.sentence}",)
+    said = (f"compiling the model here for {failure.soc.name} also fails: {failure.sentence}",)
     refusal = failure.refusal
     limits = _of_soc(failure.soc).parts
     if refusal is None or refusal.need is None:
@@ -237,7 +237,7 @@ def of_failure(failure: CompileFailure) -> ModelFacts:
 
 
 def of_bill(bill: Bill) -> ModelFacts:
-    """Return the facts in a memory bill."""
+    """Return the facts that a memory bill contains."""
     from qnnmem.targets.socs import find_soc
 
     domain, budget = bill.process_domain, bill.process_domain_budget
@@ -287,7 +287,7 @@ def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
 
 
 def of_plan(plan: MemoryPlan) -> ModelFacts:
-    """Return the facts in a plan for LPAI."""
+    """Return the facts that a memory plan for LPAI contains."""
     from qnnmem.lpai.tcm import judge_plan
     from qnnmem.planner import Pool
 

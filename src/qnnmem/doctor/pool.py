@@ -1,12 +1,12 @@
-"""Use of a pool at a failed request, summed from the lines before it.
+"""How full a pool was when a request failed, summed from the lines before the failure.
 
     TCM pool current size: 0 max_size: 2035712     the level at the start
     Allocate size 1500032 from tcm pool 0          added
     Allocate size 300032 from tcm pool 0           added
     TCM memory allocation failure: required size: 300032
 
-Logs do not show what a client frees. Therefore the use stays unknown if the sum exceeds the pool,
-or if there are more allocations than the pool serves.
+Logs do not show what a client frees. Therefore the number of bytes in use stays unknown if the sum
+exceeds the size of the pool, or if there are more allocations than the pool allows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_PIECES = 32
 
 
 class PoolNumbers(NamedTuple):
-    """Known numbers of a pool at a failure."""
+    """Numbers that are known about a pool at the time of a failure."""
 
     quantities: dict[str, int | str]
     origins: dict[str, str]  # of numbers that no line prints
@@ -31,14 +31,14 @@ class PoolNumbers(NamedTuple):
 
 
 class FailedPool(NamedTuple):
-    """Lines about a pool; each is a position in the log and a number of bytes."""
+    """A pool's documented size, and its lines: positions in the log with numbers of bytes."""
 
     documented: int  # documented size, used if no line states it
     levels: list[tuple[int, int]]
     added: list[tuple[int, int]]
 
     def numbers(self, said: dict[str, int | str], failed: int) -> PoolNumbers:
-        """Return the numbers in the lines, plus the bytes in use and missing at the failure."""
+        """Return the numbers in `said`, plus how many bytes were in use and missing at `failed`."""
         quantities, origins = dict(said), {}
         size, needed = said.get("size_bytes"), said.get("needed_bytes")
         if not isinstance(size, int):

@@ -18,8 +18,8 @@ _HEAD = struct.Struct("<qqq")  # stream, offset, number of following bytes
 class Spool:
     """Stores incidents with their places, and yields them in the order of the places.
 
-    In the file, consecutive incidents in order form a run. Runs are merged when they are read, so
-    memory is needed for the runs, not for the incidents.
+    In the file, consecutive incidents that are already in order form a run. Runs are merged while
+    they are read, so the memory needed depends on the number of runs, not of incidents.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Spool:
         return self._count
 
     def put(self, stream: int, offset: int, incident: Incident) -> None:
-        """Store an incident and its place."""
+        """Store an incident, whose place is `offset` in the log number `stream`."""
         self._count += 1
         if self._file is None and len(self._few) < _IN_MEMORY:
             self._few.append((stream, offset, incident))
@@ -87,7 +87,7 @@ class Spool:
 def _rows(
     file: IO[bytes], start: int, end: int, *, alone: bool
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Yield place and JSON of each incident of a run; `alone` if it is the file's only reader."""
+    """Yield the place and JSON of each incident in a run; `alone` if nothing else is read."""
     file.seek(start)
     while start < end:
         if not alone and file.tell() != start:  # a seek discards the data read ahead

@@ -8,9 +8,9 @@ lpai            the planner as judge, and the search for LPAI
 library, htp    the real library as judge, and the search for HTP
 proof           runs both models and compares every output, also in planned memory
 
-graph           in place, another order, fewer nodes, recomputed tensors, other operators
-tiling          regions in bands of rows
-parts           a model cut into parts that run in sequence
+graph           remedies that plan in place, reorder, fuse, recompute or replace operators
+tiling          the remedy that computes regions of a model in bands of rows
+parts           remedies that cut a model into parts, which run in sequence
 lossy           remedies that change results and need permission: batch, precision, resolution
 
 from_log        budget and remedies derived from a failure in a log

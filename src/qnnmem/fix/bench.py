@@ -42,7 +42,7 @@ ChangeJudge = Callable[[Change], Need]
 
 
 class CaseBench:
-    """Judge and prove changes of one case; `close` ends the child process that compares results."""
+    """Bench that judges and proves the changes of one case; `close` ends its child process."""
 
     def __init__(
         self, case: FixCase, judge: ChangeJudge, memory: ResultCache | None = None
@@ -118,7 +118,7 @@ class CaseBench:
 
     @cached_property
     def _samples(self) -> list[list[list[str]]]:
-        """Return name, suffix and content digest of each file of the user's samples."""
+        """Return the name, suffix and content digest of each of the user's sample files."""
         return [
             [[name, path.suffix, _file_digest(path)] for name, path in sample]
             for sample in self.case.samples
@@ -158,7 +158,7 @@ def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
 
 @cache
 def _version() -> str:
-    """Return the package version with a digest of the code: changed code may change answers."""
+    """Return the package version and a digest of the code: changed code can change answers."""
     total = hashlib.sha256(__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         total.update(path.read_bytes())
@@ -167,7 +167,7 @@ def _version() -> str:
 
 @cache
 def runtime_words() -> tuple[str, ...]:
-    """Return the processor and the runtime versions, on which compared results depend."""
+    """Return the processor and the runtime versions that compared results depend on."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -190,7 +190,7 @@ def _file_digest(path: Path) -> str:
 
 
 class TimeLimitedBench:
-    """Wrapper around a bench with a shorter time limit, which leaves time for later remedies."""
+    """Wrapper that gives a bench a shorter time limit, so that later remedies still have time."""
 
     def __init__(self, bench: FixBench, seconds: float) -> None:
         self._bench = bench
@@ -206,7 +206,7 @@ class TimeLimitedBench:
         return self._bench.prove(change)
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return need and proof of the change."""
+        """Return the memory that the change needs, and the proof of its results."""
         return self._bench.judged(change)
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -219,7 +219,7 @@ class TimeLimitedBench:
 
 
 class LossyBench(TimeLimitedBench):
-    """Wrapper with a lossy change as baseline: further changes must not change its results."""
+    """Wrapper that makes a lossy change the baseline: later changes must keep its results."""
 
     def __init__(self, bench: FixBench, base: JudgedChange, seconds: float = 0.0) -> None:
         super().__init__(bench, seconds)
@@ -238,14 +238,14 @@ class LossyBench(TimeLimitedBench):
         return self._base.proof is not None and found.digest == self._base.proof.digest
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return the need of the change, and its proof against the user's model."""
+        """Return the memory that the change needs, and its proof against the user's model."""
         base = self._base
         if change.model is base.change.model and change.parts is None:
             return replace(base, change=change, need=self.judge(change), seconds=0.0)
         return self.checked(self._bench.judged(change))
 
     def checked(self, judged: JudgedChange) -> JudgedChange:
-        """Return the change; it counts as failed if its results differ from the baseline.
+        """Return the change, marked as failed if its results differ from those of the baseline.
 
         A change that brings floats back into an integer model also fails, because LPAI cannot run
         it.

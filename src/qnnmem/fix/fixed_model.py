@@ -80,22 +80,22 @@ def fixed_model(
 
 
 def tensor_notes(result: FixResult) -> tuple[str, ...]:
-    """Return notes about the number of tensors before and after, and bytes still over limits."""
+    """Return notes on the number of tensors before and after, and on bytes over the limits."""
     best = result.best
     notes = []
     if best.change.model is not result.case.model and best.change.parts is None:
         before, after = (_tensors(one) for one in (result.case.model, best.change.model))
         notes.append(
-            f"tensors: {before[0]:,} before, of {before[1] // max(1, before[0]):,} bytes on "
-            f"average; {after[0]:,} after, of {after[1] // max(1, after[0]):,} bytes"
+            f"{before[0]:,} tensors before, {before[1] // max(1, before[0]):,} bytes each on "
+            f"average; {after[0]:,} after, {after[1] // max(1, after[0]):,} bytes each"
         )
     elif best.fits is False:
         count, size = _tensors(result.case.model)
-        notes.append(f"tensors: {count:,}, of {size // max(1, count):,} bytes on average")
+        notes.append(f"{count:,} tensors, {size // max(1, count):,} bytes each on average")
     need = best.need
     if best.fits is False and need.missing and need.size:
         cut = f"{need.missing:,} bytes, {need.missing / need.size:.1%} of {need.what}"
-        notes.append(f"pruning has to cut at least {cut} from the tensors alive there")
+        notes.append(f"pruning has to cut at least {cut} from the tensors live at the peak")
     return tuple(notes)
 
 

@@ -35,7 +35,7 @@ _LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # the TCM pool is not scratch
 
 @dataclass(frozen=True, slots=True)
 class LogWish:
-    """Budget and remedies derived from a failure in a log, with the deciding line."""
+    """Budget and remedies derived from a failure in a log, with the line that decided them."""
 
     file: str
     line: int
@@ -53,7 +53,7 @@ class LogWish:
     is_given: bool = False  # True: the budget comes from the user
 
     def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogWish:
-        """Return a copy; the user's budget replaces the budget from the log."""
+        """Return a copy in which the user's budget replaces the budget from the log."""
         known = budget or (self.budget if backend == self.backend else ())
         return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
 
@@ -64,9 +64,9 @@ class LogWish:
         """
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"
-        limits = " and ".join(f"{pool} in {size:,} bytes" for pool, size in self.budget)
+        limits = " and ".join(f"{pool} within {size:,} bytes" for pool, size in self.budget)
         aim = "must compile and load" if self.backend == HTP else "must be as small as possible"
-        wanted = f"must keep {limits}{', from the command line' * self.is_given}"
+        wanted = f"must keep {limits}{', as given on the command line' * self.is_given}"
         if not limits:
             wanted = f"{aim}, because no line states the limit; {request}"
         return (
@@ -107,7 +107,7 @@ def wish_of(incident: Incident) -> LogWish | None:
 
 
 def _lpai_budget(incident: Incident) -> tuple[tuple[str, Bytes], ...]:
-    """Return the budget from the log line: the whole pool for TCM, else the free heap bytes."""
+    """Return the budget from the log line: the size of TCM, or the free bytes of a heap."""
     values = incident.quantities
     size, taken = values.get("size_bytes"), values.get("in_use_bytes")
     if not isinstance(size, int) or size <= 0:
@@ -133,6 +133,6 @@ def _named_model(values: Mapping[str, int | str]) -> str | None:
 
 
 def ordered(remedies: Sequence[ModelRemedy], first: Sequence[str]) -> tuple[ModelRemedy, ...]:
-    """Return the remedies, those named in `first` at the start."""
+    """Return the remedies, with those named in `first` moved to the front."""
     places = {name: at for at, name in enumerate(first)}
     return tuple(sorted(remedies, key=lambda one: places.get(one.name, len(places))))

@@ -31,7 +31,7 @@ _LEVELS = (1, 2, 3)
 _LEVEL_MATTERS = 0.05  # share of op data from which a level matters: a level changes only the ops
 _HOLD_VTCM = ("pd", "ram")
 _HOLD_SPILLS = ("compile", "pd", "ram", "spill-fill")
-_SLOWER = "a graph with less VTCM may run slower; only a device shows it"
+_SLOWER = "a graph with less VTCM can run slower; measure it on a device"
 _WORDS = {"vtcm_mb": "VTCM {} MiB", "opt_level": "optimisation level {}"}
 
 
@@ -42,7 +42,7 @@ class HtpSettingsRemedy:
     name: str = "settings"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield promising VTCM sizes, the largest first, then levels on top of the best size."""
+        """Yield promising VTCM sizes, largest first, then optimisation levels at the best size."""
         own = htp_bench(bench)
         if "settings" in own.case.keep or base.change.parts is not None:
             return
@@ -57,7 +57,7 @@ class HtpSettingsRemedy:
                 best = min(best, judged, key=lambda one: one.need.rank)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with the settings of a recipe."""
+        """Return `base` with a recipe's settings applied."""
         wish = {name: step[name] for name in _WORDS if name in step}
         for name, most in (("vtcm_mb", 64), ("opt_level", _LEVELS[-1])):
             if name in wish and (type(wish[name]) is not int or not 1 <= wish[name] <= most):
@@ -98,7 +98,7 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
 
 
 def _may_do(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """Return True if saving `less` bytes may be enough; other memory only grows."""
+    """Return True if saving `less` bytes could be enough, as no other memory shrinks."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     known = bench.library.residents(base.change)
@@ -165,7 +165,7 @@ def fix_for_htp(
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
-    """Return the remedy for refused operators; it is applied whatever memory it needs."""
+    """Return the remedy for refused operators, which applies even if more memory is needed."""
     options = case.options
     if not isinstance(options, CompileOptions):
         raise TypeError("this remedy is only for HTP")

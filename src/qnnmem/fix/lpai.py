@@ -39,7 +39,8 @@ from qnnmem.text import quote
 class PlanJudge:
     """Judge that plans a changed model, or all of its parts together.
 
-    The planning effort does not depend on the time left, so a later plan of the result is equal.
+    The planning effort does not depend on the time left, so planning the result again gives the
+    same plan.
     """
 
     budget: Budget | None = None
@@ -164,24 +165,24 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     quantized = any(step["remedy"] == "precision" for step in change.steps)
     if change.pool_options.bits is not None and not quantized:
         yield (
-            "the bytes are those of a plan with fewer bits: quantization handles each band "
-            "separately and may need more; if int8 or int16 is allowed, it comes first and "
-            "the bytes are exact"
+            "the bytes come from a plan with fewer bits: quantization handles each band "
+            "separately and may need more; allow int8 or int16 to quantize first and get "
+            "exact bytes"
         )
     if change.parts is not None and change.pool_options.bits is None and has_floats(plan):
         yield (
             "LPAI has no floating point: each part is quantized with its own ranges; the "
-            "application must convert tensors between parts by their scales"
+            "application must use the scales to convert tensors between parts"
         )
     if plan.tcm is not None:
         yield (
             "TCM here means constants and IO; the binary adds a description of each op, "
-            "and bands and parts have more ops: inspect the prepared binary"
+            "and bands and parts add ops: inspect the prepared binary"
         )
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
-    """Return a sentence about the obstacle to fewer bytes; may be empty."""
+    """Return a sentence about what prevents a smaller result; empty if unknown."""
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:
@@ -202,7 +203,7 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
     where = quote(plan.model.ops[plan.peak.step].name)
     if not case.seconds_left:
         return (
-            f"the step with the most bytes is {where}, and the time limit ended the search for "
+            f"the step with the most bytes is {where}; the time limit ended the search for "
             "smaller bands"
         )
-    return f"the step with the most bytes is {where}, and no other bands need less"
+    return f"the step with the most bytes is {where}; no other bands need less memory"

@@ -86,14 +86,14 @@ class Change:
     def pool_options(self) -> PoolOptions:
         """Plan options for LPAI; raises TypeError for HTP."""
         if not isinstance(self.options, PoolOptions):
-            raise TypeError("only LPAI has these")
+            raise TypeError("only LPAI has plan options")
         return self.options
 
     @property
     def compile_options(self) -> CompileOptions:
         """Compile options for HTP; raises TypeError for LPAI."""
         if isinstance(self.options, PoolOptions):
-            raise TypeError("only HTP has these")
+            raise TypeError("only HTP has compile options")
         return self.options
 
 
@@ -177,7 +177,7 @@ class FixBench(Protocol):
         ...
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return need and proof; results of an unchanged model are not compared."""
+        """Return the change with its need and its proof; an unchanged model needs no proof."""
         ...
 
     def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -202,9 +202,9 @@ class ModelRemedy(Protocol):
         ...
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change that repeats a step of a recipe; raise UsageError if the model differs.
+        """Return `base` with a recipe step applied; raise UsageError if the model differs.
 
-        A malformed step may raise KeyError, TypeError or ValueError.
+        A malformed step can raise KeyError, TypeError or ValueError.
         """
         ...
 

@@ -49,7 +49,7 @@ class FixResult:
 
     @property
     def best(self) -> JudgedChange:
-        """The cheapest sufficient change, else the change that needs least."""
+        """The cheapest sufficient change, otherwise the change that needs the least memory."""
         return best_of(self.tried)
 
     @property
@@ -76,14 +76,14 @@ class FixResult:
 
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
-    """Return the cheapest sufficient change, else the sound change that needs least."""
+    """Return the cheapest sufficient change, else the valid change with the smallest need."""
     sound = [one for one in tried if one.holds]
     enough = [one for one in sound if one.is_enough]
     return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
 
 
 def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
-    """Return the changes, the best of them compared at every optimisation level."""
+    """Return the changes; only the best one is also compared at every optimisation level."""
     best = best_of(tried)
     return tuple(bench.with_levels(one) if one is best else one for one in tried)
 
@@ -155,7 +155,7 @@ def _try(
 ) -> None:
     """Try the changes of a remedy until one is enough.
 
-    On top of a lossy change, a lossless remedy must keep its results bit by bit.
+    On top of a lossy change, a lossless remedy must keep that change's results bit by bit.
     """
     base = best_of(tried)
     around: LossyBench | None = None

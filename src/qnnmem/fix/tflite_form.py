@@ -16,7 +16,7 @@ from qnnmem.text import counted
 
 @dataclass(frozen=True, slots=True)
 class TfliteForm:
-    """ONNX model of a TFLite file, with its states (input and output) and a note on its error."""
+    """ONNX model of a TFLite file, with its states (input-output pairs) and a note on its error."""
 
     model: ShapedModel
     states: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""Check the files of a config one by one, with the plan and the fit that the verbs make."""
+"""Check the files of a config one by one, with the code of the verbs `plan` and `fit`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not sett
 
 @dataclass(frozen=True, slots=True)
 class BudgetTask:
-    """A file of an entry; names are shown relative to the config's folder."""
+    """A file to check and its config entry; names are relative to the config's folder."""
 
     entry: BudgetEntry
     path: Path
@@ -45,11 +45,11 @@ class BudgetTask:
     place: str = ""  # path of the file from the current folder
 
     def name(self, target: str) -> str:
-        """Return the name on a target, as in tables and in the baseline."""
+        """Return the name of the result for a target, as in tables and in the baseline."""
         return self.entry.name or f"{self.file} ({target})"
 
     def checked(self, target: str, name: str = "", **facts: Any) -> CheckedModel:
-        """Return a checked model for a target; `name` distinguishes several results."""
+        """Return a checked model for a target; `name` tells several results of a file apart."""
         return CheckedModel(
             name=name or self.name(target),
             file=self.file,
@@ -87,7 +87,7 @@ class BudgetTask:
         return str(said) if said is not None else HTP if is_htp else LPAI
 
     def budgets(self, target: str) -> Mapping[str, Bytes]:
-        """Return budgets by pool of the target; common budgets apply if it has the pool."""
+        """Return the budgets by pool; a common budget applies if the target has its pool."""
         found: dict[str, Bytes] = {}
         for name, size in self.entry.common.get("budget", {}).items():
             pool = pool_of(name, target)
@@ -117,7 +117,7 @@ class BudgetTask:
         }
 
     def options(self, group: type[Group], kind: str) -> Group:
-        """Return the entry as options of a verb, without budgets, whose pools depend on the target.
+        """Return the entry as options of a verb, but no budgets: their pools depend on the target.
 
         Common settings apply if the file supports them; the entry's own settings must be supported.
         """
@@ -136,7 +136,7 @@ class BudgetTask:
         return group(**given)
 
     def named(self, key: str) -> dict[str, Any]:
-        """Return a table by name: common values, overridden by the entry's values."""
+        """Return the table with this name: common values, overridden by the entry's own."""
         return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
 
     def _placed(self, value: Any) -> Any:
@@ -241,13 +241,13 @@ def _checks(
 
 
 def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCheck]:
-    """Yield a failed check for too many TCM allocations, a limit without a budget."""
+    """Yield a failed check if there are too many TCM allocations; this limit needs no budget."""
     if crowd is not None:
         yield PoolCheck.of("tcm", need, None, fits=False, budget=False, allocations=crowd)
 
 
 def _crowd(tcm: TcmAnswer | None) -> Allocations | None:
-    """Return the number of allocations if it is more than TCM serves, else None."""
+    """Return the number of allocations if TCM cannot serve that many, else None."""
     if tcm is None or not tcm.is_crowded:
         return None
     return Allocations(tcm.buffers, tcm.max_buffers)
@@ -393,7 +393,7 @@ def _fit_check(
 
 
 def _said_here(why: Words) -> Words:
-    """Return the reason for a missing verdict, without advice that a budget file cannot follow."""
+    """Return why a verdict is missing, without advice about options that a budget file lacks."""
     if isinstance(why, str) or Setting("partition") not in why:
         return why
     at = why.index(Setting("partition"))
@@ -437,7 +437,7 @@ def _results(task: BudgetTask) -> Iterator[CheckedModel]:
 
 
 def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel:
-    """Return a result for a file that failed, with the error sentence without the file's path."""
+    """Return the result for a file that failed: the error sentence without the file's path."""
     sentence = exc.without_place(in_toml) if exc.where == str(task.path) else exc.sentence(in_toml)
     target = "LPAI"
     if task.wished() == HTP:
@@ -446,7 +446,7 @@ def _refused(task: BudgetTask, exc: QnnMemError, code: ExitCode) -> CheckedModel
 
 
 def in_toml(setting: Setting) -> str:
-    """Return a setting in the syntax of a config: `dims = { N = 1 }`."""
+    """Return a setting in the syntax of a config file: `dims = { N = 1 }`."""
     if not setting.value:
         return setting.name
     key, parts, value = setting.value.rpartition("=")
@@ -459,7 +459,7 @@ def in_toml(setting: Setting) -> str:
 
 
 def _check_names(found: Iterable[CheckedModel]) -> None:
-    """Raise UsageError for two results with one name: a baseline could not distinguish them."""
+    """Raise UsageError if two results share a name: a baseline could not tell them apart."""
     seen: set[str] = set()
     for one in found:
         if one.name in seen:

@@ -1,4 +1,4 @@
-"""Checked models: pools against budgets and against the baseline, the verdict, the result."""
+"""Compare a model's pools with its budgets and the baseline, and derive verdict and result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BASELINE = "baseline"
 
 
 class CheckedModel(ModelCheck, frozen=True, kw_only=True):
-    """Model on one target, with facts for reports that the JSON result does not have."""
+    """Checked model on one target, with facts for reports that the JSON result lacks."""
 
     fits: bool | None = None  # set by __post_init__, like the following fields
     exit_code: ExitCode = GOOD
@@ -149,7 +149,7 @@ class BudgetRun:
         return next((code for code in _WORST if code in codes), GOOD)
 
     def updated(self) -> BudgetRun:
-        """Return the run with its sizes accepted: growth no longer fails, broken budgets do."""
+        """Return the run with its sizes accepted: only broken budgets fail, growth does not."""
         models = tuple(structs.replace(model, change=None) for model in self.models)
         return replace(self, models=models, is_updated=True)
 
@@ -240,7 +240,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
 def against(
     models: Sequence[CheckedModel], accepted: Baseline, tolerance: Tolerance
 ) -> tuple[tuple[CheckedModel, ...], tuple[str, ...]]:
-    """Return the models with their changes, and the baseline names no longer checked."""
+    """Return the models with their changes, and the names in the baseline that were not checked."""
     by_name = dict(accepted.models)
     counts = WhatCounts(tolerance)
     found = []

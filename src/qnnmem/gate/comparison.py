@@ -152,13 +152,13 @@ def _neither(
 
 
 def turned_words(turned: VerdictChange) -> str:
-    """Return a question whose verdict changed, with both verdicts."""
+    """Return a sentence about a question whose verdict changed, with both verdicts."""
     question = shorten(turned.question, 100)
     return f"{question} changed from '{turned.before}' to '{turned.after}'"
 
 
 def limit_words(limit: LimitChange) -> str:
-    """Return a budget before and after, as text."""
+    """Return a clause with a budget before and after."""
     sizes = (limit.before_bytes, limit.after_bytes)
     before, after = ("none" if size is None else f"{size:,}" for size in sizes)
     return f"{shorten(limit.name)}: {before}, now {after}"
@@ -238,7 +238,7 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Pair subjects by full name, then by name without folder, then if only one is left."""
+    """Pair subjects by full name, then by name without folder; single files pair regardless."""
     left, right = list(before), list(after)
     found: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [

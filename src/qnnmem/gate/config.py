@@ -38,7 +38,7 @@ class BudgetEntry:
     line: int | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value for this entry, else the common value."""
+        """Return the entry's own value for a key, else the common value."""
         return self.own.get(key, self.common.get(key, default))
 
 
@@ -78,7 +78,7 @@ def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
 
 
 def find_config(start: Path) -> Path:
-    """Return the nearest file with budgets, from a folder up to the top of the repository."""
+    """Return the nearest file with budgets, searching from a folder up to the repository's top."""
     for folder in (start, *start.parents):
         if is_there(folder / OWN):
             return folder / OWN
@@ -95,7 +95,7 @@ def find_config(start: Path) -> Path:
 
 
 def read_config(path: Path) -> BudgetConfig:
-    """Read the budgets of a file; raise UsageError that names a wrong key."""
+    """Read the budgets in a file; raise a UsageError that names any wrong key."""
     section = _section(path)
     if section is None:
         raise UsageError("[tool.qnnmem] is missing", where=path)
@@ -121,7 +121,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
 
 
 def _bounded(path: Path, text: str) -> str:
-    """Return the text; raise LoadError for a key with so many parts that parsing takes minutes."""
+    """Return the text; raise LoadError if a key has so many parts that parsing takes minutes."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > _MOST_DOTS and _QUOTED.sub("", line).count(".") > _MOST_DOTS:
             raise LoadError(path, f"line {number} has a key of more than {_MOST_DOTS} parts")
@@ -160,7 +160,7 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
 
 
 def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> Iterator[str | Path]:
-    """Yield the models, as names or patterns, and files with values of inputs."""
+    """Yield the names or patterns of models, and the names of files with input values."""
     for entry in entries:
         yield from entry.paths
     for settings in (common, *(entry.own for entry in entries)):
@@ -169,7 +169,7 @@ def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> I
 
 
 def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
-    """Return an entry from Python keywords: settings as in a file, and pools as keywords."""
+    """Return an entry from Python keyword arguments: settings as in a file, and pools by name."""
     pools = dict(given.get("budget", {}))
     settings: dict[str, Any] = {}
     for name, value in given.items():
@@ -215,7 +215,7 @@ def _tolerance(value: object) -> Tolerance:
 
 
 def _line(lines: Sequence[str], name: str) -> int | None:
-    """Return the line that names a file, the place of a finding; None if no line does."""
+    """Return the number of the line that names a file, for findings; None if no line does."""
     found: Iterator[int] = (
         at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
     )

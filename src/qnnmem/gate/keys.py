@@ -33,7 +33,7 @@ def pools_of(target: str) -> tuple[str, ...]:
 
 
 def pool_of(name: str, target: str) -> str | None:
-    """Return the pool of a target for a word; None if the target has no such pool."""
+    """Return the target's pool with this name; None if the target has no such pool."""
     word = name.strip().lower().replace("_", "-")
     word = _ALSO[target].get(word, word)
     return word if word in pools_of(target) else None
@@ -45,7 +45,7 @@ def is_pool(name: str) -> bool:
 
 
 def check_pool(name: str) -> None:
-    """Raise UsageError for a word that names no pool of any target."""
+    """Raise UsageError for a word that is not the name of a pool on any target."""
     if not is_pool(name):
         known = every_pool()
         meant = nearest(name, known)
@@ -64,12 +64,12 @@ Reader = Callable[[object, str], Any]
 
 
 def words(value: object, what: str) -> tuple[str, ...]:
-    """Return one text or several as a tuple."""
+    """Return one string or a list of strings as a tuple."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not found or len(found) > _MAX_ITEMS:
-        raise UsageError(f"{what} must be a text or a list of texts")
+        raise UsageError(f"{what} must be a string or a list of strings")
     for one in found:
-        expect(one, str, f"{what} must be a text or a list of texts")
+        expect(one, str, f"{what} must be a string or a list of strings")
         text_item(one, what)
     return tuple(found)
 
@@ -102,7 +102,7 @@ def _budget(item: Reader, value: object, what: str) -> Mapping[str, Any]:
 
 
 def _reader(field: OptionField) -> Reader:
-    """Return the reader of an option's TOML value; `name=value` options are tables."""
+    """Return the function that reads an option's TOML value; `name=value` options are tables."""
     opt = field.opt
     if opt.choices:
         return partial(_choice, opt.choices)

@@ -46,7 +46,7 @@ class ComparedAnswer:
 
 
 def fit_answer(fits: bool | None) -> ComparedAnswer:
-    """Return the answer for a verdict: yes, no or cannot tell."""
+    """Return a verdict as an answer: yes, no or cannot tell."""
     return ComparedAnswer(_WORDS[fits], _RANKS[fits])
 
 
@@ -86,7 +86,7 @@ class ResultSubject:
 
     @property
     def name(self) -> str:
-        """Name of the file, with the part in parentheses."""
+        """Name of the file, followed by the SoC, graph or setting in parentheses, if any."""
         return f"{self.file} ({self.part})" if self.part else self.file
 
 

@@ -179,13 +179,13 @@ def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
 
 
 def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """Return the sum of a part over all graphs; a single graph keeps its own origin."""
+    """Return the sum of a part over all graphs; with a single graph its origin is kept."""
     given = tuple(parts)
     return given[0] if len(given) == 1 else total(given, "sum over graphs")
 
 
 def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """Return the largest part over all graphs; None if any of them is unknown.
+    """Return the largest of the graphs' values for a part; None if any of them is unknown.
 
     Used for memory that graphs use one after the other, and for limits that apply to each graph.
     """
@@ -203,7 +203,7 @@ def exact_io(graph: HtpGraph) -> Sourced | None:
 
 
 def rounded_io(graph: HtpGraph) -> Sourced | None:
-    """Return the sum of inputs and outputs, each rounded up to the unit of newer files."""
+    """Return the sum of inputs and outputs, each rounded up as in files of newer SDKs."""
     if graph.io_exact is None:
         return None
     unit = htp_constant("io", "unit").value
@@ -225,14 +225,14 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM size: the stored size, or the SoC's if the former may be a default."""
+    """Return a graph's VTCM size: the stored one, or the SoC's if possibly none was set."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
     if largest_size is None or not may_be_unset(graph, largest_size):
         return Sourced(graph.vtcm, Origin.MEASURED, file_source(context))
     unset = format_size(graph.vtcm)
-    source = f"the SoC's largest; the file states {unset}, which also means VTCM was not set"
+    source = f"the SoC's largest; the file states {unset}, as it also does if VTCM was not set"
     return Sourced(largest_size.value, Origin.COMPUTED, source)
 
 
@@ -243,9 +243,9 @@ def logged_vtcm(name: str, log: CompileLog) -> int | None:
 
 
 def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
-    """Return whether the stored VTCM size may only mean that no size was set.
+    """Return True if the stored VTCM size might only mean that no size was set.
 
-    This is so if it is the default and the SoC has another size.
+    This is the case if it is the default and the SoC has another size.
     """
     return graph.vtcm == htp_constant("vtcm", "unset").value != largest_size.value
 
@@ -270,7 +270,7 @@ def graph_pd(
 ) -> SizeRange | None:
     """Return a graph's need in the process domain as a range; None if a part is unknown.
 
-    The size of the run list is not known exactly. VTCM is not either if the file may understate it.
+    The run list is not known exactly, and neither is VTCM if the file might understate it.
     """
     if not (weights and io and op_data and ddr_tensors and spill_fill and vtcm):
         return None
@@ -303,7 +303,7 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return the bytes that the loader reserves for a context: exact from a load log, else a range.
+    """Return how much the loader reserves for a context: exact from a load log, else a range.
 
     The loader reserves memory for every graph, including VTCM and IO. It rounds up the shared
     weights in the same way as the weights of a graph.
@@ -342,9 +342,9 @@ def find_traps(
     log: CompileLog,
     vtcm: Sourced | None = None,
 ) -> Iterator[Trap]:
-    """Yield the misleading numbers in a context's bill for a SoC, most important first.
+    """Yield a warning about each misleading number in a context's bill, most important first.
 
-    `vtcm` is the true use of the graph that needs most VTCM.
+    `vtcm` is the true VTCM use of the graph that needs the most.
     """
     if soc is None:
         option = flag(Setting("soc"))
@@ -353,7 +353,7 @@ def find_traps(
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
-            f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
+            f"the file was made for {made_for.name}; a compile for {soc.name} can give other sizes",
         )
     if soc is not None and (older := wrong_architecture(context.dsp_arch, soc)):
         yield Trap("older-hexagon", f"{older}; the x86 library can still load it")
@@ -389,7 +389,7 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
         unset = format_size(htp_constant("vtcm", "unset").value)
         yield Trap(
             "vtcm-unset",
-            f"the file states {unset} of VTCM, which also means VTCM was not set; the "
+            f"the file states {unset} of VTCM, as it also does if VTCM was not set; the "
             f"compiler then takes all {most} of {soc.name}, and the bill counts {most}",
         )
 
@@ -400,7 +400,7 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
         yield Trap(
             "vtcm-over",
             f"a graph asks for {format_size(used)} of VTCM but {soc.name} has "
-            f"{format_size(largest.value)}; the compiler accepts this, a device may not",
+            f"{format_size(largest.value)}; the compiler accepts this, but a device might not",
         )
 
 
@@ -410,5 +410,5 @@ def wrong_architecture(made: int | None, soc: Soc) -> str:
         return ""
     return (
         f"the binary was made for Hexagon v{made} but {soc.name} is v{soc.arch}; compile "
-        "the model for it"
+        f"the model for {soc.name}"
     )

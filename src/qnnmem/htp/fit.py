@@ -1,4 +1,4 @@
-"""Verdicts: the needs of a bill or a refused compile against each limit of a SoC, in bytes."""
+"""Verdicts: compare the needs of a bill or a refused compile with each limit of a SoC, in bytes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Suggestion(Struct, frozen=True):
 
     @property
     def verified(self) -> bool:
-        """Whether the setting was compiled and fits."""
+        """True if the setting was compiled and fits."""
         return self.state == "fits"
 
 
@@ -331,7 +331,7 @@ def fit_made(
 
 
 def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """Return the verdict for a compiled model; undecided if the loader gave no estimate."""
+    """Return the verdict for a compiled model; it is undecided without the loader's estimate."""
     fit = fit_bill(made.bill, made.compiled.soc, budgets)
     fit = structs.replace(fit, seconds=made.compiled.outcome.seconds)
     if not made.no_estimate or fit.fits is False:
@@ -425,7 +425,7 @@ def fit_all(
     judge: Callable[[Soc], Fit],
     spread: Callable[[Callable[[Soc], Fit], list[Soc]], Iterable[Fit]] = map,
 ) -> tuple[Fit, ...]:
-    """Return a verdict per SoC; SoCs with equal arch, VTCM, limit and FP16 share one compile.
+    """Return a verdict for each SoC; SoCs with equal arch, VTCM, limit and FP16 share a compile.
 
     `spread` maps the judge over the SoCs in order, sequentially or in parallel.
     """
@@ -521,7 +521,7 @@ def _spare(fit: Fit) -> str:
 
 
 def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings close to the refused setting that may fit, the likeliest first."""
+    """Yield settings close to the refused setting that might fit, the likeliest first."""
     worst, soc = fit.worst, fit.soc
     pool = None if worst is None or worst.fits is not False else worst.pool
     if fit.fits is None and soc.fp16 is not False:
@@ -589,7 +589,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield a setting with another SoC: the nearest in Hexagon version with enough memory."""
+    """Yield a setting with the SoC that has enough memory and the nearest Hexagon version."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
@@ -621,14 +621,14 @@ def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:
 
 
 class JudgedModel(NamedTuple):
-    """A verdict, and whether another run would give the same."""
+    """A verdict, and whether another run would give the same verdict."""
 
     fit: Fit
     is_final: bool
 
 
 def is_final(made: MeasuredModel | CompileFailure) -> bool:
-    """Return whether another run would give the same result; a crash or timeout may not recur."""
+    """Return True if another run would give the same result, unlike after a crash or timeout."""
     if isinstance(made, CompileFailure):
         return made.outcome.kind == "refused"
     return not made.no_estimate

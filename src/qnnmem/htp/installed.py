@@ -49,7 +49,7 @@ def config_path() -> Path | None:
 
 
 def split_commands(text: str, where: str) -> tuple[Command, ...]:
-    """Return the commands in a text, split like a shell does; a separate `;` ends a command."""
+    """Return the commands in a string, split as by a shell; a separate `;` ends a command."""
     try:
         words = shlex.split(text)
     except ValueError as exc:
@@ -125,14 +125,14 @@ def installed_library() -> Library:
             f"{INSTALL} installs {PACKAGE}, which contains the library; or set {VARIABLE} "
             "to a command that "
         )
-        cure += "starts a worker on a machine that has it"
+        cure += "starts a worker on a machine that has the library"
         raise NoCompiler("the real HTP library is not installed", cure=cure) from exc
     check_version(found)
     return Library(found, runtime, _folder(found))
 
 
 def compiler_exists(system: str = sys.platform, machine: str = "") -> bool:
-    """Return whether an HTP compiler is published for a platform, by default this one."""
+    """Return True if an HTP compiler is published for a platform, by default this one."""
     return system == "linux" and (machine or platform.machine()) in ("x86_64", "AMD64")
 
 

@@ -31,7 +31,7 @@ class KeptAnswers(Generic[T]):
     def __init__(
         self, wanted: type[T], path: Path, library: str, kind: str, folder: Path | None = None
     ) -> None:
-        """Open the cache; a given `folder` must be writable, the default need not be."""
+        """Open the cache; a given `folder` must be writable, but the default folder need not be."""
         self._wanted, self._path, self._library = wanted, path, library
         kept_in = folder or self.usual_folder()
         self._cache = ResultCache(kept_in, kind, must_keep=folder is not None)
@@ -80,7 +80,7 @@ def default_folder() -> Path:
     folder = cache_folder()
     if folder == NOWHERE:
         raise UsageError(
-            "no home folder exists for results",
+            "there is no home folder for results",
             cure=("choose a folder with ", Setting("cache")),
         )
     return folder
@@ -162,7 +162,7 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 @cache
 def _code() -> str:
-    """Return a hash of this program's code: other versions may word results differently."""
+    """Return a hash of this program's code: other versions might word results differently."""
     top = Path(__file__).parent
     states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
     return hashlib.sha256(repr(states).encode()).hexdigest()

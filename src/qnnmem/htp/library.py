@@ -63,7 +63,7 @@ def library_or(instead: Words) -> Library:
 
 
 def library_there() -> bool:
-    """Return whether a library is installed or a worker is configured, without contacting it."""
+    """Return True if a library is installed or a worker is configured; no worker is contacted."""
     if worker_commands():
         return True
     try:

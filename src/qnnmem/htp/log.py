@@ -62,7 +62,7 @@ def read_line(raw: bytes | str) -> LogLine:
 
 
 class Cause(Enum):
-    """The reason of a refusal, according to the library's log."""
+    """The reason for a refusal, according to the library's log."""
 
     GRAPH_LIMIT = "graph-limit"  # the graph exceeds the compiler's limit for this SoC
     OP_OVER_VTCM = "op-over-vtcm"  # one operator cannot be tiled into VTCM
@@ -164,7 +164,7 @@ def _total(values: Iterable[int]) -> int | None:
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
-    """Return whether the log reports that the host ran out of memory or reached its limit."""
+    """Return True if the log reports that the host ran out of memory or reached its limit."""
     return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
 
 

@@ -1,12 +1,12 @@
 """Bills with the loader's estimate, either cached from an earlier load or measured.
 
-The loader may give no estimate of the process domain, because it crashes, takes too long or refuses
-the binary for another reason. The compile was expensive, so its bill is returned anyway, with a
-range for the process domain that follows from the file. The bill gets a trap that states this, and
+The loader gives no estimate of the process domain if it crashes, takes too long or refuses the
+binary for another reason. The compile was expensive, so its bill is returned anyway; its range for
+the process domain is computed from the file. The bill gets a trap that states this, and
 `MeasuredModel.no_estimate` is the reason. Such a model never counts as one that fits.
 
 The loader's estimate is cached, so that every verb gives the same number later. A cache entry is
-found by the head of the file. Only if there is an entry, the whole file is read and compared with
+found by the head of the file. Only if there is an entry is the whole file read and compared with
 the content that was loaded.
 """
 

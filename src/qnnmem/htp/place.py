@@ -30,7 +30,7 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """The upper bound of its need, which is the number of bytes counted."""
+        """The upper bound of the context's need, which is the size that counts."""
         return self.need.high.value
 
 
@@ -151,7 +151,7 @@ def compare(
     codes: Sequence[int],
     sentence: str = "",
 ) -> tuple[Admission, ...]:
-    """Return predicted and actual admissions; the log's results count even if the library died."""
+    """Return predicted and actual admissions; log results count even if the library died."""
     facts = [one for one in found if one.admitted is not None]
     if len(facts) != len(residents):
         reason = sentence or f"its log has estimates for {len(facts)} of {len(residents)} contexts"

@@ -71,7 +71,7 @@ def compose_onnx(
 
 
 def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) -> ComposedModel:
-    """Return the graphs that a worker recorded; LoadError if they are inconsistent."""
+    """Return the graphs that a worker recorded; raise LoadError if they are inconsistent."""
     on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply.on_cpu)
     if not reply.graphs:
         kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
@@ -115,7 +115,7 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Return both lists without pairs of equal size, which are tensors renamed by a layout change.
+    """Return both lists without pairs of equal size, because a layout change renamed these.
 
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """

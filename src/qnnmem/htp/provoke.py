@@ -96,7 +96,7 @@ def record_of(
 def _is_expected(
     kind: FailureKind, attempts: Sequence[Attempt], code: int | None, log: CompileLog
 ) -> bool:
-    """Return whether the library failed for the intended reason."""
+    """Return True if the library failed for the intended reason."""
     if kind is FailureKind.BAD_BINARY:
         return bool(code)
     failed = attempts[-1].outcome != "done" or bool(code)
@@ -255,7 +255,7 @@ class LoggedLibrary(LibraryBench):
         )
 
     def made(self, what: str, model: bytes) -> bytes:
-        """Return the binary of a model that must compile; CannotTell if it does not."""
+        """Return the binary of a model that must compile; raise CannotTell if it does not."""
         result = self.compile(what, model)
         if isinstance(result, CompileFailure):
             why = f"{what} did not compile, so it could not be loaded: "
@@ -297,7 +297,7 @@ _LEAST_LIMIT, _MOST_LIMIT, _LIMIT_STEP = 256 * MIB, 2048 * MIB, 16 * MIB
 
 
 def graph_limit(library: LoggedLibrary) -> Provoked:
-    """Provoke a refusal by inputs a few MiB above the limit of one graph.
+    """Provoke a refusal with inputs a few MiB above the limit of one graph.
 
     Inputs a few MiB below the limit are compiled first.
     """
@@ -318,22 +318,22 @@ def graph_limit(library: LoggedLibrary) -> Provoked:
 
 
 def op_over_vtcm(library: LoggedLibrary) -> Provoked:
-    """Provoke a failure by a softmax that is an eighth larger than the whole VTCM."""
+    """Provoke a failure with a softmax that is an eighth larger than the whole VTCM."""
     vtcm = library.soc.vtcm_bytes
     if vtcm is None:
         raise CannotTell(f"the VTCM of {library.soc.name} is unknown")
     length = vtcm.value // 8 * 9
-    what = f"a softmax over {length:,} bytes, VTCM {vtcm.value:,} bytes"
+    what = f"a softmax over {length:,} bytes, with {vtcm.value:,} bytes of VTCM"
     model = wide_softmax(length)
     result = library.compile(what, model)
     return _of_compile(FailureKind.OP_OVER_VTCM, library, result, model, [_attempt(what, result)])
 
 
 def host_memory(library: LoggedLibrary) -> Provoked:
-    """Provoke a failure by the largest address space in which a harmless model still fails.
+    """Provoke a failure with the largest address space in which a harmless model still fails.
 
-    The failure must have a reason in the log. With less memory, other parts fail before the
-    compiler does. Close to the limit the compiler may crash without a reason.
+    The log must state a reason for the failure. With less memory, other parts fail before the
+    compiler does. Close to the limit the compiler might crash without stating a reason.
     """
     low, high = _LEAST_LIMIT, _MOST_LIMIT
     found = _in_space(library, low)
@@ -390,7 +390,7 @@ def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
 
 
 def pd_full(library: LoggedLibrary) -> Provoked:
-    """Provoke a full domain by loading contexts with 1 GiB of inputs each, from a small file."""
+    """Provoke a full domain: load contexts from a small file, each with 1 GiB of inputs."""
     binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
@@ -400,7 +400,7 @@ def pd_full(library: LoggedLibrary) -> Provoked:
 
 
 def bad_binary(library: LoggedLibrary) -> Provoked:
-    """Provoke failures by damaged copies of a good binary: all zeros, overwritten, truncated."""
+    """Provoke failures with damaged copies of a good binary: all zeros, overwritten, truncated."""
     good = library.made("a small convolution", small_convolution())
     damaged = {
         "the same binary, all zeros": bytes(len(good)),
@@ -464,7 +464,7 @@ def provoke(
     time_limit_s: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Provoked:
-    """Make the library fail and return the record, which also shows if it did not fail."""
+    """Try to make the library fail; return the record, which also shows if it did not fail."""
     recipe = _RECIPES[kind]
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         say = progress or no_progress

@@ -85,7 +85,7 @@ class QuantizeReply(WireMessage, frozen=True):
 
 
 class CpuDifference(Struct, frozen=True):
-    """The largest difference of an output between two runs, and its largest value."""
+    """The largest difference of an output between two runs, and the output's largest value."""
 
     name: str
     worst: float
@@ -122,7 +122,7 @@ R = TypeVar("R", bound=WireMessage)
 
 
 class LibraryRequest(WireMessage, frozen=True):
-    """Base of requests; each names the type of its reply."""
+    """Base of requests; each subclass names the type of its reply."""
 
     reply: ClassVar[type[WireMessage]]
 
@@ -198,7 +198,7 @@ class ListenRequest(ProviderRequest, frozen=True):
 
 
 class QuantizeRequest(ModelRequest, frozen=True):
-    """Quantize a float model like ONNX Runtime prepares models for QNN."""
+    """Quantize a float model the way ONNX Runtime prepares models for QNN."""
 
     reply: ClassVar[type[WireMessage]] = QuantizeReply
     scratch: Path
@@ -306,7 +306,7 @@ OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The result of a request, or the reason of its failure, with its log and costs."""
+    """The result of a request, or the reason for its failure, with its log and costs."""
 
     kind: OutcomeKind
     reply: Reply | None = None
@@ -324,7 +324,7 @@ class RequestOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Whether the request succeeded."""
+        """True if the request succeeded."""
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:
@@ -345,7 +345,7 @@ class Tick(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Watch:
-    """The deadline of a request, and the observed peak and process id."""
+    """The deadline of a request, its process id and its observed peak memory."""
 
     deadline: Deadline
     progress: Callable[[Tick], None] | None
@@ -374,7 +374,7 @@ class Watch:
 
 
 def _high_water(pid: int) -> int | None:
-    """Return the peak resident bytes of a process so far."""
+    """Return the peak resident memory of a process so far, in bytes."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:

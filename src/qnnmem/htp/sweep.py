@@ -1,4 +1,4 @@
-"""Many real compiles of one model: a table of settings, or the largest value that fits."""
+"""Compiles one model many times, for a table of settings or for the largest value that fits."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class SweepOutcome(CompileNumbers, frozen=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether another run would give the same result; a crash or timeout may not recur."""
+        """True if another run would give the same result, unlike after a crash or timeout."""
         return self.state != "failed"
 
 
@@ -88,7 +88,7 @@ class Question(Enum):
     COMPILES = "compiles"
 
     def is_met(self, result: SweepOutcome) -> bool:
-        """Return whether a compile meets the condition."""
+        """Return True if a compile meets the condition."""
         return result.state == "fits" if self is Question.FITS else result.is_compiled
 
 
@@ -215,7 +215,7 @@ def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
 
 
 def options_of(point: SweepPoint, base: CompileOptions) -> CompileOptions:
-    """Return the compile options of a point: unknown names are free dimensions."""
+    """Return the compile options of a point; unknown names are taken as free dimensions."""
     known: dict[str, object] = {name: point[name] for name in _NUMBERS if name in point}
     if "precision" in point:
         known["precision"] = HtpPrecision(point["precision"])
@@ -266,7 +266,7 @@ def last_that_meets(
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
-    """Return the next index: doubled until a value is too large, then by bisection."""
+    """Return the next index to try: doubled until a value is too large, then by bisection."""
     return min(2 * good + 1 if good >= 0 else 0, count - 1) if bad == count else (good + bad) // 2
 
 
@@ -320,7 +320,7 @@ class PointCompiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Model, SoC, library and fixed settings of a sweep; with a point, the key of a result."""
+    """Model, SoC, library and fixed settings of a sweep; a point completes a result's key."""
 
     digest: str  # digest of the model
     soc: int
@@ -335,8 +335,8 @@ class Identity:
 class Sweep:
     """Compiles points and saves each result before the next compile starts.
 
-    With one compiler, `jobs` is how many of it run in parallel. Several compilers, one per worker,
-    are given as a list.
+    With one compiler, `jobs` is the number of its parallel copies. Several compilers, one for each
+    worker, are given as a list.
     """
 
     def __init__(
@@ -425,7 +425,7 @@ class Sweep:
         return row
 
     def _compile(self, point: SweepPoint) -> SweepOutcome:
-        """Return the outcome of a point; a failed compiler loses this row, a lost worker no row."""
+        """Return a point's outcome; a failed compiler loses this row, a lost worker does not."""
         try:
             return self._slots.use(lambda compiler: compiler.run(point))
         except (UsageError, OutputError):

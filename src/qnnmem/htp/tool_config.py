@@ -147,8 +147,7 @@ def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
     soc = find_soc(str(_SOC_OF_ARCH[config.arch]))
     notes.append(
         f"only dsp_arch v{config.arch} is set, so the binary is for {soc.name} with "
-        f"{_VTCM_OF_ARCH} MiB of VTCM, as the library does it; set soc_model for the real "
-        "SoC"
+        f"{_VTCM_OF_ARCH} MiB of VTCM, as the library does; set soc_model for the real SoC"
     )
     return soc, _VTCM_OF_ARCH
 

@@ -81,7 +81,7 @@ class _Record:
     calls: int = 0  # number of calls that the child announced
 
     def take(self, chunk: bytes) -> None:
-        """Store the relevant lines of the next bytes of the log."""
+        """Take the next bytes of the log, and store their relevant lines."""
         self.size += len(chunk)
         self.calls += chunk.count(_CALL)
         self.pass_on(chunk)
@@ -130,7 +130,7 @@ class LogTap:
 
     @property
     def stopped(self) -> bool:
-        """Whether a line stopped the request."""
+        """True if a line stopped the request."""
         return self._now.stopped.is_set()
 
     def wait_for_end(self, timeout_s: float) -> None:
@@ -189,7 +189,7 @@ def _widen(descriptor: int) -> None:
 
 
 def _matching(text: bytes) -> list[bytes]:
-    """Return the lines with a keyword; searching whole blocks is far cheaper than single lines."""
+    """Return the lines with a keyword; it is far cheaper to search blocks than single lines."""
     starts = set()
     for word in KEYWORDS:
         at = text.find(word)
@@ -319,7 +319,7 @@ class LibraryProcess(ChildProcess):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child can take a request."""
+        """True if the child can take a request."""
         return self._process.poll() is None
 
     def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
@@ -440,7 +440,7 @@ class Worker:
         """Return the outcome of a request.
 
         `places` is the memory that tensors share with the caller. `memory_limit` is address space
-        in bytes, by default three quarters of the machine. A log line with `stop_at` stops the
+        in bytes, by default three quarters of memory. A log line with `stop_at` stops the
         request, which then counts as refused. `log_file` receives the whole log. With
         `time_limit_per_call` the clock restarts with each call, if the library is on this machine.
         """
@@ -542,7 +542,7 @@ class _Slot(Generic[S]):
 
     @property
     def is_sound(self) -> bool:
-        """Whether the worker is worth another try."""
+        """True if the worker is worth another try."""
         return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
 
     def worker(self) -> S:
@@ -574,7 +574,7 @@ class Slots(Generic[S]):
         return self._sound
 
     def use(self, task: Callable[[S], T]) -> T:
-        """Return the result of a task on any worker; WorkerError if all workers are lost."""
+        """Return the result of a task on any worker; raise WorkerError if all workers are lost."""
         tries, name = 0, object()
         while True:
             slot = self._take()
@@ -598,7 +598,7 @@ class Slots(Generic[S]):
                 return done
 
     def close(self) -> None:
-        """Stop all workers, including those at work."""
+        """Stop all workers, including busy ones."""
         for slot in self._slots:
             slot.close()
 

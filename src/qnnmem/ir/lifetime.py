@@ -33,13 +33,13 @@ class TensorGroup(LiveBytes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime(TensorGroup):
-    """A group of tensors with its lifetime, before it has an offset."""
+    """A group of tensors and its lifetime; its offset is not planned yet."""
 
     roles: frozenset[Role]
 
 
 def stored_bytes(tensor: Tensor, bits: int | None) -> Bytes:
-    """Return the size of a tensor if its floating-point elements take `bits` bits."""
+    """Return a tensor's size in bytes; floating-point elements take `bits` bits if given."""
     return tensor.nbytes if bits is None or not tensor.dtype.is_float else tensor.nbytes_at(bits)
 
 

@@ -40,7 +40,7 @@ class Span:
 
 
 def as_span(life: Span | tuple[int, int]) -> Span:
-    """Return a span for a span or a pair of steps."""
+    """Return a span unchanged, or the span for a pair of steps."""
     if isinstance(life, Span):
         return life
     if isinstance(life, tuple | list) and len(life) == 2:
@@ -77,7 +77,7 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
-        """Whether elements are real or complex floating-point numbers."""
+        """True if elements are real or complex floating-point numbers."""
         return "float" in self.value or "complex" in self.value
 
 
@@ -92,7 +92,7 @@ _SHAPE = "a shape must be a list of whole numbers"
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of fixed shape; elements below one byte are packed."""
+    """A tensor of fixed shape; elements smaller than one byte are packed."""
 
     name: str
     dtype: DType
@@ -100,14 +100,14 @@ class Tensor:
 
     def __post_init__(self) -> None:
         if type(self.name) is not str:
-            expect(self.name, str, "a tensor's name must be text")
+            expect(self.name, str, "a tensor's name must be a string")
         if type(self.dtype) is not DType:
             raise UsageError(f"the type of a tensor must be a DType, not {quote(self.dtype)}")
         if type(self.shape) is not tuple or {*map(type, self.shape)} - {int}:
             shape = expect_items(self.shape, object, _SHAPE)
             object.__setattr__(self, "shape", tuple(as_whole(size, _SHAPE) for size in shape))
         if self.shape and min(self.shape) < 0:
-            raise UsageError("a shape must not have numbers below 0")
+            raise UsageError("a shape must not contain negative numbers")
 
     @property
     def elements(self) -> int:
@@ -125,7 +125,7 @@ class Tensor:
 
 
 class Effect(Enum):
-    """How an op's outputs may share memory with its inputs."""
+    """How an op's outputs can share memory with its inputs."""
 
     COMPUTE = "compute"  # reads inputs while writing outputs, so they must not share bytes
     VIEW = "view"  # output 0 is input 0 under another name or shape
@@ -152,21 +152,21 @@ class Op:
 
     def __post_init__(self) -> None:
         if type(self.name) is not str or type(self.type) is not str:
-            expect(self.name, str, "an op's name must be text")
-            expect(self.type, str, "an op's type must be text")
+            expect(self.name, str, "an op's name must be a string")
+            expect(self.type, str, "an op's type must be a string")
         _keep_items(self, "inputs", str, "an op's inputs must be names of tensors")
         _keep_items(self, "outputs", str, "an op's outputs must be names of tensors")
         if type(self.effect) is not Effect:
             raise UsageError(f"an op's effect must be an Effect, not {quote(self.effect)}")
         if self.sources != ():
-            _keep_items(self, "sources", int, "an op's sources must be positions of nodes")
+            _keep_items(self, "sources", int, "an op's sources must be indexes of nodes")
         if self.bodies != ():
             _keep_items(self, "bodies", Model, "an op's bodies must be models")
 
 
 @dataclass(frozen=True, slots=True)
 class LiveBytes:
-    """Bytes in use during a part of a run."""
+    """A number of bytes that are in use during part of a run."""
 
     name: str
     size: Bytes
@@ -175,9 +175,10 @@ class LiveBytes:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Buffer(LiveBytes):
-    """The memory of one tensor for a part of a run.
+    """The memory that one tensor occupies during part of a run.
 
-    Sizes may be written as `4096` or `"4K"`, a lifetime as the pair of its first step and its end.
+    A size can be given as `4096` or `"4K"`. A lifetime can be given as a pair of steps: the first
+    step, and the step after the last.
     """
 
     align: Align
@@ -186,7 +187,7 @@ class Buffer(LiveBytes):
         self, name: str, size: Size, live: Span | tuple[int, int], align: Size = 1
     ) -> None:
         if type(name) is not str:  # a planner creates many buffers: skip the call if possible
-            expect(name, str, "a buffer's name must be text")
+            expect(name, str, "a buffer's name must be a string")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "size", as_bytes(size))
         object.__setattr__(self, "live", as_span(live))
@@ -234,8 +235,8 @@ class Model:
     holds_for: tuple[str, ...] = ()  # conditions on the inputs under which numbers hold
 
     def __post_init__(self) -> None:
-        expect(self.name, str, "a model's name must be text")
-        expect(self.format, str, "a model's format must be text")
+        expect(self.name, str, "a model's name must be a string")
+        expect(self.format, str, "a model's format must be a string")
         tensors = dict(
             expect_mapping(self.tensors, "tensors must be a mapping from names to tensors")
         )
@@ -245,15 +246,15 @@ class Model:
         encodings = dict(expect_mapping(self.encodings, stated))
         expect_items(encodings.values(), tuple, stated)
         object.__setattr__(self, "encodings", MappingProxyType(encodings))
-        _keep_items(self, "ops", Op, "the ops of a model must be a list of Op")
+        _keep_items(self, "ops", Op, "the ops of a model must be a list of Op objects")
         for group in ("inputs", "outputs", "constants", "states"):
             _keep_items(self, group, str, f"the {group} of a model must be names of tensors")
-        _keep_items(self, "buffers", FixedBuffer, "the buffers of a model must be FixedBuffer")
-        _keep_items(self, "notes", str, "the notes of a model must be texts")
-        _keep_items(self, "holds_for", str, "the conditions of a model must be a list of texts")
+        _keep_items(self, "buffers", FixedBuffer, "a model's buffers must be FixedBuffer objects")
+        _keep_items(self, "notes", str, "the notes of a model must be strings")
+        _keep_items(self, "holds_for", str, "the conditions of a model must be strings")
 
     def __repr__(self) -> str:
-        """Return one line, whatever the size of the model."""
+        """Return a one-line summary, however large the model is."""
         parts = (
             counted(len(self.buffers), "buffer") if self.buffers else counted(len(self.ops), "op")
         )
@@ -268,7 +269,7 @@ def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> No
 
 
 def find_missing(model: Model) -> str | None:
-    """Return the first used name that is not a tensor of the model; None if there is none."""
+    """Return the first name that is used but is not a tensor of the model; None if all are."""
     groups = (model.inputs, model.outputs, model.constants, model.states)
     used = (*groups, *(names for op in model.ops for names in (op.inputs, op.outputs)))
     return next((name for names in used for name in names if name not in model.tensors), None)

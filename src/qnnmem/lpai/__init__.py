@@ -1,7 +1,7 @@
-"""The LPAI memory contract as a runtime: planned addresses, real execution.
+"""A runtime that follows the LPAI memory contract: planned addresses and real execution.
 
-`open` runs a model in one call. The classes named after QNN's own objects make the same calls one
-by one.
+`open` returns a session that makes all QNN calls for a model. To make the calls one by one, use the
+classes that are named after QNN's own objects.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ClientGraph:
 
     @property
     def is_inside(self) -> bool:
-        """Whether every input and output has an offset in scratch."""
+        """True if every input and output has an offset in scratch."""
         return self.has_io and all(t.offset is not None for t in (*self.inputs, *self.outputs))
 
 
@@ -163,10 +163,10 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
     sizes = [model.scratch_bytes for model in arranged.models]
     offsets = tuple(model.scratch_offset for model in arranged.models)
     if not sizes or sizes != [plan.scratch_bytes for plan in arranged.plans]:
-        raise LoadError(path, "arranges models without a plan of their own", cure=_CURE)
+        raise LoadError(path, "arranges models for which it has no plan", cure=_CURE)
     for at, size in zip(offsets, sizes, strict=True):
         if at % arranged.align_bytes or at + size > min(arranged.scratch_bytes, MAX_UINT32):
-            raise LoadError(path, f"has a model at byte {at:,} of scratch, past the end")
+            raise LoadError(path, f"places a model at invalid offset {at:,} in scratch")
     return SharedScratch(arranged.scratch_bytes, offsets, arranged.assumed)
 
 
@@ -175,7 +175,7 @@ def _said(exc: BaseException) -> str:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """Return the graph of a plan, named as by preparation; its inputs do not include state."""
+    """Return a plan's graph under the name that preparation gives it; state is not an input."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 
@@ -234,12 +234,12 @@ def _check_places(path: Path, graph: ClientGraph) -> None:
     for tensor in (*graph.inputs, *graph.outputs):
         if tensor.offset is None:
             continue
-        what = f"graph {quote(graph.name)} has {quote(tensor.name)} at byte {tensor.offset:,}"
+        what = f"graph {quote(graph.name)} has {quote(tensor.name)} at offset {tensor.offset:,}"
         if tensor.offset + tensor.nbytes > graph.scratch_bytes:
-            size = f"{tensor.nbytes:,} bytes in {graph.scratch_bytes:,}"
-            raise LoadError(path, f"{what} of scratch, past the end: {size}")
+            size = f"the tensor has {tensor.nbytes:,} bytes, scratch has {graph.scratch_bytes:,}"
+            raise LoadError(path, f"{what} in scratch, past the end: {size}")
         if tensor.offset % graph.align:
-            raise LoadError(path, f"{what} of scratch, which is not a multiple of {graph.align:,}")
+            raise LoadError(path, f"{what} in scratch, which is not a multiple of {graph.align:,}")
 
 
 def _named(graph: ClientGraph) -> Iterator[tuple[str, str]]:

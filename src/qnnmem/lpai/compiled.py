@@ -91,18 +91,18 @@ class CompiledGraph:
 
     @property
     def io_bytes(self) -> int:
-        """Bytes of inputs and outputs outside scratch."""
+        """Total size of the inputs and outputs that are outside scratch, in bytes."""
         names = () if self.io is Io.INSIDE else (*self.inputs, *self.outputs)
         return sum(self.model.tensors[name].nbytes for name in names)
 
     @cached_property
     def buffer_of(self) -> Mapping[str, PlacedBuffer]:
-        """The buffer of each planned tensor; its own buffer takes precedence over a shared one."""
+        """The buffer of each planned tensor: its own if it has one, otherwise a shared one."""
         shared = {name: buffer for buffer in self.buffers for name in buffer.aliases}
         return shared | {buffer.name: buffer for buffer in self.buffers}
 
     def places(self) -> dict[str, Place]:
-        """Return pool and offset of every planned tensor, views included."""
+        """Return the pool and offset of every planned tensor, including views."""
         return {name: Place(b.pool, b.offset) for name, b in self.buffer_of.items()}
 
 

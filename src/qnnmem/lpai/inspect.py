@@ -1,7 +1,7 @@
-"""The content of a context binary, nested as by qnn-context-binary-utility.
+"""The content of a context binary, nested the way qnn-context-binary-utility nests it.
 
-Readers of the vendor's JSON find the fields they know. The fields of qnnmem are under the key
-`qnnmem`.
+Programs that read the vendor's JSON find the fields that they know. qnnmem's own fields are under
+the key `qnnmem`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if
 def binary_info(context: CompiledContext, file_bytes: int | None = None) -> InspectDocument:
     """Return the description of a context, without the bytes of programs and constants.
 
-    `file_bytes` is the size of its binary, computed if not given.
+    `file_bytes` is the size of the context's binary; it is computed if not given.
     """
     if file_bytes is None:
         file_bytes = sum(len(piece) for piece in pack(context))

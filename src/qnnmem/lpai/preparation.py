@@ -1,9 +1,9 @@
 """Offline preparation: from model files to a compiled context with every offset fixed.
 
-    state hidden in ops becomes explicit        Buffer windows, RNN state if wanted
+    state hidden in ops becomes explicit        Buffer windows; RNN state if requested
     a float model is quantized or refused       LPAI computes with 8 and 16 bits only
     all pools are planned                       the plan of `qnnmem plan`
-    the program is arranged in planned order    and tried once in a child process
+    the program is put in planned order         and run once in a child process as a test
     constants are stored once                   graphs for several shapes have the same weights
 
 Files other than ONNX, TFLite and DLC become a layout: memory calls can be tested, but nothing can
@@ -70,7 +70,7 @@ ROOM_S = 10.0
 
 
 class ConstantBlock:
-    """The constants of a binary, collected graph by graph."""
+    """The constants of a binary; graphs add theirs one after the other."""
 
     def __init__(self) -> None:
         self._block = bytearray()
@@ -79,7 +79,7 @@ class ConstantBlock:
     def taken(self, graph: CompiledGraph, content: bytes) -> CompiledGraph:
         """Add a graph's constants to the block; return the graph with its new offsets.
 
-        `content` has the bytes of its constants, starting with the first.
+        `content` consists of the bytes of the graph's constants and starts with the first one.
         """
         start = min((constant.offset for constant in graph.constants), default=Offset(0))
         view = memoryview(content)
@@ -118,19 +118,19 @@ class Prepared:
     errors: Mapping[str, QuantizedGraph] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return the plans in one line."""
+        """Return a one-line summary of the plans."""
         return f"<Prepared: {', '.join(map(repr, self.plans[:4]))}{', …' * (len(self.plans) > 4)}>"
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notes for the user, with settings under their Python names."""
+        """The notes for the user; settings have their Python names."""
         return tuple(join_words(note) for note in self.notes)
 
     def write(self, path: Path | str, *, force: bool = True) -> int:
         """Write the context binary for `open`, and return its size in bytes."""
         from qnnmem.lpai.binary import write
 
-        expect(path, (Path, str), "a binary must be written to a path")
+        expect(path, (Path, str), "write needs the path of the binary to create")
         return write(self.context, path, force=force)
 
 
@@ -224,7 +224,7 @@ def _prepare(
 
 
 def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
-    """Return a note about likely state pairs; settings are joined for copying."""
+    """Return a note about likely state pairs, with all settings in one line, ready to copy."""
     settings = [Setting("states", f"{old}={new}") for old, new in pairs]
     if len(settings) > 1:
         what = f"{len(settings)} pairs look like state; "
@@ -294,7 +294,7 @@ def _load(
 
 
 def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
-    """Return the error about the user's model, if the quantized file made from it is refused."""
+    """Return an error that names the user's model if its quantized copy was refused."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
@@ -352,9 +352,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
 
     _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
-    note = (
-        "layout only, without a program: memory calls can be tested, the graph cannot be executed"
-    )
+    note = "layout only, without a program: memory calls can be tested, but nothing can be executed"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
     return loaded
@@ -405,7 +403,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     # Names help to find the remaining float ops; if all ops are float, names are useless.
     every = len(precision.float_ops) == precision.ops
     ops = precision.sentence.partition(":")[0] if every else precision.sentence
-    what = f"LPAI runs 8- and 16-bit models only, {ops}"
+    what = f"LPAI runs only 8- and 16-bit models; {ops}"
     if loaded.model.format == "dlc":
         other = "quantize the model with the vendor's quantizer"
         raise FloatModel(path, what, quantizable=False, obstacle=other)
@@ -432,7 +430,7 @@ def _compile(
     deadline: Deadline,
     watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
-    """Return one graph, its plan, and its constants at offsets from 0."""
+    """Return one graph, its plan, and its constants, whose offsets begin at 0."""
     is_list = loaded.model.format == "csv"
     pools = PoolOptions(
         io=options.io,
@@ -470,9 +468,9 @@ def _compile(
 
 
 def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
-    """Return the model with old state copied to outputs instead of aliased.
+    """Return the model with outputs that copy the old state instead of sharing its memory.
 
-    After an execution, the memory of old state contains new state.
+    After an execution, the memory of the old state contains the new state.
     """
     old = {name for name, _ in states}
     outputs = set(model.outputs)
@@ -495,7 +493,7 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Return the buffers without aliases that also have a separate buffer.
+    """Return the buffers, without those aliases that also have their own buffer.
 
     The content of such aliases is copied.
     """
@@ -531,8 +529,8 @@ def _with_program(
 def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
     """Return the model with its ops ordered so that a blocking window can stop an execution.
 
-    First come all ops that wait for no window; among these, the ops that fill windows are last.
-    Then come the ops that wait for these windows only, and so on.
+    The ops that wait for no window come first, and among these, the ops that fill windows are last.
+    The next ops are those that wait only for these windows, and so on.
     """
     opens = {window.kept.new: window for window in windows if window.kept.blocking}
     if not opens:
@@ -560,7 +558,7 @@ def prepared_binary(
     notes: Sequence[str] = (),
     next_steps: Sequence[str] = (),
 ) -> PreparedBinary:
-    """Return the result for the binary at `path`; `notes` are about the request."""
+    """Return the result of preparing the binary at `path`; `notes` are about the request."""
     context = prepared.context
     graphs = zip(context.graphs, prepared.plans, tcm.graphs, strict=True)
     return PreparedBinary(
@@ -574,7 +572,7 @@ def prepared_binary(
 
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
-    """Return notes about the request, each model, and missing packages."""
+    """Return the notes about the request, followed by those about models and missing packages."""
     found = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
     return [*found, search_missing_note()] if missing else found

@@ -55,20 +55,20 @@ class PrepareOptions(LayoutChoices):
                 raise UsageError((Setting(name), f" must be 8 or 16, not {quote(bits)}"))
         for name in ("rnn_state", "allow_float", "trust"):
             expect(getattr(self, name), bool, f"{name} must be True or False")
-        expect(self.calibration, (Path, str, NoneType), "calibration must be the path of data")
+        expect(self.calibration, (Path, str, NoneType), "calibration must be a path to samples")
         expect(self.seed, int, "a seed must be a whole number")
-        expect(self.hw_version, str, "hw_version must be a word such as v6")
+        expect(self.hw_version, str, "hw_version must be a string such as v6")
         limit = self.time_limit_s
         expect(limit, (int, float, NoneType), "time_limit_s must be a number of seconds")
 
     @property
     def fixed(self) -> tuple[Setting, ...]:
-        """The settings that fix dimensions and values of the model."""
+        """The settings that fix open dimensions and input values of the model."""
         return settings_of(Fixed(self.dims, self.shapes, self.values))
 
 
 def as_files(files: object) -> Mapping[str, Path | str]:
-    """Return paths by graph name; callers give paths, or paths by graph name."""
+    """Return paths by graph name; paths without a graph name are named after their files."""
     what = "files must be paths, or a mapping from graph names to paths"
     if not isinstance(files, Mapping):
         several = [files] if isinstance(files, Path | str) else files
@@ -79,16 +79,17 @@ def as_files(files: object) -> Mapping[str, Path | str]:
     found = expect_mapping(files, what)
     expect_items(found.values(), (Path, str), what)
     if not found:
-        raise UsageError("no model to prepare is given")
+        raise UsageError("pass at least one model to prepare")
     return found
 
 
 def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
-    """Return options; a mapping gives only those that differ from the defaults."""
+    """Return options; a mapping sets some of them, and the others have their defaults."""
     if given is None or isinstance(given, PrepareOptions):
         return given or PrepareOptions()
     known = [one.name for one in fields(PrepareOptions)]
-    for name in expect_mapping(given, "options must be PrepareOptions or a mapping of its fields"):
+    what = "options must be PrepareOptions or a mapping from its field names to values"
+    for name in expect_mapping(given, what):
         if name not in known:
             raise UsageError(f"{quote(name)} is not an option; the options are {', '.join(known)}")
     return PrepareOptions(**given)

@@ -34,7 +34,7 @@ _Kind = TypeVar("_Kind", MemType, MemRegisterType)
 
 
 class Mode(Enum):
-    """Processor that calls QNN, named as in `target_env`."""
+    """The processor that calls QNN; the values are those of `target_env`."""
 
     X86 = "x86"
     ARM = "arm"
@@ -43,7 +43,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Simulated platform: its requirements for buffers, the duties of clients, its permissions."""
+    """A simulated platform: what it requires of buffers and clients, and what it permits."""
 
     mode: Mode
     hw_version: HwVersion
@@ -64,12 +64,12 @@ class Profile:
 
     @property
     def tcm_allowed(self) -> bool:
-        """Whether `mem_type: tcm` is possible: only in aDSP direct mode on v6 or later."""
+        """True if `mem_type: tcm` is possible, which needs aDSP direct mode and v6 or later."""
         return self.mode is Mode.ADSP and self.hw_version >= HwVersion.V6
 
     @property
     def target(self) -> Target:
-        """Number of the mode in QNN."""
+        """QNN's number for the mode."""
         return Target[self.mode.name]
 
 
@@ -149,9 +149,9 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def power_of_two(name: str, value: Any) -> int:
-    """Return a valid alignment; raise UsageError for any other value.
+    """Return a value that is a valid alignment; raise UsageError for any other value.
 
-    `name` names the value in the error.
+    The error message calls the value `name`.
     """
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):

@@ -11,27 +11,34 @@ _UINT32 = (1 << 32) - 1
 
 
 class LintOptions(Options, frozen=True, kw_only=True):
-    """Options for the strictness of config file checks."""
+    """Strictness of config file checks."""
 
     strict: Annotated[
         bool,
-        Opt("--strict", "Let warnings count as errors.", label="Warnings count as errors"),
+        Opt("--strict", "Treat warnings as errors.", label="Treat warnings as errors"),
     ] = False
 
 
 class ExecuteSettings(Options, frozen=True):
     """Settings for a run: `lpai_graph.execute` of a config file."""
 
-    fps: Annotated[int, Opt("--fps", "Inferences required each second.", ge=0, le=_UINT32)] = 1
+    fps: Annotated[
+        int, Opt("--fps", ("Required number of inferences per second."), ge=0, le=_UINT32)
+    ] = 1
     ftrt_ratio: Annotated[
         int,
-        Opt("--ftrt-ratio", "Speed relative to real time, in tenths.", ge=0, le=_UINT32),
+        Opt(
+            "--ftrt-ratio",
+            ("Speed relative to real time, in tenths: 10 is real time."),
+            ge=0,
+            le=_UINT32,
+        ),
     ] = 10
     client_type: Annotated[
         str,
         Opt(
             "--client-type",
-            "real_time: finalize fails if the rate cannot be met.",
+            "With real_time, finalize fails if the backend cannot keep the required rate.",
             choices=("real_time", "non_real_time"),
         ),
     ] = "real_time"
@@ -39,7 +46,7 @@ class ExecuteSettings(Options, frozen=True):
         str,
         Opt(
             "--affinity",
-            "Whether the selected core is preferred or required.",
+            "soft prefers the selected core, hard requires it.",
             choices=("soft", "hard"),
         ),
     ] = "soft"
@@ -47,7 +54,7 @@ class ExecuteSettings(Options, frozen=True):
         int,
         Opt(
             "--core-selection",
-            "0 for any core, else one bit: 1 is core 0, 2 is core 1.",
+            "0 for any core, else a mask with one bit set: 1 is core 0, 2 is core 1.",
             ge=0,
             le=_UINT32,
         ),
@@ -56,7 +63,8 @@ class ExecuteSettings(Options, frozen=True):
         str,
         Opt(
             "--mem-type",
-            "Memory of inputs, outputs and the model binary; tcm needs adsp and v6 or later.",
+            "Memory that holds inputs, outputs and the model binary; tcm needs adsp and v6 or "
+            "later.",
             choices=("ddr", "tcm"),
         ),
     ] = "ddr"
@@ -80,9 +88,9 @@ class ConfigOptions(ExecuteSettings, frozen=True, kw_only=True):
     hw_ver: Annotated[
         str, Opt("--hw-ver", "LPAI hardware version.", choices=shared.HW_VERSIONS)
     ] = "v6"
-    exclude_io: Annotated[
-        bool, Opt("--exclude-io", "Prepare without inputs and outputs inside scratch.")
-    ] = False
+    exclude_io: Annotated[bool, Opt("--exclude-io", "Keep inputs and outputs out of scratch.")] = (
+        False
+    )
     output: Annotated[
         str, shared.OUTPUT.but("Folder to write the two files to.", required=True, writes="file")
     ] = ""
@@ -96,20 +104,19 @@ class ExportOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--io",
-            "Inputs and outputs in buffers of the client, or at their planned places in scratch.",
+            "user: inputs and outputs in the client's buffers; scratch: at their planned offsets "
+            "in scratch.",
             choices=("user", "scratch"),
         ),
     ] = "user"
     standalone: Annotated[
         bool,
-        Opt(
-            "--standalone", "Include the declarations of QNN's interface, so that no SDK is needed."
-        ),
+        Opt("--standalone", "Include declarations of the QNN interface, so that no SDK is needed."),
     ] = False
 
 
 class HeadersOptions(Options, frozen=True, kw_only=True):
-    """Output folders of headers and libraries for compiling without an SDK."""
+    """Output folders for the headers and libraries that compiling without an SDK needs."""
 
     lib: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""Options of `doctor`: logs, reading, and facts about the model."""
+"""Options of `doctor`: how to read logs, and facts about the failed model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--kb",
-            "Your own entries, a file or a folder; may be repeated.",
+            "File or folder with your own knowledge base entries; may be repeated.",
             metavar="PATH",
             is_file=True,
             leads=True,
@@ -42,16 +42,17 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         Opt("--follow", "Watch one log that is still being written.", is_local=True, leads=True),
     ] = False
     jobs: Annotated[
-        int, shared.JOBS.but("Read with this many processes or threads.", le=256, leads=True)
+        int, shared.JOBS.but("Number of processes or threads that read logs.", le=256, leads=True)
     ] = 1
     cluster: Annotated[
-        str | None, shared.CLUSTER.but("Read on a Dask cluster, e.g. tcp://host:8786.", leads=True)
+        str | None,
+        shared.CLUSTER.but("Read logs on a Dask cluster, e.g. tcp://host:8786.", leads=True),
     ] = None
     group_by: Annotated[
         str | None,
         Opt(
             "--group-by",
-            "Count incidents over all logs instead of showing each.",
+            "Count the incidents of all logs instead of showing each incident.",
             choices=GROUPS,
             is_local=True,
             leads=True,

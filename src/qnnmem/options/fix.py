@@ -31,8 +31,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Limit of a pool, e.g. scratch=256K, or for htp pd=256M; by default "
-            "scratch is minimised.",
+            "Limit of a pool, e.g. scratch=256K, or pd=256M for htp; without a limit, scratch is "
+            "minimised.",
             leads=True,
             example="scratch=256K; for HTP pd=256M or vtcm=2M",
         ),
@@ -63,8 +63,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--keep",
-            "Do not change: the order of ops, the settings for HTP, or the single model "
-            "(no parts).",
+            "Keep the order of ops, the HTP settings, or a single file (no parts).",
             choices=("order", "settings", "one-file"),
             label="Keep unchanged",
             is_folded=True,
@@ -75,12 +74,12 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--allow",
-            "Changes of results to allow: rounding, operators, batch, int16, w8a16, int8 (fp16 for "
-            "htp), resolution, or all.",
+            "Changes that may alter results: rounding, operators, batch, int16, w8a16, int8 "
+            "(fp16 for htp), resolution, or all.",
             metavar="WORD",
             parse=parsers.word_list,
             parses_many=True,
-            label="Allowed changes of results",
+            label="Allowed changes that alter results",
             offered=LOSSY,
         ),
     ] = ()
@@ -94,7 +93,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
             is_file=True,
         ),
     ] = None
-    seed: Annotated[int, shared.SEED.but("Seed of the random data and of the plans.")] = 0
+    seed: Annotated[int, shared.SEED.but("Seed for the random data and for planning.")] = 0
     time_limit: Annotated[
         float,
         shared.TIME_LIMIT.but("Seconds to search; the last step ends within 10 s."),
@@ -123,7 +122,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--validate",
-            "Also run the result on the CPU and in planned memory, and show the error of "
+            "Also run the changed model on the CPU and in planned memory; show the error of "
             "every output.",
             is_local=True,
             is_advanced=True,
@@ -143,5 +142,5 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
 
     @property
     def socs(self) -> tuple[str, ...]:
-        """Names of all requested SoCs; several SoCs give a table."""
+        """Return the names of all requested SoCs; with several SoCs, the result is a table."""
         return tuple(filter(None, (name.strip() for name in (self.soc or "").split(","))))

@@ -9,7 +9,7 @@ from qnnmem.options.plan import PlanOptions
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
-    """Budgets, baseline, and additional outputs."""
+    """Files with budgets and baseline, and additional outputs."""
 
     config: Annotated[
         str | None,
@@ -25,7 +25,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--baseline",
-            "File with the accepted numbers.",
+            "Baseline file, which holds the accepted sizes.",
             metavar="FILE",
             default="from the config",
             is_file=True,
@@ -35,7 +35,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
         bool, Opt("--update-baseline", "Write the current numbers as the baseline.")
     ] = False
     history: Annotated[
-        bool, Opt("--history", "Show how accepted numbers changed in git history.")
+        bool, Opt("--history", "Show how the accepted sizes changed in git history.")
     ] = False
     maps: Annotated[
         str | None,
@@ -59,7 +59,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
 
 
 class DiffOptions(PlanOptions, frozen=True, kw_only=True):
-    """Plan options for a comparison, and the growth that counts."""
+    """Plan options for a comparison, and which growth counts as worse."""
 
     tolerance: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""Options of the verbs about HTP: fit, footprint, qmem, sweep, place, llm, provoke."""
+"""Options of the HTP verbs: fit, footprint, qmem, sweep, place, llm, provoke."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.options.plan import ShapeOptions
 from qnnmem.units import Bytes, parse_size
 
 _WEEK_S = 86_400 * 7
-_COMPILED_SOC = shared.SOC.but(default="the SoC it was made for", leads=True)
+_COMPILED_SOC = shared.SOC.but(default="the SoC that the binary was compiled for", leads=True)
 
 
 class CompilerOptions(ShapeOptions, frozen=True, kw_only=True):
@@ -32,14 +32,14 @@ class HtpModelOptions(HtpOptions, frozen=True, kw_only=True):
 
 
 class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
-    """SoCs and limits for judging a file, and the place of the compiles."""
+    """SoCs and limits to check a file against, and where models are compiled."""
 
     soc: Annotated[
         tuple[str, ...],
         shared.SOC.but(
-            "Name, id or marketing name; may be repeated.",
+            "SoC by name, id or marketing name; may be repeated.",
             leads=True,
-            default="the one it was made for",
+            default="the SoC that the binary was compiled for",
             key="socs",
         ),
     ] = ()
@@ -58,7 +58,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Binary: load it with the real library, for the exact estimate.",
+            "For a binary: load it with the real library to get the exact process-domain estimate.",
             leads=True,
             is_local=True,
         ),
@@ -67,7 +67,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         int,
         Opt(
             "--try",
-            "Model: how many nearby settings to compile when it does not fit.",
+            "For a model that does not fit: number of similar settings to compile.",
             metavar="N",
             ge=0,
             le=20,
@@ -78,14 +78,14 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
 
 
 class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
-    """SoC of a bill, and how the bill is made."""
+    """SoC of a memory bill, and how the bill is computed."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
     load: Annotated[
         bool,
         Opt(
             "--load",
-            "Load the binary with the real library, for the exact process-domain estimate.",
+            "Load the binary with the real library to get the exact process-domain estimate.",
             leads=True,
             is_local=True,
         ),
@@ -122,7 +122,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--data",
-            "With --results: the inputs that the outputs belong to, in the same order.",
+            "With --results: the inputs that gave the saved outputs, in the same order.",
             metavar="PATH",
             leads=True,
             is_file=True,
@@ -132,7 +132,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         float | None,
         Opt(
             "--tolerance",
-            "Share of a tensor's largest value that may differ.",
+            "Largest allowed difference, as a share of the tensor's largest value.",
             default="0.02 for HTP, because of FP16; 0.00001 for saved outputs",
             ge=0.0,
             le=1.0,
@@ -141,14 +141,15 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class QmemOptions(HtpOptions, frozen=True, kw_only=True):
-    """SoC for the comparison of inputs and outputs, and the experiments."""
+    """SoC for the comparison of raw and memhandle IO, and the experiments to run."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
     run: Annotated[
         bool,
         Opt(
             "--run",
-            "Execute the four rows in the real library and compare the results bit by bit.",
+            "Execute all four combinations in the real library and compare their results bit by "
+            "bit.",
             leads=True,
             is_local=True,
         ),
@@ -157,7 +158,8 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make every mistake with shared memory; show whether contract and library notice it.",
+            "Make every mistake with shared memory; show whether the emulated contract and the "
+            "library notice it.",
             leads=True,
             is_local=True,
         ),
@@ -165,16 +167,17 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
 
 
 class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
-    """Varied settings, the search, and the place of the compiles."""
+    """Settings to vary, the search, and where models are compiled."""
 
     soc: Annotated[
-        str | None, shared.SOC.but("Name, id or marketing name.  [required]", leads=True)
+        str | None, shared.SOC.but("SoC by name, id or marketing name.  [required]", leads=True)
     ] = None
     vary: Annotated[
         tuple[str, ...],
         Opt(
             "--vary",
-            "precision, vtcm_mb, opt_level or a free dimension: batch=1,2,4 or batch=1..64.",
+            "Values of precision, vtcm_mb, opt_level or a free dimension: batch=1,2,4 or "
+            "batch=1..64.",
             leads=True,
             metavar="NAME=A,B",
             required=True,
@@ -186,7 +189,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--max",
-            "Find the largest value of a varied name: predict it from small ones, then compile.",
+            "Find the largest value of NAME: predict it from small values, then compile.",
             leads=True,
             metavar="NAME",
             is_local=True,
@@ -196,7 +199,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--until",
-            "With --max: find the largest that fits all limits, or that compiles.",
+            "With --max: search for the largest value that fits all limits, or that compiles.",
             leads=True,
             choices=("fits", "compiles"),
             default="fits",
@@ -210,18 +213,18 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
         Bytes | None,
         shared.MEMORY_LIMIT.but(
             "Address space of each compiler.",
-            default="3/4 of the machine over the jobs",
+            default="3/4 of the machine's memory, divided by the number of jobs",
             is_advanced=False,
         ),
     ] = None
 
 
 class PlaceOptions(Options, frozen=True, kw_only=True):
-    """SoC and process domain for placing contexts, and verification by the library."""
+    """SoC and size of a process domain for placing contexts, and verification by the library."""
 
     soc: Annotated[
         str | None,
-        shared.SOC.but("Name, id or marketing name.", default="the SoC that each was made for"),
+        shared.SOC.but("SoC by name, id or marketing name.", default="each context's own SoC"),
     ] = None
     budget: Annotated[
         Bytes | None,
@@ -237,20 +240,22 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--verify",
-            "Load all with the real library and compare; makes sizes exact.",
+            "Load all contexts with the real library, which gives exact sizes, and compare.",
             is_local=True,
         ),
     ] = False
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        shared.CONCURRENT.but("LPAI: these graphs may execute at the same time; others never do."),
+        shared.CONCURRENT.but(
+            "For LPAI: names of graphs that can execute at the same time; other graphs never do."
+        ),
     ] = ()
 
 
 class LlmOptions(Options, frozen=True, kw_only=True):
-    """SoC, bit widths and graphs for planning a language model."""
+    """SoC, bit widths, graphs and shards of a language model."""
 
-    soc: Annotated[str | None, shared.SOC.but("Name, id or marketing name.")] = None
+    soc: Annotated[str | None, shared.SOC.but("SoC by name, id or marketing name.")] = None
     all_socs: Annotated[
         bool, Opt("--all-socs", "Add a table of every SoC with an HTP.", is_local=True)
     ] = False
@@ -262,7 +267,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--ar",
-            "Tokens that each graph processes at a time.",
+            "Number of tokens that each graph processes at a time.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -274,7 +279,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--recipe",
-            "Bits of each part.",
+            "Bit widths of the model's parts.",
             choices=("genie-w4a16", "executorch-16a4w", "w4a16", "w8a16", "fp16"),
         ),
     ] = "genie-w4a16"
@@ -295,11 +300,11 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or the layers of each: 9,9,9,5; without a separate embedding.",
+            "Number of shards, or of layers in each shard (9,9,9,5), without a separate embedding.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
-            default="the fewest that fit",
+            default="the fewest shards that fit",
             is_local=True,
         ),
     ] = ()
@@ -307,7 +312,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--vary",
-            "Add a table over context, ar, shards or kv: context=1024,4096; 1024..16384 doubles.",
+            "Tabulate values of context, ar, shards or kv: context=1024,4096; 1024..16384 doubles.",
             metavar="NAME=A,B",
             is_local=True,
         ),
@@ -325,7 +330,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compile one and two layers with the real library instead of predicting by rule.",
+            "Compile one and two layers with the real library instead of predicting sizes by rule.",
             is_local=True,
         ),
     ] = False
@@ -341,7 +346,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--exact",
-            "Also compile all layers of the largest shard; slow.",
+            "Also compile all layers of the largest shard (slow).",
             is_local=True,
             is_advanced=True,
         ),
@@ -364,15 +369,15 @@ class SocsOptions(Options, frozen=True, kw_only=True):
 
 
 class ProvokeOptions(Options, frozen=True, kw_only=True):
-    """SoC of a provoked failure, and the output folder."""
+    """SoC to provoke a failure for, and the output folder."""
 
-    soc: Annotated[str | None, shared.SOC.but("As in `qnnmem socs`, e.g. SM8650.  [required]")] = (
-        None
-    )
+    soc: Annotated[
+        str | None, shared.SOC.but("SoC as listed by `qnnmem socs`, e.g. SM8650.  [required]")
+    ] = None
     output: Annotated[
         str,
         shared.OUTPUT.but(
-            "Folder for record, log and input; created if needed.",
+            "Folder for the record, log and input of the failure; created if needed.",
             metavar="DIR",
             required=True,
             writes="file",
@@ -403,7 +408,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         float,
         Opt(
             "--time-limit",
-            "Longest time of one request.",
+            "Time limit of one request.",
             metavar="SECONDS",
             ge=1,
             le=_WEEK_S,
@@ -412,5 +417,5 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
     ] = 86_400.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Largest address space of one request.", is_advanced=False),
+        shared.MEMORY_LIMIT.but("Address space limit of one request.", is_advanced=False),
     ] = None

@@ -1,4 +1,4 @@
-"""Options of `kb`: the entries to use, and the file of a new entry."""
+"""Options of `kb`: which entries to use, and where to write a new entry."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from qnnmem.results.incident import STAGES
 
 
 class KbOptions(Options, frozen=True, kw_only=True):
-    """Entries of the user in addition to the built-in entries."""
+    """The user's own entries, used in addition to the built-in entries."""
 
     kb: Annotated[
         tuple[str, ...],
         Opt(
             "--kb",
-            "A file or folder of your own entries; may be repeated.",
+            "File or folder with your own knowledge base entries; may be repeated.",
             metavar="PATH",
             is_file=True,
         ),
@@ -28,10 +28,15 @@ class KbListOptions(KbOptions, frozen=True, kw_only=True):
 
     cause: Annotated[
         str | None,
-        Opt("--cause", "Only entries of this cause, e.g. mem_dsp_va.", metavar="CAUSE", leads=True),
+        Opt(
+            "--cause",
+            ("List only entries with this cause, e.g. mem_dsp_va."),
+            metavar="CAUSE",
+            leads=True,
+        ),
     ] = None
     stage: Annotated[
-        str | None, Opt("--stage", "Only entries of this stage.", choices=STAGES, leads=True)
+        str | None, Opt("--stage", "List only entries with this stage.", choices=STAGES, leads=True)
     ] = None
 
 

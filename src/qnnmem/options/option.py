@@ -1,4 +1,4 @@
-"""One option: its flag, help, bounds and parser, attached to the field that holds its value."""
+"""Definition of an option: flag, help, bounds and parser, attached to the field of its value."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Opt:
 
     @property
     def text(self) -> str:
-        """Help text, with a prefix that names the model or backend the option is for."""
+        """Return the help text, with a prefix that names the kind of model the option is for."""
         whose = "Model" if self.of_model else self.backend
         if not whose:
             return self.help
@@ -78,7 +78,7 @@ class Opt:
         return f"{whose}: {self.help if is_name else self.help[:1].lower() + self.help[1:]}"
 
     def but(self, text: str = "", **changes: Any) -> Opt:
-        """Return a copy of the option for another group, with another help text or other fields."""
+        """Return a copy of the option with another help text or other fields, for another group."""
         return replace(self, **{"help": text or self.help, **changes})
 
 
@@ -91,7 +91,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class OptionField(NamedTuple):
-    """Field of an options type, with its option, kind and default."""
+    """Field of an options type: its option, kind of value, and default."""
 
     name: str
     opt: Opt
@@ -110,14 +110,14 @@ class OptionField(NamedTuple):
         return not (self.opt.is_local or self.opt.is_file or self.opt.is_hidden)
 
     def parsed(self, text: str) -> tuple[Any, ...]:
-        """Return the values parsed from a text; several if the parser splits the text."""
+        """Return the values parsed from a string; several if the parser splits the string."""
         if self.kind == "choice":
             return (next(one for one in self.opt.choices if str(one) == text),)
         found = text if self.opt.parse is None else self.opt.parse(text)
         return tuple(found) if self.opt.parses_many else (found,)
 
     def words(self, value: Any) -> list[str]:
-        """Return the option in typed form, `--flag=value`, once for each value."""
+        """Return the option as words for a command line, one `--flag=value` for each value."""
         if value == self.default:
             return []
         if self.kind == "flag":
@@ -155,7 +155,7 @@ def _field(group: type[Options], name: str, hint: Any, default: Any) -> OptionFi
 
 
 def typed(value: Options) -> list[str]:
-    """Return the options that differ from their defaults, in typed form."""
+    """Return the options that differ from their defaults, as words for a command line."""
     return [
         word
         for field in option_fields(type(value))

@@ -10,7 +10,7 @@ from qnnmem.options.plan import ShapeOptions
 
 
 class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
-    """Title and output file of a page, and the open sizes of its models."""
+    """Title and output file of a page, and sizes for the open dimensions of its models."""
 
     title: Annotated[
         str | None,
@@ -18,7 +18,7 @@ class ReportOptions(ShapeOptions, frozen=True, kw_only=True):
             "--title",
             "Title of the page.",
             metavar="TEXT",
-            default="the names of the files",
+            default="the file names",
             leads=True,
         ),
     ] = None
@@ -54,7 +54,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--token",
-            "Token that the page asks for, at least 16 characters.",
+            "Access token that visitors must enter, at least 16 characters.",
             metavar="TEXT",
             envvar="QNNMEM_TOKEN",
             default="$QNNMEM_TOKEN",

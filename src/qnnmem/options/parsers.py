@@ -32,7 +32,7 @@ _NEXT = r"[,;\s]+(?=[\w.:/-]*=)"
 
 
 def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, str]:
-    """Return both sides of `name=value`; the last `=` splits, so names may contain one."""
+    """Return both sides of `name=value`; the last `=` splits, so names may contain `=`."""
     left, _, right = text.rpartition("=")
     if not (left and right):
         raise UsageError(f"'{text}' is not of the form {form}{_meant(text, example)}")
@@ -40,21 +40,21 @@ def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, s
 
 
 def _meant(text: str, example: str) -> str:
-    """Return a hint: the corrected text if the intent is clear, else an example."""
+    """Return a hint: the corrected option if the intent is clear, else an example."""
     if not example:
         return ""
     option, _, _rest = example.partition(" ")
     found = re.fullmatch(_COLON, text.strip()[:_INSPECTED])
     if found is not None and ("shape" not in option or re.search(_SEPARATOR, found["value"])):
         return f"; did you mean {option} {found['name']}={found['value']}?"
-    return f"; write one word with =, e.g. {example}"
+    return f"; write it without spaces and with =, e.g. {example}"
 
 
 def _one_at_a_time(text: str, option: str) -> None:
-    """Raise UsageError for `a=1,b=2`, which would be parsed as one odd name."""
+    """Raise UsageError for `a=1,b=2`, which would be parsed as a name `a=1,b`."""
     if len(text) <= _INSPECTED and re.fullmatch(_SEVERAL, text):
         words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
-        raise UsageError(f"give them one at a time: {words}")
+        raise UsageError(f"write each as its own option: {words}")
 
 
 def dimension(text: str) -> tuple[str, int]:
@@ -113,7 +113,7 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def part_bits(text: str) -> tuple[tuple[str, int], ...]:
-    """Parse bits per part such as `head=4` or `head=4,kv=16`."""
+    """Parse the bit widths of parts such as `head=4` or `head=4,kv=16`."""
     return tuple(_part(word) for word in text.split(","))
 
 
@@ -123,7 +123,7 @@ def _part(text: str) -> tuple[str, int]:
 
 
 def seconds(text: str) -> float:
-    """Parse seconds such as `10` or `0.5`; at most a day."""
+    """Parse a number of seconds such as `10` or `0.5`, at most one day."""
     try:
         value = float(text)
     except ValueError:
@@ -134,9 +134,9 @@ def seconds(text: str) -> float:
 
 
 def whole_number(text: str) -> int:
-    """Parse a number from 0 to 2^40."""
+    """Parse a whole number from 0 to 2^40."""
     if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= _MAX_DIM):
-        raise UsageError(f"'{text}' is not a number from 0 to {_MAX_DIM}")
+        raise UsageError(f"'{text}' is not a whole number from 0 to {_MAX_DIM}")
     return int(text)
 
 
@@ -191,7 +191,7 @@ def show_value(given: tuple[str, Any]) -> str:
 
 
 def table(value: object, what: str) -> Mapping[str, Any]:
-    """Return a TOML table of bounded length; raise UsageError for another value."""
+    """Return a TOML table; raise UsageError for other values and for too many keys."""
     if not isinstance(value, Mapping) or len(value) > _MAX_ITEMS:
         raise UsageError(f"{what} must be a table, such as {{ name = 1 }}")
     return value
@@ -239,10 +239,10 @@ def value_item(value: object, what: str) -> Constant:
 
 
 def text_item(value: object, what: str) -> str:
-    """Return a text; raise UsageError if it is empty."""
-    expect(value, str, f"{what} must be a text")
+    """Return a string; raise UsageError if it is empty or contains NUL."""
+    expect(value, str, f"{what} must be a string")
     if not str(value).strip() or "\0" in str(value):
-        raise UsageError(f"{what} contains an empty text")
+        raise UsageError(f"{what} contains an empty string")
     return str(value)
 
 

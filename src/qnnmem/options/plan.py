@@ -45,7 +45,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         Opt(
             "--value",
             "Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
-            "mask=@mask.npy; branches that cannot be taken are left out.",
+            "mask=@mask.npy; branches that can no longer be taken are removed.",
             metavar="INPUT=VALUE",
             parse=parsers.value,
             item=parsers.value_item,
@@ -58,7 +58,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Sizes as keyword arguments of `load` and of a compile."""
+        """Return the sizes as keyword arguments for `load` and for compiling."""
         return {
             "dims": dict(self.dims),
             "shapes": dict(self.shapes),
@@ -73,7 +73,8 @@ class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
         tuple[tuple[str, str], ...],
         Opt(
             "--state",
-            "Keep an output in persistent memory as an input of the next run, e.g. h_in=h_out.",
+            "Keep an output in persistent memory and pass it to an input in the next run, e.g. "
+            "h_in=h_out.",
             metavar="IN=OUT",
             parse=parsers.state,
             item=parsers.text_item,
@@ -94,9 +95,9 @@ class LayoutOptions(ModelOptions, frozen=True, kw_only=True):
 
 
 class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
-    """Plan options for every verb that plans a model.
+    """Options of every verb that plans a model.
 
-    A new option of `plan` is a new field here and its use in `planner.model_plan`: the command
+    To add an option to `plan`, add a field here and use it in `planner.model_plan`: the command
     line, budget files, the workbench and the reference read this type.
     """
 
@@ -107,7 +108,7 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
         Bytes | None,
         Opt(
             "--capacity",
-            "For a CSV: check whether everything fits in this many bytes.",
+            "For a CSV: check whether all buffers fit in this many bytes.",
             metavar="SIZE",
             parse=parse_size,
             is_local=True,  # elsewhere it is the budget of scratch
@@ -121,14 +122,14 @@ class PlanOptions(LayoutOptions, frozen=True, kw_only=True):
 
 
 class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
-    """Further options of `plan`: the graphs of a file, and the graph's origin."""
+    """Further options of `plan`: which graphs to plan, and in which form."""
 
     seen_as: Annotated[
         str | None,
         Opt(
             "--as",
-            "Plan the graph that QNN gets for an ONNX model, and explain the differences; needs "
-            "the real library (Linux on x86-64).",
+            "Plan the QNN graph that an ONNX model is compiled to, and explain the differences; "
+            "needs the real library (Linux on x86-64).",
             choices=("qnn",),
             is_local=True,
             is_advanced=True,
@@ -138,7 +139,7 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--graph",
-            "DLC or --as qnn: plan only this graph.",
+            "For a DLC or with --as qnn: plan only this graph.",
             metavar="NAME",
             default="every graph",
             is_local=True,
@@ -169,7 +170,7 @@ class BackendOptions(ModelOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "Backend whose memory the model must fit.",
+            "Backend whose memory must hold the model.",
             leads=True,
             choices=("lpai", "htp"),
             label="Backend",
@@ -185,5 +186,5 @@ class BackendOptions(ModelOptions, frozen=True, kw_only=True):
 
     @property
     def is_htp(self) -> bool:
-        """True if the real library compiles and judges the model."""
+        """Return True if the real HTP library compiles and checks the model."""
         return self.backend == "htp"

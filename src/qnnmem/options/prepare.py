@@ -19,7 +19,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "lpai: a binary to run without a device; htp: a binary for a device.",
+            "lpai makes a binary that runs without a device, htp a binary for a device.",
             leads=True,
             choices=("lpai", "htp"),
         ),
@@ -38,7 +38,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
     time_limit: Annotated[
         float | None,
         shared.TIME_LIMIT.but(
-            "Seconds for planning (lpai) or compiling (htp).",
+            "Time limit in seconds for planning (lpai) or compiling (htp).",
             default="10 (lpai; other steps have their own limits) or 600 (htp)",
         ),
     ] = None
@@ -47,7 +47,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--graph-name",
-            "Name of a graph, once per FILE.",
+            "Name of a graph; give one for each FILE, in the same order.",
             metavar="NAME",
             default="the file's name",
             backend="lpai",
@@ -58,7 +58,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--rnn-state",
-            "Also keep the state of LSTM, GRU and RNN nodes.",
+            "Also keep the state of LSTM, GRU and RNN nodes between runs.",
             backend="lpai",
             is_advanced=True,
         ),
@@ -66,8 +66,8 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
     io: Annotated[
         str | None,
         shared.IO.but(
-            "Inputs and outputs inside scratch or in the application's buffers (exclude_io).",
-            default="from the config file, else inside",
+            "Place inputs and outputs inside scratch or in the application's buffers (exclude_io).",
+            default="taken from the config file, else inside",
             backend="lpai",
         ),
     ] = None
@@ -79,7 +79,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         int,
         Opt(
             "--weight-bits",
-            "Width of quantized weights.",
+            "Bit width of quantized weights.",
             choices=(8, 16),
             backend="lpai",
             is_advanced=True,
@@ -100,7 +100,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
             "--hw-ver",
             "Hardware version.",
             choices=shared.HW_VERSIONS,
-            default="from the config file, else v6",
+            default="taken from the config file, else v6",
             backend="lpai",
             is_advanced=True,
         ),
@@ -153,7 +153,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--log-file",
-            "Save the library's whole log, up to 256 MiB.",
+            "Save the library's complete log to this file, up to 256 MiB.",
             metavar="FILE",
             backend="htp",
             is_file=True,
@@ -167,5 +167,5 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
 
     @property
     def for_onnx_runtime(self) -> bool:
-        """True if an EPContext model is written; only that model contains the nodes on the CPU."""
+        """Return True if an EPContext model is written: only that model can hold CPU nodes."""
         return self.epcontext or self.partition or self.to == "epcontext"

@@ -10,7 +10,7 @@ from qnnmem.units import Bytes
 
 
 class CheckClientOptions(Options, frozen=True, kw_only=True):
-    """Platform of a client, and known findings."""
+    """Platform that a client runs on, and its known findings."""
 
     mode: Annotated[
         str | None,
@@ -18,16 +18,21 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
             "--mode",
             "Processor that runs the program.",
             choices=("adsp", "arm", "x86"),
-            default="from the config, else x86",
+            default="taken from the config file, else x86",
         ),
     ] = None
     config: Annotated[
         str | None,
-        Opt("--config", "Tool file, as for net-run.", metavar="FILE", is_file=True),
+        Opt(
+            "--config",
+            ("Config file that names the backend's config file, as for net-run."),
+            metavar="FILE",
+            is_file=True,
+        ),
     ] = None
-    hw_ver: Annotated[str | None, Opt("--hw-ver", "LPAI hardware, e.g. v6.", metavar="VERSION")] = (
-        None
-    )
+    hw_ver: Annotated[
+        str | None, Opt("--hw-ver", ("LPAI hardware version, e.g. v6."), metavar="VERSION")
+    ] = None
     profile: Annotated[
         str, Opt("--profile", "Alignment profile.", choices=("default", "conservative", "v4-era"))
     ] = "default"
@@ -36,13 +41,16 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = False
     own_scratch: Annotated[
         bool,
-        Opt("--own-scratch", "Graphs that share scratch are a finding, even if they run in turn."),
+        Opt(
+            "--own-scratch",
+            ("Report graphs that share scratch as a finding, even if they run in turn."),
+        ),
     ] = False
     continue_on_error: Annotated[
         bool,
         Opt(
             "--continue-on-error",
-            "Answer 0 to mistakes that a device would not notice, so that the program continues.",
+            "Return 0 for mistakes that a device would not notice, so that the program continues.",
         ),
     ] = False
     binary_info: Annotated[
@@ -57,7 +65,8 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--trace-state",
-            "Also find lines that write to persistent memory or use an output too early; slower.",
+            "Also find the lines that write to persistent memory or use an output too early "
+            "(slower).",
         ),
     ] = False
     suppress: Annotated[
@@ -82,13 +91,13 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
 
 
 class WatchProgramOptions(Options, frozen=True, kw_only=True):
-    """Calls of a program that must fail, and its time limit."""
+    """Which of the program's calls to fail, and the program's time limit."""
 
     fail: Annotated[
         tuple[str, ...],
         Opt(
             "--fail",
-            "Make calls fail: all, the Nth, or those with more than SIZE bytes.",
+            "Make calls of FUNCTION fail: all, the Nth, or those with more than SIZE bytes.",
             metavar="FUNCTION[#N][>SIZE]=CODE",
         ),
     ] = ()
@@ -104,14 +113,14 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--serialise",
-            "Run the program normally, then with one QNN call at a time, and compare.",
+            "Run the program normally, then with its QNN calls one at a time, and compare.",
         ),
     ] = False
     most_runs: Annotated[
         int,
         Opt(
             "--most-runs",
-            "Largest number of calls that --fail-each makes fail.",
+            "Let --fail-each fail at most N calls.",
             metavar="N",
             ge=1,
             le=10_000,
@@ -122,9 +131,9 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         shared.TIME_LIMIT.but(
             "Kill the program after this time.",
             metavar="SECONDS",
-            default="never; with --fail-each 5 times the usual",
+            default="never; with --fail-each, 5 times the duration of the normal run",
         ),
     ] = None
     read: Annotated[
-        str | None, Opt("--read", "Show a trace; run nothing.", metavar="TRACE", is_file=True)
+        str | None, Opt("--read", "Show a saved trace; run nothing.", metavar="TRACE", is_file=True)
     ] = None

@@ -1,6 +1,6 @@
-"""Options of the verbs with the flags of the SDK's tools: net-run, context-binary-generator.
+"""Options of the verbs that take the SDK tools' flags: net-run, context-binary-generator.
 
-Flags that are only refused or ignored are in tables, each with the reason.
+The tables list the flags that are refused or ignored, each with the reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qnnmem.units import Bytes
 
 _VERSION = Opt("--version", "Show the version and exit.")
 _LOG_LEVEL = Opt(
-    *("--log_level", "Level of the log lines to show."),
+    *("--log_level", "Show log lines up to this level."),
     choices=("error", "warn", "info", "verbose", "debug"),
 )
 _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
@@ -22,16 +22,16 @@ _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
 
 # Flags of the real tool that have no effect without a device: accepted, with a warning.
 NET_RUN_IGNORED = {
-    "op_packages": "operators come from the binary",
-    "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config",
+    "op_packages": "the operators are in the binary",
+    "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config file",
     "profiling_option": "LPAI has no such profiling",
     "platform_options": "there is no platform to set up",
     "device_options": "LPAI has no devices",
     "model_prefix": "a context binary has no symbols",
     "max_input_cache_tensor_sets": "input files are read when their turn comes",
     "max_input_cache_size_mb": "input files are read when their turn comes",
-    "timeout": "LPAI takes no timeout signal",
-    "retrieve_context_timeout": "LPAI takes no timeout signal",
+    "timeout": "LPAI supports no timeout",
+    "retrieve_context_timeout": "LPAI supports no timeout",
 }
 _BINARY_FIRST = (
     "is not run directly; make a context binary of it: `qnn-context-binary-generator --{} FILE "
@@ -43,8 +43,8 @@ NET_RUN_REFUSED = {
     "model": _BINARY_FIRST.format("model"),
     "dlc_path": _BINARY_FIRST.format("dlc_path"),
     "binary_updates": "would change the weights; prepare the changed model again",
-    "set_output_tensors": "cannot be combined with --retrieve_context: the outputs of a binary "
-    "are fixed",
+    "set_output_tensors": "cannot be combined with --retrieve_context, because the outputs of a "
+    "binary are fixed",
 }
 
 
@@ -52,13 +52,13 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     """Flags of qnn-net-run, and qnnmem's own options."""
 
     retrieve_context: Annotated[
-        str | None, Opt("--retrieve_context", "The same as BINARY.", metavar="FILE")
+        str | None, Opt("--retrieve_context", "Same as the argument BINARY.", metavar="FILE")
     ] = None
     backend: Annotated[
         str,
         Opt(
             "--backend",
-            "Name of the backend library; the file need not exist.",
+            "Name of the backend library; the file does not have to exist.",
             metavar="FILE",
             is_advanced=True,
         ),
@@ -67,7 +67,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--input_list",
-            "Input lists, one for each graph; __ skips a graph.",
+            "Input lists, one for each graph; write __ to skip a graph.",
             metavar="FILE[,FILE...]",
         ),
     ] = None
@@ -75,7 +75,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--random-inputs",
-            "Ours: generate the inputs of N inferences and the input list.",
+            "Ours: generate inputs for N inferences, and their input list.",
             ge=1,
             le=10000,
         ),
@@ -84,25 +84,38 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Ours: .npy or .npz file, or folder of samples, once for each graph; __ skips one. "
-            "The input list is written.",
+            "Ours: .npy or .npz file, or folder of samples; give one for each graph, or __ to "
+            "skip a graph. The input list is written for you.",
             metavar="PATH",
             is_file=True,
         ),
     ] = ()
-    seed: Annotated[int, shared.SEED.but("Ours: seed of --random-inputs.")] = 0
+    seed: Annotated[int, shared.SEED.but("Ours: seed for --random-inputs.")] = 0
     force: Annotated[bool, Opt("--force", "Ours: replace input files of an earlier run.")] = False
     output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
-        str | None, Opt("--config_file", "Tool file, e.g. eaiParams_direct.json.", metavar="FILE")
+        str | None,
+        Opt(
+            "--config_file",
+            "Config file that names the backend's config file, e.g. eaiParams_direct.json.",
+            metavar="FILE",
+        ),
     ] = None
     direct_mode: Annotated[
         str | None,
-        Opt("--direct_mode", "Run like native code on the aDSP.", metavar="[adsp]", bare="adsp"),
+        Opt(
+            "--direct_mode",
+            "Run the way native code runs on the aDSP.",
+            metavar="[adsp]",
+            bare="adsp",
+        ),
     ] = None
     shared_buffer: Annotated[
         bool,
-        Opt("--shared_buffer", "Register inputs and outputs as shared memory; nothing is copied."),
+        Opt(
+            "--shared_buffer",
+            "Register inputs and outputs as shared memory, so that nothing is copied.",
+        ),
     ] = False
     io_tensor_mem_handle_type: Annotated[
         str | None,
@@ -117,7 +130,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--use_native_input_files",
-            "Input files contain the tensors' own type, not float32.",
+            "Read input files in the tensors' own data type, not float32.",
             is_advanced=True,
         ),
     ] = False
@@ -125,7 +138,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--use_native_output_files",
-            "Write outputs in the tensors' own type, not float32.",
+            "Write outputs in the tensors' own data type, not float32.",
             is_advanced=True,
         ),
     ] = False
@@ -133,7 +146,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--native_input_tensor_names",
-            "Inputs whose files contain the tensor's own type.",
+            "Inputs whose files use the tensor's own data type.",
             metavar="GRAPH:TENSOR,...",
             is_advanced=True,
         ),
@@ -142,7 +155,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--input_data_type",
-            "Type of input files.",
+            "Data type of the input files.",
             choices=("float", "native"),
             is_advanced=True,
         ),
@@ -151,20 +164,25 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--output_data_type",
-            "Type of output files.",
+            "Data type of the output files.",
             choices=("float_only", "native_only", "float_and_native"),
             is_advanced=True,
         ),
     ] = None
     num_inferences: Annotated[
         int | None,
-        Opt("--num_inferences", "Repeat the list until N inferences have run.", ge=1, le=1 << 40),
+        Opt(
+            "--num_inferences",
+            "Repeat the input list until N inferences have run.",
+            ge=1,
+            le=1 << 40,
+        ),
     ] = None
     duration: Annotated[
         float | None,
         Opt(
             "--duration",
-            "Repeat the list for this long.",
+            "Repeat the input list for this long.",
             metavar="SECONDS",
             parse=parsers.seconds,
             ge=0.0,
@@ -184,13 +202,13 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
     ] = None
     batch_multiplier: Annotated[
         int | None,
-        Opt("--batch_multiplier", "Only 1 is possible here.", ge=1, le=1 << 40, is_advanced=True),
+        Opt("--batch_multiplier", "Only 1 is supported.", ge=1, le=1 << 40, is_advanced=True),
     ] = None
     synchronous: Annotated[
         bool,
         Opt(
             "--synchronous",
-            "Execute one inference after the other; this is the default.",
+            "Execute one inference after another (the default).",
             is_advanced=True,
         ),
     ] = False
@@ -206,7 +224,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--profiling_level",
-            "Write the times of API calls.",
+            "Write how long each API call took.",
             choices=("basic", "detailed", "client", "backend"),
         ),
     ] = None
@@ -230,7 +248,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         ),
     ] = False
     hw_ver: Annotated[
-        str | None, Opt("--hw_ver", "Ours: LPAI hardware, e.g. v6.", metavar="VERSION")
+        str | None, Opt("--hw_ver", "Ours: LPAI hardware version, e.g. v6.", metavar="VERSION")
     ] = None
     alignment: Annotated[
         str,
@@ -250,14 +268,14 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--one_scratch",
-            "Ours: share one scratch among all graphs, which run one after the other.",
+            "Ours: use one scratch for all graphs, which run one after another.",
             is_advanced=True,
         ),
     ] = False
     time_limit: Annotated[
         float,
         shared.TIME_LIMIT.but(
-            "Ours: time limit of loading the binary, and of each execution, in seconds."
+            "Ours: time limit in seconds, for loading the binary and for each execution."
         ),
     ] = 600.0
     memory_limit: Annotated[
@@ -274,17 +292,17 @@ GENERATOR_IGNORED = {
 # Flags that would change the result, or request another file: refused.
 GENERATOR_REFUSED = {
     "backend_binary": (
-        "asks for a separate backend file, which is not written here; name the context binary with "
-        "--binary_file"
+        "asks for a separate backend file, which qnnmem does not write; name the context binary "
+        "with --binary_file"
     ),
-    "op_packages": "needs compiled operators, which are not loaded here",
-    "data_format_config": "would change the layout of tensors, which is not possible here",
-    "adapter_weight_config": "is for LoRA adapters, which are not read here",
-    "set_output_tensors": "would change the outputs; cut the ONNX file instead",
-    "profiling_level": "asks for profiling data, which is not written here",
-    "profiling_option": "asks for profiling data, which is not written here",
-    "dlbc_override": "has no counterpart in the compiler's interface here",
-    "htp_socs": "has an unpublished effect on the file name; set soc_model in the config file",
+    "op_packages": "needs compiled operators, which qnnmem does not load",
+    "data_format_config": "would change the layout of tensors, which qnnmem does not support",
+    "adapter_weight_config": "is for LoRA adapters, which qnnmem does not support",
+    "set_output_tensors": "would change the outputs; change the outputs of the ONNX file instead",
+    "profiling_level": "asks for profiling data, which qnnmem does not write",
+    "profiling_option": "asks for profiling data, which qnnmem does not write",
+    "dlbc_override": "has no counterpart in the interface of the compiler that qnnmem uses",
+    "htp_socs": "changes the file name in an undocumented way; set soc_model in the config file",
 }
 
 
@@ -293,14 +311,18 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
 
     backend: Annotated[
         str | None,
-        Opt("--backend", "libQnnHtp.so or libQnnLpai.so, in any folder.", metavar="FILE"),
+        Opt(
+            "--backend",
+            "libQnnHtp.so or libQnnLpai.so, with any folder before the name.",
+            metavar="FILE",
+        ),
     ] = None
     model: Annotated[
         str | None,
         Opt(
             "--model",
-            "Model library (.so, which runs in a child process with limits) or ONNX file; several "
-            "give several graphs, for LPAI only.",
+            "Model library (.so, which runs in a child process with limits) or ONNX file. For "
+            "LPAI, several files give a binary with several graphs.",
             metavar="FILE[,FILE...]",
         ),
     ] = None
@@ -326,7 +348,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     ] = "raw"
     config_file: Annotated[
         str | None,
-        Opt("--config_file", "Tool file, which names the backend's file.", metavar="FILE"),
+        Opt("--config_file", "Config file that names the backend's config file.", metavar="FILE"),
     ] = None
     optimization_level_override: Annotated[
         int | None,
@@ -336,7 +358,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--vtcm_override",
-            "HTP: overrides vtcm_mb in the config file; 0 is all that the SoC has.",
+            "HTP: overrides vtcm_mb in the config file; 0 means all of the SoC's VTCM.",
             metavar="MB",
             ge=0,
             le=shared.MAX_VTCM_MB,
@@ -344,13 +366,16 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     ] = None
     log_level: Annotated[str | None, _LOG_LEVEL] = None
     enable_intermediate_outputs: Annotated[
-        bool, Opt("--enable_intermediate_outputs", "Refused: outputs are fixed.", is_advanced=True)
+        bool,
+        Opt("--enable_intermediate_outputs", "Refused: the outputs are fixed.", is_advanced=True),
     ] = False
     version: Annotated[bool, _VERSION] = False
     trust: Annotated[
         bool,
         Opt(
-            "--trust", "Ours: --model is a model library, regardless of its name.", is_advanced=True
+            "--trust",
+            "Ours: treat --model as a model library, whatever its name.",
+            is_advanced=True,
         ),
     ] = False
     quantize: Annotated[
@@ -362,5 +387,5 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Ours: address space of the compiler.", is_advanced=True),
+        shared.MEMORY_LIMIT.but("Ours: address space limit of the compiler.", is_advanced=True),
     ] = None

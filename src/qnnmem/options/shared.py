@@ -1,4 +1,4 @@
-"""Options shared by several groups; a group states its differences: `SOC.but(...)`."""
+"""Options shared by several groups; `SOC.but(...)` makes a variant for one group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
 # Limits of the work.
 TIME_LIMIT = Opt(
     "--time-limit",
-    "Seconds to read, compile, load and run a model for one answer.",
+    "Time limit in seconds to read, compile, load and run a model for one result.",
     metavar="S",
     parse=parsers.seconds,
     ge=0.0,
@@ -27,7 +27,7 @@ TIME_LIMIT = Opt(
 )
 MEMORY_LIMIT = Opt(
     "--memory-limit",
-    "Address space of the compiler.",
+    "Address space limit of the compiler.",
     metavar="SIZE",
     parse=parse_size,
     default="3/4 of the machine's memory",
@@ -35,16 +35,18 @@ MEMORY_LIMIT = Opt(
     is_advanced=True,
 )
 SEED = Opt(
-    *("--seed", "Varies the search; the same seed gives the same plan."),
+    *("--seed", "Seed of the search; the same seed gives the same plan."),
     ge=0,
     le=MAX_SEED,
     label="Seed",
     is_folded=True,
     is_advanced=True,
 )
-JOBS = Opt("--jobs", "Number of models in parallel.", metavar="N", ge=1, le=64, is_local=True)
+JOBS = Opt(
+    "--jobs", ("Number of models to process in parallel."), metavar="N", ge=1, le=64, is_local=True
+)
 CLUSTER = Opt(
-    *("--cluster", "Compile on the workers of a Dask cluster; each needs the library."),
+    *("--cluster", "Compile on the workers of a Dask cluster; each worker needs the library."),
     metavar="ADDRESS",
     is_local=True,
 )
@@ -57,7 +59,7 @@ CACHE = Opt(
 
 # Layout of a model in memory.
 INPLACE = Opt(
-    *("--inplace", "Let element-wise ops overwrite an input they use last."),
+    *("--inplace", "Let element-wise ops overwrite an input that no later op uses."),
     label="Element-wise ops in place",
 )
 REORDER = Opt(
@@ -65,22 +67,22 @@ REORDER = Opt(
     label="Search for a better order",
 )
 IO = Opt(
-    *("--io", "Inputs and outputs inside scratch or in the application's buffers."),
+    *("--io", "Place inputs and outputs inside scratch or in the application's buffers."),
     choices=("inside", "outside"),
     label="Inputs and outputs",
-    labels=("inside scratch", "in buffers of the application"),
+    labels=("inside scratch", "in the application's buffers"),
 )
 ALIGN = Opt(
-    *("--align", "Alignment of start and size in bytes."),
+    *("--align", "Alignment of the start and size of each buffer, in bytes."),
     ge=1,
     le=1 << 20,
     in_bytes=True,
-    default="64; a CSV states its own",
+    default="64, or as stated in a CSV",
     label="Alignment",
     for_buffers=True,
 )
 BITS = Opt(
-    *("--bits", "Width of floating-point elements after quantizing."),
+    *("--bits", "Bit width that floating-point elements get when the model is quantized."),
     choices=(8, 16, 32),
     default="as in the model",
     label="Bits",
@@ -101,18 +103,18 @@ BUDGETS = Opt(
 
 # Compile options for HTP.
 SOC = Opt(
-    *("--soc", "Name, id or marketing name as in `qnnmem socs`."),
+    *("--soc", "SoC by name, id or marketing name, as listed by `qnnmem socs`."),
     metavar="SOC",
     label="SoC",
     is_soc=True,
 )
 PRECISION = Opt(
-    *("--precision", "Type that floats become; int8 and w8a16 quantize."),
+    *("--precision", "Data type that float tensors are converted to; int8 and w8a16 quantize."),
     choices=PRECISIONS,
     label="Precision",
 )
 VTCM_MB = Opt(
-    *("--vtcm-mb", "VTCM of the graph in MiB."),
+    *("--vtcm-mb", "VTCM for each graph, in MiB."),
     metavar="N",
     ge=1,
     le=MAX_VTCM_MB,
@@ -132,7 +134,7 @@ OPT_LEVEL = Opt(
 QUANTIZE = Opt("--quantize", "Quantize a float model first.", choices=("int8", "int16"))
 CONCURRENT = Opt(
     "--concurrent",
-    "With --together: these models may execute at the same time; others never do.",
+    "With --together: names of models that can execute at the same time; other models never do.",
     metavar="A,B",
     parse=parsers.names,
     show=",".join,
@@ -140,8 +142,8 @@ CONCURRENT = Opt(
 )
 TRUST = Opt(
     "--trust",
-    "Accept a model library (.so) of QNN's tools: its code runs in a child process with limits, "
-    "which are not a sandbox.",
+    "Accept a model library (.so) made by QNN's tools. Its code runs in a child process with "
+    "limits, which is not a sandbox.",
     is_local=True,  # neither a project's file nor the network may run native code
     is_advanced=True,
 )

@@ -57,7 +57,7 @@ EXECUTES = (NUMBERS["QnnGraph_execute"], NUMBERS["QnnGraph_executeAsync"])
 
 
 class WatchMode(IntFlag):
-    """Flags for the observer's work around a call; without flags it counts calls and failures."""
+    """What the observer does around a call; without flags it only counts calls and failures."""
 
     ASKS = 1
     TELLS = 2
@@ -129,12 +129,12 @@ _NEVER_WAITING = ("QnnSignal_", "QnnLog_", "QnnError_", "QnnProperty_")
 
 
 def is_question(name: str) -> bool:
-    """Return True if a function is a query: its code other than 0 is an answer, not a failure."""
+    """Return True if a function is a query, whose nonzero code is an answer, not a failure."""
     return any(word in name for word in _ASKING)
 
 
 def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
-    """Return a table of two bytes per function: its mode, and 1 + its output argument's index."""
+    """Return a table of two bytes per function: its mode, and its output argument's index + 1."""
     rows = bytearray(2 * FUNCTIONS)
     chosen = set(asked)
     for number, name in NAMES.items():

@@ -1,4 +1,4 @@
-"""Start a user's program with a preloaded shared object, wait for its end, kill its tree.
+"""Start a user's program with a preloaded shared object, wait for its end, kill its processes.
 
 The objects are compiled for each run; programs that cannot load them are refused.
 """
@@ -191,7 +191,7 @@ def wait(
 def kill_tree(child: subprocess.Popen[bytes]) -> int:
     """Kill a program and all processes that it started; return its exit code.
 
-    The program itself may run under a script or a debugger.
+    The user's program can be a child of a script or a debugger.
     """
     _kill(child.pid)
     return child.wait()
@@ -217,7 +217,7 @@ def _children(pid: int) -> list[int]:
 
 
 def exit_status(code: int) -> int:
-    """Return the exit status of a shell: 128 plus the signal that ended the program."""
+    """Return the exit status as a shell reports it: 128 plus the number of a fatal signal."""
     return code if code >= 0 else 128 - code
 
 

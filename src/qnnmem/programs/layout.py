@@ -46,13 +46,13 @@ def pointers(memory: ProcessMemory, address: int) -> list[int]:
         if not item:
             break
         if len(found) == _MOST_ITEMS:
-            raise TooLong("a list with more than 64 items has no NULL at its end")
+            raise TooLong("a list has no NULL within its first 64 items")
         found.append(item)
     return found
 
 
 def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
-    """Return option and value of a config or property, standard or custom."""
+    """Return the option and the value of a config or property, standard or custom."""
     number, value = memory.unpack("<IxxxxQ", address)
     return int(number), int(value)
 
@@ -108,7 +108,7 @@ class _Block:
 
 
 class BinaryInfoBlock:
-    """`QnnSystemContext_BinaryInfo_t` of one version with all that it points to, in one block."""
+    """`QnnSystemContext_BinaryInfo_t` of one version and all that it points to, in one block."""
 
     def __init__(self, info: BinaryInfo, version: int = 1) -> None:
         self._block = block = _Block()

@@ -66,7 +66,7 @@ def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
     if len(threads) > 1:
         yield from (f"  not checked  {one.what}" for one in threads[:_LISTED])
         if len(threads) > _LISTED:
-            yield f"  and {len(threads) - _LISTED:,} threads more"
+            yield f"  and {len(threads) - _LISTED:,} more threads"
 
 
 def _who(one: NotChecked) -> str:
@@ -74,7 +74,7 @@ def _who(one: NotChecked) -> str:
 
 
 class Ledger:
-    """File mapped by every process of a program, and the number of answered messages."""
+    """Counter file that every process of a program maps, and the number of answered messages."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "ledger"
@@ -117,7 +117,7 @@ class Ledger:
         return sum(made - lost for number, _, made, lost in rows if number == process)
 
     def refuse(self, why: str) -> None:
-        """Record a reason for a refusal, for the report if calls are missing in the end."""
+        """Record why a message or process was refused; reported only if calls are missing."""
         with self._lock:
             self._refusals.setdefault(why)
 
@@ -127,14 +127,14 @@ class Ledger:
             self._missed.setdefault(what)
 
     def functions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield calls, nanoseconds and failures of each function."""
+        """Yield each function's number of calls, nanoseconds and number of failures."""
         data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
         """Return every missed call; wait a little for processes that outlive the program.
 
-        `foreign_calls` explains the effect of a program that loads QNN from elsewhere.
+        `foreign_calls` names the calls that are missed if the program loads QNN from elsewhere.
         """
         running = self._running()
         data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")
@@ -185,7 +185,7 @@ class Ledger:
             return False
 
     def _is_mapped(self, process: int) -> bool:
-        """Return True if a process maps this ledger: its pid may have been reused."""
+        """Return True if a process maps this ledger; a reused pid belongs to another program."""
         try:
             with Path(f"/proc/{process}/maps").open("rb") as file:
                 return os.fsencode(self._path) in file.read(_MOST_MAPS)

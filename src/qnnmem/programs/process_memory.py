@@ -1,7 +1,7 @@
 """Memory of another process, read and written while one of its calls waits.
 
 Addresses and sizes come from the program and are untrusted: reads are bounded, and an unmapped
-address raises `Unreadable`. Linux opens `/proc/PID` for ancestors of the same user.
+address raises `Unreadable`. Linux lets ancestors of the same user open `/proc/PID`.
 
 Large buffers are copied with `process_vm_readv` and `process_vm_writev`, because `/proc/PID/mem`
 copies every page twice. The file stays attached to its process, but a pid may be reused. The fast
@@ -80,7 +80,7 @@ class Mapping:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Allocation on the client's heap; `caller` is a return address in its caller."""
+    """Block on the client's heap; `caller` is the return address of its allocation call."""
 
     start: int
     size: int
@@ -213,7 +213,7 @@ class ProcessMemory:
         return min(size, end - address), writable and end > address
 
     def static_room(self, address: int) -> int | None:
-        """Return the bytes from an address to the end of its static object, or None."""
+        """Return the number of bytes from an address to the end of its static object, or None."""
         maps = self.mappings()
         at = bisect_right(maps, address, key=lambda one: one.start) - 1
         while at > 0 and not maps[at].path and maps[at - 1].end == maps[at].start:
@@ -225,7 +225,7 @@ class ProcessMemory:
         return room_behind(path, base, address)
 
     def is_private(self, start: int, end: int) -> bool:
-        """Return whether a range is mapped for this process alone, readable and writable."""
+        """Return True if a range is mapped for this process alone, readable and writable."""
         for one in self.mappings():
             if one.start <= start < one.end and one.is_private and one.readable and one.writable:
                 start = one.end
@@ -243,7 +243,7 @@ class ProcessMemory:
         self.write(struct.pack("<3Q", len(kept), low, high), self._shared)
 
     def guard(self, ends: list[int]) -> None:
-        """Make the client compare the guard pattern after these blocks before each call."""
+        """Make the client check the guard pattern after each of these blocks before every call."""
         if self._shared:
             kept = ends[:MOST_GUARDS]
             self.write(
@@ -258,7 +258,7 @@ class ProcessMemory:
             return True
 
     def note_alignment(self) -> None:
-        """Mark all blocks that the client allocates from now on: it knows the alignment."""
+        """Mark the blocks that the client allocates from now on: it has asked for the alignment."""
         if self._shared:
             self.write(struct.pack("<Q", _ALIGNMENT_KNOWN), self._shared + _EPOCH_AT)
 
@@ -267,7 +267,7 @@ class ProcessMemory:
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
     def block_before(self, address: int) -> Block | None:
-        """Return the block with pages of its own that ends on the page before an address."""
+        """Return the block with its own pages that ends just before an address, or None."""
         page = address // PAGE * PAGE
         found = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
         return found if found is not None and found.is_isolated else None
@@ -275,8 +275,8 @@ class ProcessMemory:
     def freed_block_at(self, address: int) -> Block | None:
         """Return the recently freed heap block that contained an address, or None.
 
-        Returns None if a live block may be unrecorded, and for large blocks: their addresses may
-        already have other mappings.
+        Return None also if some live blocks might not be recorded, and for large blocks, whose
+        addresses might already be mapped again.
         """
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None

@@ -68,7 +68,7 @@ class Action(IntEnum):
 
 
 class Protection(IntEnum):
-    """What `Action.PROTECT` does with memory."""
+    """How `Action.PROTECT` changes the access to memory."""
 
     CLOSE_WRITES = 0
     CLOSE_ALL = 1
@@ -193,7 +193,7 @@ class SocketServer:
             raise self.crash
 
     def settle(self) -> None:
-        """Wait until all messages are handled that a program sent before it ended."""
+        """Wait until all messages that a program sent before it ended have been handled."""
         with self._lock:
             threads = tuple(self._threads)
         _join(threads)

@@ -112,10 +112,10 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Return the stack of nearby code that has a line, because merged calls have none.
+        """Return the nearest stack before the call that has a line; merged calls have no line.
 
-        With clang, the whole block has no line from the first argument on. The code before it is in
-        the same function, or at the place that called it.
+        With clang, no code of the block has a line from the first argument of the call on. The code
+        before it is in the same function, or at the place that called the function.
         """
         steps = range(offset - 1, max(0, offset - _NEAR), -1)
         before = self._run(str(self._tool), path, list(steps))
@@ -143,7 +143,7 @@ class Symbols:
         return done.stdout.decode("utf-8", "replace")
 
     def _real_file(self, frame: Frame) -> Frame:
-        """Return the frame with the file that its line table names, in the folder known so far."""
+        """Return the frame with the file name from the line table; the folder stays the same."""
         tool = shutil.which("readelf")
         if tool is None or not frame.line:
             return frame

@@ -1,4 +1,4 @@
-"""Static objects of a program: where each starts and ends, by the symbols of its ELF file."""
+"""Static objects of a program: where each starts and ends, according to the ELF symbols."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_BYTES = 256 << 20  # of symbols
 
 
 def room_behind(path: str, base: int, address: int) -> int | None:
-    """Return the bytes from an address to the end of its object; None if no object is known.
+    """Return the number of bytes from an address to the end of its object; None if unknown.
 
     `base` is the address at which the file is loaded.
     """
@@ -30,7 +30,7 @@ def room_behind(path: str, base: int, address: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _objects(path: str) -> tuple[bool, NDArray[Any]]:
-    """Return whether a file has fixed addresses, and start and size of each object in it."""
+    """Return the start and size of each object in a file; first, True for fixed addresses."""
     import numpy
 
     try:

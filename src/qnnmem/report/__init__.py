@@ -1,1 +1,1 @@
-"""Render results as text and JSON; the numbers are computed elsewhere."""
+"""Render results as text and JSON; other rooms compute the numbers."""

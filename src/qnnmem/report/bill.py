@@ -1,4 +1,4 @@
-"""Render the memory bill, a compile result, and the numbers known without a compiler, as text."""
+"""Render memory bills, compile results, and numbers known without a compiler, as text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def render_text(
     """Render a memory bill: total, parts and limits; names from files are made printable.
 
     `compiled`: the model was compiled for this bill. `next_step` replaces the last line. `verbose`
-    adds the sources of the numbers, parts of zero bytes and the largest tensors.
+    adds the sources of the numbers, the parts of zero bytes and the largest tensors.
     """
     parts = [_table(bill, verbose), _estimates(bill, verbose), *_carried(bill), _graphs(bill)]
     parts += [_largest(bill)] if verbose else []
@@ -46,14 +46,14 @@ def render_text(
 
 
 def next_prepare(bill: Bill, given: Sequence[str]) -> str:
-    """Return the next-step line of a model: the `prepare` command that keeps the binary."""
+    """Return the next-step line for a model: the `prepare` command that saves its binary."""
     soc = [] if bill.soc is None else [f"--soc={bill.soc}"]
     words = ["qnnmem", "prepare", file_word(bill.file), *given]
     return next_line("keep the binary", words, "--backend=htp", *soc, *output_words("model.bin"))
 
 
 def verdict(bill: Bill) -> str:
-    """Return one line: missing outputs, else the total, or the sizes that are unknown."""
+    """Return one line: the missing outputs, or the total, or the unknown sizes."""
     return bill.missing_sentence or _total(bill)
 
 
@@ -145,7 +145,7 @@ def _measured(bill: Bill, verbose: bool) -> Iterator[str]:
         else:
             yield _row(name, part, verbose)
     if missing and verbose:
-        yield f"not in the file; a compile shows: {', '.join(missing)}"
+        yield f"not in the file, but shown after compiling: {', '.join(missing)}"
 
 
 def _carried(bill: Bill) -> tuple[Iterator[str], ...]:
@@ -192,7 +192,7 @@ def _traps(bill: Bill) -> Iterator[str]:
 
 
 def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
-    """Return the next-step line of a binary: choose a SoC if none is known, else `inspect`."""
+    """Return a binary's next-step line: `footprint` for a SoC if none is set, else `inspect`."""
     if bill.soc is None:
         words = ["qnnmem", "footprint", file_word(bill.file), *given]
         return next_line("compare with the limits of a SoC", words, "--soc=SM8650")
@@ -211,9 +211,7 @@ def render_prepared(bill: Bill, made: PreparedContext, io_types: Sequence[str]) 
     `io_types` are the memory types of inputs and outputs in the file.
     """
     words = ["qnnmem", "footprint", file_word(made.path)]
-    again = next_line(
-        "show the bill from the file, without the library", words, f"--soc={bill.soc}"
-    )
+    again = next_line("show the bill of this file, without the library", words, f"--soc={bill.soc}")
     part = bill.missing_sentence
     whole = replace(bill, missing_outputs=())  # the first line already names the missing outputs
     shown = render_text(whole, compiled=True, next_step=again)
@@ -236,7 +234,7 @@ def _written(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> Iter
     if made.epcontext is not None:
         yield f"  for ONNX Runtime: {shorten(made.epcontext, _WIDE)}"
     if made.pte is not None:
-        yield f"  for ExecuTorch, with one method per graph: {shorten(made.pte, _WIDE)}"
+        yield f"  for ExecuTorch, with a method for each graph: {shorten(made.pte, _WIDE)}"
     if made.run is not None:
         yield f"  {made.run.why}"
 
@@ -249,9 +247,9 @@ def render_failure(
     code: int = 1,
     as_json: bool = False,
 ) -> str:
-    """Render why there is no result; `missing` names the result, e.g. a binary or a bill.
+    """Render why a compile gave no result; `missing` names the result, e.g. a binary or a bill.
 
-    `reading` is the doctor's explanation of the deciding line, `code` the exit code.
+    `reading` is the doctor's explanation of the decisive line, `code` the exit code.
     """
     lines = list(_failure(failure, missing, reading))
     if as_json:
@@ -263,7 +261,7 @@ def render_failure(
 def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[str]:
     yield f"No {missing}: {shorten(with_flags(failure.why), _SENTENCE)}"
     for node in failure.unsupported:
-        yield f"  not for QNN: {refused_words(node)}"
+        yield f"  refused by QNN: {refused_words(node)}"
     if failure.code is not None:
         yield f"  code {failure.code}, {failure.code_name}"
     if failure.line:
@@ -288,7 +286,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
-    """Yield a row for each number with its origin; `at` names the settings of the numbers."""
+    """Yield a row for each known number with its origin; `at` names the settings it holds for."""
     yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"

@@ -26,9 +26,9 @@ _LONGEST = 63
 _LONGEST_PREFIX = 20
 _COMMENT = 160  # characters of a name in a comment
 _TITLES = {
-    Pool.SCRATCH: "scratch: free for other uses between two runs",
-    Pool.PERSISTENT: "persistent: keep it untouched from run to run",
-    Pool.IO: "IO: buffers of the application, one after the other",
+    Pool.SCRATCH: "scratch: free for other uses between runs",
+    Pool.PERSISTENT: "persistent: do not change it between runs",
+    Pool.IO: "IO: buffers of the application, one after another",
 }
 _BYTES = {
     Pool.SCRATCH: "SCRATCH_BYTES",
@@ -92,7 +92,7 @@ def _identifier(name: str, room: int) -> str:
 
 
 def _both_ends(words: str, room: int) -> str:
-    """Return a long name without its middle, cut between words where possible."""
+    """Return a long name with its middle removed, cut between words where possible."""
     if len(words) <= room:
         return words
     kept = room // 2
@@ -121,8 +121,8 @@ def _about(planned: PlannedFile) -> Iterator[str]:
     if planned.given:
         yield f" * planned with {comment_text(' '.join(planned.given))}"
     yield " *"
-    yield " * Offsets are from the start of a pool, which must be aligned. They hold while the"
-    yield " * ops run in the planned order. A step is the number of an op; -1 is before"
+    yield " * Offsets are from the start of a pool, which must be aligned. They are valid if the"
+    yield " * ops run in the planned order. A step is the number of an op; step -1 is before"
     yield " * the first."
     yield " */"
 
@@ -133,7 +133,10 @@ def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
     places = list(_places(plan))
     align = math.lcm(plan.align, *(place.align for place in places))
     if align > MAX_BYTES:
-        raise UsageError("no start address of scratch satisfies all alignments of this list in C")
+        raise UsageError(
+            "C cannot express this plan: no start address of scratch "
+            "satisfies all alignments of the list"
+        )
     yield f"#define {prefix}_ALIGN_BYTES {_number(align)}"
     for pool in Pool:
         yield f"#define {prefix}_{_BYTES[pool]} {_number(plan.pool_bytes(pool))}"
@@ -159,7 +162,7 @@ def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
 
 
 def _assertion_macro(prefix: str) -> Iterator[str]:
-    """Yield a static assertion macro; before C11 and C++11 it declares an array of size -1."""
+    """Yield a static assertion macro; before C11 and C++11, it declares an array of size -1."""
     name = f"{prefix}_ASSERT"
     modern = "__STDC_VERSION__ >= 201112L"
     yield "#if defined(__cplusplus) && __cplusplus >= 201103L"
@@ -257,7 +260,7 @@ def render_client(
     # Split the template before text is inserted: a name may look like a marker.
     if declarations is not None:
         text = _INCLUDES.sub(lambda _: declarations, text)
-        text = text.replace("with the headers of your QNN SDK", "as it is, without any SDK")
+        text = text.replace("with the headers of your QNN SDK", "without any SDK")
         text = text.replace(' -I"$QNN_SDK_ROOT/include/QNN"', "")
     opening, _, rest = text.partition("@ABOUT@")
     middle, _, end = rest.partition("@PLAN@")
@@ -288,12 +291,10 @@ def _client_about(plan: ClientPlan, tool: str, *, io_in_scratch: bool) -> Iterat
         yield comment_text(plan.shared.assumed)
         yield ""
     if io_in_scratch:
+        yield ("Inputs and outputs stay in scratch, at the offsets that qnnmem planned. They are")
         yield (
-            "Inputs and outputs stay in scratch, at the offsets that qnnmem planned. The "
-            "offsets are"
-        )
-        yield (
-            "right only for the binary this file was made from: the vendor's compiler plans others."
+            "valid only for the binary that this file was made from: the vendor's compiler plans "
+            "other offsets."
         )
     else:
         yield "Inputs and outputs are in buffers of the client."
@@ -341,13 +342,13 @@ def _tensor_row(kind: str, tensor: ClientTensor, names: _Names) -> str:
 
 
 class _Names:
-    """Map names to C string expressions; `lists` holds declarations of names that are too long."""
+    """Map names to C string expressions; `lists` holds the declarations of long names."""
 
     def __init__(self) -> None:
         self.lists: list[str] = []
 
     def of(self, name: str) -> str:
-        """Return a C expression for the name; a long name also gets a declaration in `lists`."""
+        """Return a C expression for the name; a long name also adds a declaration to `lists`."""
         data = name.encode("utf-8", "surrogatepass")
         if len(data) <= _LONGEST_STRING:
             return f'"{"".join(map(_character, data))}"'

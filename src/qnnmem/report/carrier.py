@@ -1,4 +1,4 @@
-"""Render the content of a deployment file as text: binaries, host side, claims."""
+"""Render the contents of a deployed file as text: binaries, CPU side, claims of the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONG = 400
 
 
 def render_text(result: CarrierResult) -> str:
-    """Render the binaries with their graphs, then the other parts; names are made printable."""
+    """Render the binaries with their graphs, then the other parts; names become printable."""
     facts = result.facts
     binaries = counted(len(facts.binaries), "distinct context")
     title = facts.title.removeprefix("an ").removeprefix("a ")
@@ -49,7 +49,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def binary_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield the total, then a row for each context binary with its size and process-domain need."""
+    """Yield the total, then each context binary with its size and the process domain it needs."""
     if not facts.binaries:
         return
     yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
@@ -62,14 +62,14 @@ def binary_lines(facts: CarrierFacts) -> Iterator[str]:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield lines about the host side, the state, the file's claims and parts without a bill."""
+    """Yield lines about the CPU side, the KV cache, the file's claims and parts without a bill."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"
     yield from _more(len(facts.host))
     for known, what in (
         (facts.state, "KV cache, part of the IO"),
-        (facts.shared_spill_fill, "spill/fill with one shared buffer, as the file asks"),
+        (facts.shared_spill_fill, "spill/fill with one shared buffer, as the file requests"),
     ):
         if known is not None:
             yield f"{known.value:>16,}{format_size(known.value):>13}  {what}"

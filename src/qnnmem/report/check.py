@@ -55,7 +55,7 @@ _POOLS = (
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
-    """Table row for one pool of a model."""
+    """Table row about one pool of a model."""
 
     pool: str
     before: int | None
@@ -98,7 +98,7 @@ def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
 
 
 def broken_words(check: PoolCheck) -> tuple[str, str]:
-    """Describe the failed check of a pool, and whether a budget or a hardware limit failed."""
+    """Describe a failed check of a pool: which limit, a budget or the hardware's, is exceeded."""
     kind = "budget" if check.budget else "limit"
     if check.fits is False:
         if check.over_bytes:
@@ -111,7 +111,7 @@ def broken_words(check: PoolCheck) -> tuple[str, str]:
 
 
 def _spare(model: CheckedModel) -> str:
-    """Return the used part of each budget of a passing model; empty if the model fails."""
+    """Return how much of each budget a passing model uses; empty if the model fails."""
     if model.exit_code:
         return ""
     budgets = [one for one in model.checks if one.budget][:_SHOWN_BUDGETS]
@@ -120,7 +120,7 @@ def _spare(model: CheckedModel) -> str:
 
 
 def render_text(run: BudgetRun, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
-    """Render the verdict, then each model with relevant pools; `given` are options to repeat."""
+    """Render the verdict and each model's relevant pools; `given` are the options to repeat."""
     lines = [run.verdict, ""]
     for model in run.models:
         lines += _model_lines(model, verbose)
@@ -136,7 +136,7 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
         yield from text_table(_POOLS, map(_cells, rows), indent="  ")
     for check in model.broken:
         if check.blockers:
-            also = f", and {counted(check.alike, 'other')} like it" if check.alike else ""
+            also = f", and {counted(check.alike, 'other')} of the same size" if check.alike else ""
             names = ", ".join(map(shorten, check.blockers[:5]))
             yield f"  cannot fit in {check.pool}: {names}{also}"
     if model.change and (model.grown or verbose):
@@ -153,7 +153,7 @@ def _cells(row: PoolRow) -> Sequence[str]:
 
 
 def _history_lines(run: BudgetRun) -> Iterator[str]:
-    """Yield the history of accepted sizes for each pool that changed."""
+    """Yield the earlier accepted sizes of each pool that changed."""
     for model in run.models:
         for pool, now in model.pools.items():
             sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]
@@ -177,11 +177,11 @@ def _baseline_lines(run: BudgetRun) -> Iterator[str]:
     if run.new:
         yield f"note: not in the baseline: {_some(run.new)}"
     if run.gone:
-        yield f"note: in the baseline and not checked: {_some(run.gone)}"
+        yield f"note: in the baseline but not checked: {_some(run.gone)}"
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first five names and the number of further names."""
+    """Return the first five names and the number of the other names."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(map(shorten, names[:5])) + more
 
@@ -195,11 +195,11 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
     elif any(one.grown for one in run.models) or (run.new and not run.is_updated):
         yield next_line("accept these numbers", words, "--update-baseline")
     elif run.baseline is not None and not run.has_baseline and not run.is_updated:
-        yield next_line("keep these numbers as the baseline", words, "--update-baseline")
+        yield next_line("save these sizes as the baseline", words, "--update-baseline")
 
 
 def _next_for(over: CheckedModel) -> str:
-    """Return the next-step line: a `fix` command, else the command that explains a broken limit."""
+    """Return the next-step line: a `fix` command, else a command that explains the broken limit."""
     file, given = file_word(over.place), map(flag_word, over.given)
     if fix := _fix_words(over):
         return next_line("search for a change that fits", fix)
@@ -244,7 +244,7 @@ _RULES = {
         CiRule(_WORSE, "A pool grew beyond the baseline", "error"),
         CiRule("not-checked", "A model cannot be read", "error"),
         CiRule("not-compiled", "The library refuses to compile a model", "error"),
-        CiRule("cannot-tell", "An answer is not possible", "warning"),
+        CiRule("cannot-tell", "A check has no answer", "warning"),
     )
 }
 # SARIF rule of a model without a verdict
@@ -263,7 +263,7 @@ def render_github(run: BudgetRun) -> str:
 
 
 def render_junit(run: BudgetRun) -> str:
-    """Render a test suite for each model with a test case for each budget."""
+    """Render JUnit XML: a test suite for each model with a test case for each budget."""
     suites = [JunitSuite(one.name, tuple(_cases(one)), one.seconds) for one in run.models]
     return junit_xml(suites, "qnnmem check")
 
@@ -296,7 +296,7 @@ def _place(file: str, line: int = 1) -> CiPlace:
 
 
 def _cases(model: CheckedModel) -> Iterator[JunitCase]:
-    """Yield a test case for each pool with a limit; stable case names hold no numbers."""
+    """Yield a test case for each pool with a limit; case names hold no numbers, to stay stable."""
     if model.refusal:
         yield JunitCase("is checked", "error", _REFUSALS[model.refusal], model.answer)
         return
@@ -334,7 +334,7 @@ _LONGEST = 120  # characters of a file name
 def render_markdown(run: BudgetRun, maps: Mapping[str, str] | None = None) -> str:
     """Render the verdict, a table of all models, and maps of the models that fail.
 
-    `maps` gives the written drawing of each model by model name.
+    `maps` gives the file of each model's drawn map, by model name.
     """
     lines = [f"### {_MARKS[run.exit_code]} {escape(shorten(run.verdict, 1000))}", ""]
     rows = (cells for model in run.models[:_MODELS] for cells in _markdown_rows(model))
@@ -369,12 +369,12 @@ def _map(model: CheckedModel, plan: MemoryPlan, drawing: str) -> Iterator[str]:
     yield ""
     yield from block(map_lines(plan_map(plan)))
     if drawing:
-        yield from ("", f"Memory map: `{escape(drawing)}` among the files of this run.")
+        yield from ("", f"Memory map: `{escape(drawing)}`, among the files of this run.")
     yield from ("", "</details>")
 
 
 def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
-    """Return file name and SVG of each planned model, by model name."""
+    """Return, by model name, the file name and the SVG map of each planned model."""
     found: dict[str, tuple[str, str]] = {}
     taken: set[str] = set()
     for model in models:

@@ -29,14 +29,14 @@ _FRAMES = 8  # stack frames in the text
 
 
 def _timeline(report: ClientResult) -> Iterator[str]:
-    """Yield one line: the peak number of contexts, and the peak memory registered with QNN."""
+    """Yield one line: the largest number of contexts, and the most memory registered with QNN."""
     if report.timeline:
         contexts = max(one.contexts for one in report.timeline)
         most = max(report.timeline, key=lambda one: one.registered_bytes)
         size = counted(most.registered_bytes, "byte")
         yield (
-            f"held at most: {counted(contexts, 'context')}, {size} of pools, resident "
-            f"binaries and registered memory (after call {most.call:,}, {most.what})"
+            f"at the peak: {counted(contexts, 'context')}, {size} of pools, resident binaries and "
+            f"registered memory (after call {most.call:,}, {most.what})"
         )
 
 
@@ -47,7 +47,10 @@ def render_text(report: ClientResult) -> str:
 
 def _lines(report: ClientResult) -> Iterator[str]:
     if not report.called and not report.not_checked:
-        yield "it must load libQnnLpai.so by name or be linked with it; a full path, an RPATH to "
+        yield (
+            "the program must load libQnnLpai.so by name or be linked with it; a full "
+            "path, an RPATH to "
+        )
         yield "another folder or dlmopen bypasses this checker, and so does a script that replaces "
         yield (
             "LD_PRELOAD or LD_LIBRARY_PATH (to preload other libraries, set LD_PRELOAD for "
@@ -61,11 +64,11 @@ def _lines(report: ClientResult) -> Iterator[str]:
         yield from _timeline(report)
     if report.findings and not report.has_lines:
         yield ""
-        yield "note: addr2line (binutils) is not here, so places are functions and offsets"
+        yield "note: addr2line (binutils) is not installed, so places are functions and offsets"
     yield from (f"note: {note}" for note in report.notes)
     yield from listed(report.not_checked)
     if report.left_out:
-        yield f"and {counted(report.left_out, 'finding')} more over the limit are not listed"
+        yield f"and {counted(report.left_out, 'more finding')}, not listed because of the limit"
     if report.passes and report.exit_code:
         yield f"exit code {report.exit_code} is the program's own, not a finding"
     rules = [one.rule for one in report.findings if not one.rule.startswith("C")]
@@ -101,7 +104,7 @@ def _finding(one: ClientFinding) -> Iterator[str]:
 
 
 def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
-    """Return the expected and the actual number in words."""
+    """Return the expected and the given number in words."""
     if rule == _ALIGNMENT:  # the finding holds the remainder
         return f"a multiple of {_number(need)}", f"{_number(given)} past such a multiple"
     return _number(need), _number(given)
@@ -183,7 +186,7 @@ def _call_stack(text: str, stack: Stack) -> CallStack:
 
 
 def render_junit(report: ClientResult) -> str:
-    """Return a JUnit suite: a failure per finding, an error per unchecked call, or one pass."""
+    """Return a JUnit suite: a failure for each finding, an error for each gap, else one pass."""
     cases = [
         JunitCase(
             headline(one),
@@ -200,7 +203,7 @@ def render_junit(report: ClientResult) -> str:
 
 
 def _missed(report: ClientResult) -> list[str]:
-    """Return what was not checked: the reasons why a run without findings is still not clean."""
+    """Return what was not checked, which keeps a run without findings from being clean."""
     if not report.called and not report.findings and not report.not_checked:
         return [report.verdict]
     return [missed.what for missed in report.not_checked]

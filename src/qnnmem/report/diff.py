@@ -25,7 +25,7 @@ _TENSOR_CHANGES = (Column("tensor", "<"), Column("change", "<"), Column("bytes")
 
 
 def render_text(found: DiffResult, *, verbose: bool = False) -> str:
-    """Render the verdict, then the changes of each file; `verbose` adds all numbers and tensors."""
+    """Render the verdict, then each file's changes; `verbose` adds all numbers and tensors."""
     lines = [found.verdict]
     shown = [one for one in found.subjects if verbose or one.is_changed or one.settings]
     for subject in shown:
@@ -63,7 +63,7 @@ def _subject_lines(subject: SubjectChange, verbose: bool) -> Iterator[str]:
 
 
 def pool_lines(pools: Sequence[PoolChange]) -> Iterator[str]:
-    """Yield a table of pools before and after, then notes about pools that cannot be compared."""
+    """Yield a table of the pools before and after, then notes about incomparable pools."""
     yield from text_table(_POOLS, map(_pool_cells, pools))
     yield from (pool.not_comparable for pool in pools if pool.not_comparable)
 
@@ -96,7 +96,7 @@ def _pool_of(one: TensorChange) -> str:
 
 
 def size(number: int | None) -> str:
-    """Return a number of bytes with separators; a dash for None."""
+    """Return a number of bytes with thousands separators; a dash for None."""
     return "-" if number is None else f"{number:,}"
 
 

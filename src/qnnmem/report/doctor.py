@@ -1,7 +1,7 @@
-"""Render a diagnosis as text or JSON (schema `qnnmem.doctor/1`), and the table of a fleet.
+"""Render a diagnosis as text or JSON (schema `qnnmem.doctor/1`), or as a table for a fleet.
 
 Text starts with the verdict; evidence, cause, shortage, remedies and the next step follow. JSON has
-one incident per line. Both renderers yield pieces, because a log may hold 100,000 incidents.
+one incident per line. Both renderers yield pieces, because a log can hold 100,000 incidents.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def render_json(
     machine: HostResult | None = None,
     guide: Guide | None = None,
 ) -> Iterator[str]:
-    """Yield one JSON object, piece by piece; incidents may already be JSON text."""
+    """Yield one JSON object, piece by piece; incidents can already be JSON text."""
     yield f'{{"schema": "{SCHEMA}", "tool": "{TOOL}", "incidents": ['
     between = "\n"
     entries: dict[str, None] = {}
@@ -93,7 +93,7 @@ def render_json(
 
 
 class _EntryName(Struct):
-    """Decodes only the entry name of an incident in JSON."""
+    """The entry name of an incident, the only field decoded from its JSON."""
 
     entry: str | None
 
@@ -135,14 +135,14 @@ def render_live(
 
 
 def heading(incident: Incident, number: int, total: int) -> str:
-    """Return the heading of an incident: its number, the total, and the verdict."""
+    """Return the heading of an incident: its number, the number of incidents, and the verdict."""
     return f"incident {number:,} of {total:,}: {words.verdict(incident)}"
 
 
 def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     """Yield the lines below an incident's verdict: evidence, cause and remedies.
 
-    `verbose` adds neighbouring lines, other causes, origins, and data to collect.
+    `verbose` adds neighbouring log lines, other causes, origins, and data to collect.
     """
     decided = incident.verdict != "undecided"
     yield words.where(incident)
@@ -224,7 +224,7 @@ def _lines(lines: Iterable[str]) -> str:
 
 
 def render_fleet(summary: FleetSummary) -> str:
-    """Render the heading and one line for each row of a fleet."""
+    """Render a table of a fleet's incidents: a heading, and a line for each row."""
     return _lines(_fleet_lines(summary))
 
 

@@ -1,4 +1,4 @@
-"""Render incidents for tickets (Markdown) and build servers (SARIF 2.1.0)."""
+"""Render incidents as Markdown for tickets and as SARIF 2.1.0 for build servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IN_FULL = 20
 def render_markdown(
     incidents: Iterable[Incident], stats: ReadingStats, guide: Guide | None = None
 ) -> Iterator[str]:
-    """Yield the Markdown report piece by piece."""
+    """Yield a Markdown report, piece by piece."""
     guide = guide or Guide()
     rest: dict[tuple[str, str], int] = {}
     number = 0

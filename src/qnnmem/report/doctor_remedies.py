@@ -1,9 +1,9 @@
 """Remedies for an incident: the root cause, and commands to paste.
 
-A remedy is text such as "what to do: `command`". The command may hold placeholders such as MODEL
+A remedy is text such as "what to do: `command`". The command can hold placeholders such as MODEL
 and SOC. If the user or the log names the file or the SoC, that name replaces the placeholder,
 quoted for a shell. A remedy that starts with "where the limit is 2 GiB, ..." applies only to
-incidents whose lines print that number.
+incidents whose log lines print that number.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Advice(NamedTuple):
 
 
 def learned(incident: Incident) -> str:
-    """Return the words that made the trained model choose a cause without a matching entry."""
+    """Return the words that made the trained model choose a cause although no entry matches."""
     words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
     return (
         f"no entry matches these lines; in labelled logs these words indicate this cause: {words}"
@@ -58,7 +58,7 @@ def learned(incident: Incident) -> str:
 
 
 class Guide:
-    """Fills in remedies for an incident from the user's files and a team's entries."""
+    """Finds remedies in the knowledge base, and fills in the user's file names and SoC."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Guide:
         self.whys: dict[str, str] = {}  # root causes by entry, a cache
 
     def why(self, incident: Incident) -> str:
-        """Return the root cause from the entry, or the deciding words; empty without both."""
+        """Return the root cause from the entry, else the deciding words; empty without either."""
         if incident.words:
             return learned(incident)
         return "" if incident.entry is None else self.why_of(incident.entry)
@@ -101,7 +101,7 @@ class Guide:
         return [self._remedy(text, incident) for text in (*asked, *others)]
 
     def collect(self, incident: Incident) -> list[str]:
-        """Return the data to collect next; commands are filled in."""
+        """Return which data to collect next, with the commands filled in."""
 
         def filled(found: re.Match[str]) -> str:
             return f"`{self._filled(found[0][1:-1], incident) or found[0][1:-1]}`"
@@ -116,7 +116,7 @@ class Guide:
         return Advice(found[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
-        """Return the command with its placeholders filled in; empty if the command cannot run."""
+        """Return the command with its placeholders filled in; empty if it could not run."""
         verb = command.split(" ", 2)[1]
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None
@@ -184,7 +184,7 @@ class Guide:
 
 
 def legend(remedies: Iterable[Advice]) -> str:
-    """Return the meanings of placeholders left in the commands; empty without placeholders."""
+    """Return the meanings of the placeholders that are left in the commands."""
     left = {word for one in remedies for word in _WORD.findall(" ".join(one.commands))}
     meant = [f"{word}: {meaning}" for word, meaning in PLACEHOLDERS.items() if word in left]
     return "; ".join(meant)
@@ -195,7 +195,7 @@ def _quoted(name: str, value: str) -> str:
 
 
 def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | None:
-    """Return the first value that is a file name with one of these suffixes; None without one."""
+    """Return the first value that is a file name with one of these suffixes, else None."""
     for value in values.values():
         if isinstance(value, str) and value.strip().lower().endswith(endings):
             return value.strip()

@@ -11,7 +11,7 @@ from qnnmem.units import format_size
 
 WIDE = 400  # characters of evidence; the collector cuts at the same length
 PRINTED = "reported: printed by the log"
-MISSING = "computed: needed less limit"
+MISSING = "computed: needed minus limit"
 
 _MEMORY = {
     True: "out of memory",
@@ -39,7 +39,7 @@ def verdict(incident: Incident) -> str:
 
 
 def _decided(incident: Incident) -> str:
-    """Return whether memory is short, and the cause; low confidence adds "probably"."""
+    """Describe whether memory is short, and the cause; low confidence adds "probably"."""
     low = incident.confidence == "low"
     kind = f"{'probably ' if low else ''}{_MEMORY[incident.is_memory]}"
     if _is_open(incident):
@@ -51,7 +51,7 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Return how likely a memory shortage is, from the shares of the possible causes."""
+    """Describe how likely a memory shortage is, from the shares of the possible causes."""
     known = _in_question(incident)
     if sum(one.score for one, _ in known) < _ENOUGH:
         return "it is unknown whether memory is short"
@@ -69,14 +69,14 @@ def _is_open(incident: Incident) -> bool:
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-    """Return the possible causes with their shares of the score; weak guesses keep raw scores."""
+    """Return the possible causes with their shares of the score; weak guesses keep their scores."""
     known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
 
 
 def in_question(incident: Incident) -> list[str]:
-    """Return the candidate causes of an undecided incident: share, meaning and name."""
+    """Return rows of share, meaning and name for the possible causes of an undecided incident."""
     if not _is_open(incident):
         return []
     known = _in_question(incident)
@@ -92,19 +92,19 @@ def _meaning(cause: str, words: str) -> str:
 
 
 def candidates(incident: Incident) -> str:
-    """Return the candidate causes in one line, the likeliest first; empty without candidates."""
+    """Return the possible causes in one line, the likeliest first; empty if there are none."""
     ranked = [f"{one.cause} {one.score:.2f}" for one in incident.candidates]
     return ", ".join(ranked[:_NAMED])
 
 
 def doubt(incident: Incident) -> str:
-    """Return the reason for lower confidence, an earlier unknown error line; often empty."""
+    """Return why confidence is lower: an earlier unknown error line; empty without such a line."""
     line = incident.unknown_error
     return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
 
 
 def where(incident: Incident) -> str:
-    """Return the lines, process and program of an incident."""
+    """Return the log lines, process and program of an incident."""
     file, last = incident.file, incident.last_file
     end = incident.last_line
     words = f"{shorten(file, WIDE)}:{incident.first_line}"
@@ -135,14 +135,14 @@ def cause(incident: Incident) -> str:
 
 
 def evidence(incident: Incident) -> Iterator[str]:
-    """Yield each evidence line with its place; marks: `>` decides, `?` unknown error."""
+    """Yield each evidence line with its place; `>` marks the deciding line, `?` unknown errors."""
     for line in evidence_lines(incident):
         mark = ">" if line.decides else "?" if is_unknown(incident, line) else " "
         yield f"{mark} {_at(line)}: {shorten(line.text, WIDE)}{times(line.count)}"
 
 
 def evidence_lines(incident: Incident) -> tuple[Evidence, ...]:
-    """Return the evidence lines; the unknown error is always included."""
+    """Return the evidence lines, which always include the unknown error."""
     strange = incident.unknown_error
     if strange is None or any(is_unknown(incident, line) for line in incident.evidence):
         return incident.evidence
@@ -160,7 +160,7 @@ def _at(line: Evidence) -> str:
 
 
 def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Return rows of name, exact value, rounded size and origin; the shortage is last."""
+    """Return the incident's numbers as rows: name, exact value, rounded size, origin."""
     rows = []
     for key, value in incident.quantities.items():
         if key.endswith("_bytes") and isinstance(value, int):
@@ -177,7 +177,7 @@ def quantities(incident: Incident) -> list[tuple[str, str, str, str]]:
 
 
 def quantity(value: int | str) -> str:
-    """Return a number in its usual notation: FastRPC codes from 2^31 in hexadecimal."""
+    """Return a number in its usual notation: FastRPC codes of 2^31 and above in hexadecimal."""
     is_code = isinstance(value, int) and value >> 31 == 1
     return f"0x{value:x}" if is_code else str(value)
 
@@ -204,7 +204,7 @@ def sentences(incident: Incident) -> list[str]:
 
 
 def similar(incident: Incident) -> list[str]:
-    """Return entries similar to an unknown line, with the shared words."""
+    """Return knowledge base entries similar to an unknown line, with the words they share."""
     return [
         f"{one.title} (entry {one.entry}; shared words: {', '.join(one.shared[:6])})"
         for one in incident.similar or ()
@@ -217,7 +217,7 @@ def healthy(stats: ReadingStats) -> str:
     if stats.foreign:
         words = f"no QNN log: no QNN lines in {amount(stats)}"
     if stats.unclear:
-        words = f"undecided: {amount(stats)} show neither failure nor success"
+        words = f"undecided: neither failure nor success in {amount(stats)}"
     if stats.unread:  # logs that were not read cannot be called healthy
         words = f"not all logs could be read; no known failure in {amount(stats)}"
     if stats.noise:
@@ -229,7 +229,7 @@ def healthy(stats: ReadingStats) -> str:
 
 
 def amount(stats: ReadingStats) -> str:
-    """Return the number of lines and bytes that were read, and the files."""
+    """Describe how many lines and bytes were read, and from which files."""
     files = len(stats.files)
     names = shorten(stats.files[0], WIDE) if files == 1 else counted(files, "file")
     lines = counted(stats.lines, "line")
@@ -237,7 +237,7 @@ def amount(stats: ReadingStats) -> str:
 
 
 def summary(stats: ReadingStats, first: Incident) -> str:
-    """Return the first line of a report: the verdict, and the number of incidents if several."""
+    """Return the first line of a report: the verdict, and the number of incidents if over one."""
     if stats.incidents == 1:
         return verdict(first)
     return f"{counted(stats.incidents, 'incident')}; the first: {verdict(first)}"

@@ -1,4 +1,4 @@
-"""Findings in a common form, and their SARIF 2.1.0, JUnit XML and GitHub renderings.
+"""Findings in a common form, and their rendering as SARIF 2.1.0, JUnit XML or GitHub commands.
 
 found = [CiFinding("budget-broken", "error", "scratch needs 10 bytes", CiPlace("a.onnx"))]
 sarif_log(rules, found, {"executionSuccessful": True})
@@ -41,7 +41,7 @@ class CiRule:
 
 @dataclass(frozen=True, slots=True)
 class CiPlace:
-    """Line of a file; line 1 for a file without lines, because CI services require a line."""
+    """File and line of a finding; line 1 for a binary file, because CI services require a line."""
 
     file: str
     line: int = 1
@@ -137,7 +137,7 @@ def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
 
 
 def sarif_location(place: CiPlace) -> dict[str, Any]:
-    """Return a place as a SARIF location."""
+    """Return a place in a file as a SARIF location."""
     region: dict[str, Any] = {"startLine": max(1, place.line)}
     if place.snippet:
         region["snippet"] = {"text": place.snippet}
@@ -267,5 +267,5 @@ def _github_data(text: str) -> str:
 
 
 def _github_property(text: str) -> str:
-    """Escape the value of a property, which also ends at commas and colons."""
+    """Escape the value of a property; unlike data, it also ends at a comma or colon."""
     return _github_data(printable(text)).replace(":", "%3A").replace(",", "%2C")

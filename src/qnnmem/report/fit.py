@@ -1,4 +1,4 @@
-"""Render the fit of files on SoCs as text: verdict, needs against limits, suggestions."""
+"""Render whether files fit SoCs as text: verdict, needs against limits, suggestions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIMITS = (
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
-    """Yield a table of limits; a non-deciding need shows no spare bytes."""
+    """Yield a table of needs and limits; needs that do not decide show no spare bytes."""
     rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
     return text_table(_LIMITS, rows)
 
@@ -52,7 +52,7 @@ def _limit_row(title: str, check: FitCheck, need: int | None, decides: bool) -> 
 
 
 def known(value: int | None) -> str:
-    """Return a number with separators, or "not known" for None."""
+    """Return a number with thousands separators, or "not known" for None."""
     return "not known" if value is None else f"{value:,}"
 
 
@@ -74,13 +74,13 @@ _SOCS = (
     Column("of limit", width=10, gap=0),
     Column("", "<"),
 )
-_NO_FP16 = "no FP16 on this SoC; --precision int8 quantizes the model (not tried)"
+_NO_FP16 = "this SoC has no FP16; --precision int8 quantizes the model (not tried)"
 _NAMED = 4  # SoCs named for one reason
 _FILES = 3  # files named in the verdict
 _NUMBERS = lazy_pattern(r"\d[\d,]*")  # Reasons that differ only in numbers are shown once.
 _LONGEST = 3000  # characters of a reason, which may end with a command
 _NO_DLC = (
-    "note: qnnmem fix changes only ONNX models: give it the model that this DLC was converted from"
+    "note: qnnmem fix changes only ONNX models; give it the model that this DLC was converted from"
 )
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 
@@ -90,7 +90,7 @@ FitRow = FitResult | RefusedFile
 def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
     """Render one SoC with its limits, or several SoCs as a table; `verbose` adds sources.
 
-    `given` are options of this run that `fix` also accepts, for the suggested command.
+    `given` are the options of this run that `fix` also accepts; the suggested command repeats them.
     """
     fits, file = result.socs, result.file
     if len(fits) == 1:
@@ -129,7 +129,7 @@ def verdict(fit: SocFit) -> str:
 def _tightest(fit: SocFit) -> str:
     worst, rest = fit.worst, fit.beside_vtcm
     if worst is None or worst.spare is None:
-        return "no limit is known to be close"
+        return "no limit is close, as far as known"
     spare = f"{counted(worst.spare, 'byte')} to spare in the {TITLES[worst.pool]}"
     if worst.pool != "vtcm" or worst.spare or rest is None or rest.spare is None:
         return f"{spare}, the tightest"
@@ -160,7 +160,10 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
         yield from ("", *source_lines(fit.checks), "")
     yield from _answered(fit, verbose)
     if fit.same_as:
-        yield f"compiled for {fit.same_as}, which has the same architecture, VTCM, limit and FP16"
+        yield (
+            f"compiled for {fit.same_as}, which has the same architecture, VTCM, compile "
+            "limit and FP16 support"
+        )
     # Suggest a change only if the model does not clearly fit.
     if verbose or fit.fits is not True:
         yield from _parts(fit)
@@ -175,7 +178,7 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
 
 
 def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
-    """Yield the `fix` command if the size is the problem and no suggested setting solves it."""
+    """Yield a `fix` command if size is the problem and no suggested setting solves it."""
     found = any(one.verified and one.setting.startswith("--vtcm-mb") for one in fit.suggestions)
     is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
     if found or not is_size:
@@ -191,7 +194,7 @@ def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
-    """Yield the library's error code and reason, unless the verdict already contains them."""
+    """Yield the library's error code and reason, unless the verdict already shows them."""
     told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
     why = "" if told else shorten(fit.why, _LONGEST)
     if fit.code is not None:
@@ -234,7 +237,7 @@ def _line_of(word: str, one: FitSuggestion) -> str:
 
 
 def answer_word(fit: SocFit) -> str:
-    """Return the verdict for one SoC as a table cell."""
+    """Return the verdict for one SoC in the words of a table cell."""
     return "needs int8" if fit.needs_int8 else ANSWERS[fit.fits]
 
 
@@ -254,7 +257,7 @@ def _soc_cells(fit: SocFit) -> Sequence[str]:
 
 
 def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
-    """Yield each distinct reason for "no" or "cannot tell", with the SoCs that share it."""
+    """Yield each reason for "no" or "cannot tell" once, with the SoCs that share it."""
     groups: dict[tuple[str, str], list[SocFit]] = {}
     for fit in fits:
         if fit.fits is not True:
@@ -269,7 +272,7 @@ def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
 
 
 def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
-    """Render the overall verdict, a row for each file and SoC, and details with `verbose`."""
+    """Render the overall verdict, then a row for each file and SoC; `verbose` adds details."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     lines = [verdict_on_files(rows), "", *_file_table(rows)]
     open_ = [fit for row in judged for fit in row.socs if fit.fits is None]

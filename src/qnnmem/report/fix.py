@@ -54,7 +54,7 @@ def render_text(
 ) -> str:
     """Render the verdict, the tried remedies, the written files and the next command.
 
-    `chain` lists the steps from a log line to the budgets.
+    `chain` explains, step by step, how the budgets follow from a log line.
     """
     lines = [verdict(result), *deployment_lines(result.best), scope(result)]
     lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
@@ -62,7 +62,7 @@ def render_text(
     lines += _gaps(result.best)
     lines += ["", *level_lines(result.best)] if result.best.proof is not None else []
     if result.obstacle:
-        lines += ["", f"obstacle: {shorten(result.obstacle, _WIDE)}"]
+        lines += ["", f"what prevents a smaller size: {shorten(result.obstacle, _WIDE)}"]
     lines += map(_hint, result.hints) if result.hints else _untried(result)
     lines += [f"note: {shorten(note, _WIDE)}" for note in result.notes]
     lines += ["", *_validation_lines(validation)] if validation is not None else []
@@ -72,7 +72,7 @@ def render_text(
 
 
 def _gaps(best: JudgedChange) -> Iterator[str]:
-    """Yield the error of each output, the largest first; nothing for identical results."""
+    """Yield the error of each output, the largest first; yield nothing for identical results."""
     if best.proof is None or best.proof.identical:
         return
     yield ""
@@ -89,19 +89,19 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
 
 
 def level_lines(best: JudgedChange) -> Iterator[str]:
-    """Yield the onnxruntime levels with equal results, and the error at each other level."""
+    """Yield the onnxruntime optimisation levels with equal results, and the error at the others."""
     proof = best.proof
     if proof is None or not proof.identical:
         return
     equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
-    yield f"results are equal bit by bit in onnxruntime with optimisation {', '.join(equal)}"
+    yield f"results are equal bit by bit in onnxruntime with optimisation level {', '.join(equal)}"
     for one in proof.levels:
         if not one.identical:
             gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
-            yield f"with optimisation {one.level} they differ: {gap}"
+            yield f"with optimisation level {one.level}, results differ: {gap}"
     if not proof.levels:
         yield (
-            "with optimisation enabled they were not compared: onnxruntime does not run the "
+            "results with optimisation enabled were not compared: onnxruntime does not run the "
             "model that way"
         )
 
@@ -114,13 +114,14 @@ def _hint(hint: LossyHint) -> str:
 
 
 def _untried(result: FixResult) -> Iterator[str]:
-    """Yield one line with the lossy remedies that were not allowed, if `fix` failed."""
+    """If `fix` failed, yield one line with the lossy remedies that were not allowed."""
     if result.exit_code != 1:
         return
     words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
     if words:
         yield (
-            f"not tried because they change results: {', '.join(words)}; --allow names those to try"
+            f"not tried because they change results: {', '.join(words)}; name the ones to try "
+            "with --allow"
         )
 
 
@@ -148,12 +149,12 @@ def verdict(result: FixResult) -> str:
         return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
     if need.limit is not None and need.size > need.limit:
         missing = counted(need.size - need.limit, "byte")
-        return f"does not fit: the best reached is {what}, {missing} more than {need.limit:,}"
+        return f"does not fit: the smallest result is {what}, {missing} more than {need.limit:,}"
     return f"does not fit: {', '.join(need.over)} over its budget; {what}, {was}"
 
 
 def _other_pools(need: Need) -> str:
-    """Return need and budget of each other pool, for the end of the verdict line."""
+    """Return the needs and budgets of the other pools, for the end of the verdict line."""
     rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
     return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
 
@@ -163,27 +164,27 @@ def _noun(pool: str) -> str:
 
 
 def _deployed(change: JudgedChange) -> str:
-    """Return a phrase with the memory of a model chain and the bytes loaded per inference."""
+    """Return a phrase with a model chain's memory and the bytes that each inference loads."""
     found, plain_bytes = change.need.deployment, change.before.total
     if found is None:
         return ""
     parts = counted(len(found.steps), "part")
-    plain = "" if plain_bytes is None else f" (plain {plain_bytes:,})"
+    plain = "" if plain_bytes is None else f" (the original model takes {plain_bytes:,})"
     if plain_bytes is not None and found.total > plain_bytes:
-        plain = f", {found.total - plain_bytes:,} more than the plain {plain_bytes:,}"
-    words = f"; {parts} {found.arrangement.value} take {counted(found.total, 'byte')} in all"
+        plain = f", {found.total - plain_bytes:,} more than the original model's {plain_bytes:,}"
+    words = f"; {parts} {found.arrangement.value} take {counted(found.total, 'byte')} in total"
     load = f", each inference loads {counted(found.load_bytes, 'byte')}"
     return words + plain + (load if found.arrangement is Arrangement.IN_TURN else "")
 
 
 def deployment_lines(change: JudgedChange) -> Iterator[str]:
-    """Yield lines about a model chain: its memory peak, its storage and its transfers."""
+    """Yield lines about a model chain: its memory peak, its weights and its transfers."""
     found = change.need.deployment
     if found is None:
         return
     at = found.worst()
     waits = f"{counted(found.held[at], 'byte')} waiting for other parts"
-    yield f"fullest while part {at + 1} of {len(found.steps)} runs, with {waits}"
+    yield f"memory peak: while part {at + 1} of {len(found.steps)} runs, with {waits}"
     words = f"weights {counted(found.weights_bytes, 'byte')} in all parts"
     if found.repeated_bytes:
         words += f", {found.repeated_bytes:,} of them stored more than once"
@@ -191,7 +192,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
 
 
 def scope(result: FixResult) -> str | None:
-    """Return a warning that the change helps only one backend; None for an unchanged model."""
+    """Warn that the change helps only one backend; return None for an unchanged model."""
     change = result.best.change
     if change.model is result.case.model and change.parts is None:  # `fix` writes no file
         return None
@@ -236,7 +237,7 @@ def row(change: JudgedChange) -> str:
 
 
 def extra_work(change: JudgedChange) -> str:
-    """Return the share of added multiply-adds; "reloads" if each run loads the parts again."""
+    """Return the share of extra multiply-adds, or "reloads" if each run loads the parts again."""
     made, found = change.change, change.need.deployment
     if found is not None and found.arrangement is Arrangement.IN_TURN:
         return "reloads"
@@ -263,7 +264,7 @@ def _validation_lines(found: Validation) -> Iterator[str]:
     if len(found.outputs) > _SHOWN_OUTPUTS:
         yield f"  and {counted(len(found.outputs) - _SHOWN_OUTPUTS, 'other output')}"
     if not found.planned:
-        yield f"  not executed in planned memory: {shorten(found.why_not_planned, 200)}"
+        yield f"  not run in planned memory: {shorten(found.why_not_planned, 200)}"
     for finding in found.findings:
         yield f"  rule broken in planned memory: {shorten(finding, 200)}"
 
@@ -279,7 +280,7 @@ def _validated_row(one: ValidatedOutput, found: Validation) -> str:
 
 
 def _gap(size: float | None) -> str:
-    """Return an error in short form; `inf` for None (a number became NaN or infinite)."""
+    """Return an error in short form; None means that a number became NaN or infinite: `inf`."""
     return "inf" if size is None else f"{size:.2g}"
 
 
@@ -330,7 +331,7 @@ def _obstacle(row: FixedModel) -> str:
 def next_commands(
     result: FixResult, files: Sequence[str], given: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the next commands; `given` are options of this run that `prepare` also accepts.
+    """Return the next commands; they repeat `given`, options that `prepare` also accepts.
 
     `files` are the written files, or the user's file if `fix` wrote none.
     """
@@ -367,17 +368,17 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
 
 
 def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
-    """Return the command that prepares one binary from the models of several shapes."""
+    """Return the command that makes one binary of the models for several shapes."""
     inplace = any(one.best.change.pool_options.inplace for one in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
     words += [*_precision_words(results[0].best), *output_words(binary)]
-    return "make one binary of them, with the weights stored once", words
+    return "make one binary of these models, which stores the weights once", words
 
 
 def allow_command(
     result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the current command, extended to allow the least lossy change that would fit."""
+    """Return the typed command, extended to allow the least lossy change that would fit."""
     if not result.hints:
         return ()
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
@@ -393,7 +394,7 @@ def _precision_words(best: JudgedChange) -> list[str]:
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:
-    """Remove `--state` pairs with only one end in this part: the application passes those on."""
+    """Remove `--state` pairs that cross parts, because the application passes on their tensors."""
     found = []
     for word in kept:
         option, _, pair = word.partition("=")
@@ -430,7 +431,7 @@ def _htp_words(result: HtpFixResult) -> Iterator[str]:
 
 
 def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
-    """Yield one `place` command for each group of contexts that are loaded together."""
+    """Yield a `place` command for each group of contexts that are loaded together."""
     binaries = [file for file in files if file.endswith(".bin")]
     known = {**{Path(file).stem: file for file in binaries}, **result.beside, MODEL: binaries[0]}
     soc = "" if result.soc is None else result.soc.name
@@ -439,13 +440,17 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
     budget = ["--verify"] if limit is None else [f"--budget={limit}"]
     for number, names in enumerate(result.rounds, start=1):
         paths = [file_word(known[name]) for name in names]
-        loaded = "check what is loaded together" if len(paths) > 1 else "check what is loaded alone"
+        loaded = (
+            ("check whether the contexts fit together")
+            if len(paths) > 1
+            else "check whether the context fits alone"
+        )
         turn = f", turn {number} of {len(result.rounds)}" if len(result.rounds) > 1 else ""
         yield f"{loaded}{turn}", ["qnnmem", "place", *paths, f"--soc={soc}", *budget]
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:
-    """Return one line to paste for each command that is short enough."""
+    """Return a line to paste for each command, unless it is too long to paste."""
     return [line for why, words in commands if (line := next_line(why, words))]
 
 
@@ -461,7 +466,7 @@ _HEAD = ("remedy", "change", "pool", "bytes", "limit", "fits", "results", "extra
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """Origin of a result, enough to reproduce the run."""
+    """Where a result came from: the facts that are needed to reproduce the run."""
 
     sha256: str  # hash of the model file
     options: tuple[str, ...] = ()  # options in the typed form
@@ -480,7 +485,7 @@ def render_report(
         lines += ["", "## From the log", "", *(f"- {escape(one)}" for one in facts.chain)]
     lines += ["", "## Tried", "", *code_table(_HEAD, map(_report_cells, result.tried))]
     if result.obstacle:
-        lines += ["", f"Obstacle: {escape(result.obstacle)}"]
+        lines += ["", f"What prevents a smaller size: {escape(result.obstacle)}"]
     lines += [part for note in result.notes for part in ("", f"Note: {escape(note)}")]
     lines += ["", "## Done", "", *_steps(result.best)]
     lines += ["", "## Proof", "", *_proof(result)]

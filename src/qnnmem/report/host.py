@@ -15,9 +15,12 @@ def verdict(report: HostResult) -> str:
     """Return a one-line verdict on the state of the machine."""
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
-        return f"cannot tell: no QNN library and no DSP is visible on {place}: {report.blindness}"
+        return (
+            f"cannot tell: neither a QNN library nor a DSP is visible on {place}: "
+            f"{report.blindness}"
+        )
     if not report.has_dsp:
-        return f"cannot tell: no QNN library and no DSP on {place}"
+        return f"cannot tell: neither a QNN library nor a DSP on {place}"
     unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)
     rest = f"{counted(unknown, 'check')} undecided" if unknown else "all checks done"
     if not report.problems:
@@ -27,7 +30,7 @@ def verdict(report: HostResult) -> str:
 
 
 def render_text(report: HostResult, *, verbose: bool = False) -> str:
-    """Render the verdict, a table of all checks and the actions; without a DSP only the verdict."""
+    """Render the verdict, then a table of all checks and the actions if the machine has a DSP."""
     lines = [verdict(report)]
     if report.has_dsp or verbose:
         lines += ["", *_table(report.checks), *_steps(_worth_it(report.checks, verbose))]
@@ -35,7 +38,7 @@ def render_text(report: HostResult, *, verbose: bool = False) -> str:
 
 
 def render_beside(report: HostResult, *, verbose: bool = False) -> str:
-    """Render the section that follows a diagnosis: checks about its causes, then other checks."""
+    """Render the section after a diagnosis: checks that concern its causes, then other checks."""
     every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
     concerned = [one for one in every if one.concerns_cause]
     others = [one for one in every if not one.concerns_cause]
@@ -66,7 +69,7 @@ def _is_problem(check: HostCheck) -> bool:
 
 
 def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
-    """Return checks that deserve an action: problems; with `verbose`, all checks with an action."""
+    """Return the checks whose actions to show: problems, or with `verbose` every check with one."""
     return [one for one in checks if _is_problem(one) or (verbose and one.action)]
 
 

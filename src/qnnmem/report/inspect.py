@@ -1,4 +1,4 @@
-"""Render the content of a file as text: context binaries for LPAI and HTP, and DLC files."""
+"""Render the contents of a file as text: LPAI and HTP context binaries, and DLC files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Row = TypeVar("Row")
 
 
 def render_lpai(binary: InspectedBinary, path: str) -> str:
-    """Render a context binary for LPAI, the verdict first; names are made printable."""
+    """Render an LPAI context binary, the verdict first; names are made printable."""
     fatal = [line for graph in binary.graphs for line in fatal_lines(graph.tcm)]
     blocks = ["\n".join([*fatal[:1], *_about(binary, path)]), *map(_graph, binary.graphs)]
     if shared := together(binary.tcm, [graph.tcm for graph in binary.graphs]):
@@ -51,12 +51,12 @@ def render_lpai(binary: InspectedBinary, path: str) -> str:
 def _about(ours: InspectedBinary, path: str) -> Iterator[str]:
     graphs = counted(len(ours.graphs), "graph")
     version = shorten(ours.hw_version)
-    yield f"qnnmem context binary: {graphs} for LPAI {version}, checksums fine"
+    yield f"qnnmem context binary: {graphs} for LPAI {version}, checksums correct"
     floats = sum(graph.float_ops for graph in ours.graphs)
     if floats:
         yield (
-            f"computes in floating point ({counted(floats, 'op')}): for experiments on the "
-            "host only"
+            f"computes in floating point ({counted(floats, 'op')}): only for experiments on the "
+            "host"
         )
     maker = f"format {ours.format_version}, made by {shorten(ours.producer)}"
     yield f"{shorten(path, _WIDE)}: {size_words(ours.file_bytes)}, {maker}"
@@ -66,7 +66,7 @@ def _about(ours: InspectedBinary, path: str) -> Iterator[str]:
 
 
 def _parts(ours: InspectedBinary) -> Iterator[tuple[str, int]]:
-    """Yield name and bytes of each part of the file; the parts add up to the file size."""
+    """Yield the name and size of each part of the file; the sizes add up to the file size."""
     section, graphs = ours.constants_bytes, ours.graphs
     held = sum(graph.pools["constants"] for graph in graphs)
     programs = sum(graph.program_bytes for graph in graphs)
@@ -74,7 +74,7 @@ def _parts(ours: InspectedBinary) -> Iterator[tuple[str, int]]:
         yield "constants", held
         yield "gaps for alignment", section - held
     else:  # graphs of one binary may share constants
-        yield "constants, some of them shared by graphs,", section
+        yield "constants, some shared by several graphs,", section
     yield "programs", programs
     yield "description", ours.file_bytes - section - programs
 
@@ -93,7 +93,7 @@ def _heading(graph: InspectedGraph) -> Iterator[str]:
     facts = f"{counted(graph.ops, 'op')}, {what}, alignment {graph.align}"
     yield f"graph {shorten(graph.name)}: {facts}"
     if not graph.program_bytes:
-        yield "  layout only: it has pools and offsets, but no program to run"
+        yield "  layout only: the file has pools and offsets, but no program to run"
 
 
 def _pools(graph: InspectedGraph) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _pools(graph: InspectedGraph) -> Iterator[str]:
         inside = ", in the file" if pool == "constants" else inside
         holds = f"{counted(held.get(pool, 0), kind)}{inside}"
         if pool == "constants" and not graph.program_bytes:
-            holds = "none in a layout; `qnnmem plan` of the model counts them"
+            holds = "not in a layout; `qnnmem plan` of the model shows their size"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
 
 
@@ -192,7 +192,7 @@ def _where(tensor: InspectedTensor) -> str:
 
 
 def render_vendor(context: HtpContext, path: str) -> str:
-    """Render a context binary of the vendor's tools; names are made printable."""
+    """Render a context binary made by the vendor's tools; names are made printable."""
     return "\n".join(_vendor_lines(context, path)) + "\n"
 
 
@@ -220,7 +220,7 @@ def _vendor_lines(context: HtpContext, path: str) -> Iterator[str]:
         return
     yield (
         f"the other {size_words(context.blob_bytes)} (code, constants, sizes of scratch and "
-        "persistent memory) have no public format: a device reports the sizes through "
+        "persistent memory) are in an undocumented format: a device reports the sizes through "
         "QnnGraph_getProperty; without a device, prepare and plan the model itself"
     )
 
@@ -294,13 +294,13 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
 
 
 def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
-    """Return a note about constants that are operator parameters, which belong to no pool."""
+    """Return a note about constants that are operator parameters, which are in no pool."""
     read = {one for op in graph.ops for one in op.inputs}
     others = [one for one in constants if one.id not in read]
     if not others:
         return ""
     size = counted(sum(one.stored_bytes for one in others), "byte")
-    return f", {len(others):,} of them parameters of operators ({size}), not counted in a plan"
+    return f", {len(others):,} of them operator parameters ({size}), which a plan does not count"
 
 
 def _dlc_tensor(tensor: DlcTensor) -> str:

@@ -1,4 +1,4 @@
-"""Render the knowledge base: table, one entry, result of a check, meaning of a code."""
+"""Render the knowledge base: tables, single entries, results of a check, meanings of codes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ _FEW = 2  # diagnoses named in one line
 
 
 def render_text(explained: Sequence[Explanation], *, verbose: bool = False) -> str:
-    """Render each meaning of each code; `verbose` adds other names and the matching diagnoses."""
+    """Render every meaning of each code; `verbose` adds other names and matching diagnoses."""
     return "\n".join("\n".join(_one(one, verbose)) + "\n" for one in explained)
 
 
@@ -139,7 +139,7 @@ def _one(one: Explanation, verbose: bool) -> Iterator[str]:
 
 def _unknown(one: Explanation) -> Iterator[str]:
     if one.nearest_range:
-        yield f"  nearby numbers belong to {one.nearest_range}; see the first error in the log"
+        yield f"  similar numbers belong to {one.nearest_range}; see the first error in the log"
     else:
         yield "  the number is outside every range of QNN, FastRPC, errno and the compiler"
     if one.near:
@@ -163,7 +163,7 @@ def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
 
 
 def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
-    """Yield rows with the title in front of the first row."""
+    """Yield rows; the first row starts with the title."""
     yield from (f"  {title if not at else '':<13} {row}" for at, row in enumerate(rows))
 
 

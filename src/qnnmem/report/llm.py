@@ -38,7 +38,7 @@ def render_text(result: LlmResult, *, verbose: bool = False) -> str:
 
 
 def verdict(result: LlmResult) -> str:
-    """Return one line: whether the model fits, shards, process domains, deciding limit."""
+    """Return one line: whether the model fits, its shards, process domains and deciding limit."""
     shards, domains = len(result.shards), len(result.placement.domains)
     where = f"{counted(shards, 'shard')} in {counted(domains, 'process domain')}"
     what = f"{shorten(result.model.name)}, {result.context:,} tokens, {result.soc}: {where}"
@@ -71,13 +71,13 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     recipe, graphs = result.recipe, " and ".join(f"AR-{ar}" for ar in result.ar)
     graphs += " share the weights" if len(result.ar) > 1 else " only"
     token, cache = result.kv_bytes_per_token.value, result.kv_bytes.value
-    yield f"KV cache: {counted(token, 'byte')} for each token, {_size(cache)} in all"
+    yield f"KV cache: {counted(token, 'byte')} for each token, {_size(cache)} in total"
     yield f"longest context that fits with these shards: {result.longest_context:,} tokens"
     shared = _between(result.spill_fill_shared)
-    yield f"spill/fill: {_between(result.spill_fill)}; shared by all graphs, {shared}"
+    yield f"spill/fill: {_between(result.spill_fill)}; {shared} if all graphs share a buffer"
     yield f"files: {_size(result.file_bytes.value)}, {result.origin}, {graphs}"
     if result.recipe_range is not None:
-        yield f"  over the usual recipes {_between(result.recipe_range)}"
+        yield f"  with other common recipes: {_between(result.recipe_range)}"
     low, high = result.compile_seconds
     yield (
         f"compiling needs {_between(result.host_ram)} of host RAM, {low:,} to {high:,} s (order of "
@@ -93,11 +93,11 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
         yield f"  source: {recipe.source}"
         yield f"model: {shorten(result.model.source)}, {result.model.layers:,} layers"
         budget = result.budget
-        yield f"budget of a domain: {counted(budget.value, 'byte')}, {budget.origin.value}"
+        yield f"budget of a process domain: {counted(budget.value, 'byte')}, {budget.origin.value}"
 
 
 def _actual(result: LlmResult) -> Iterator[str]:
-    """Yield a line for each existing file: its shard, its size, and the expected size."""
+    """Yield a line for each exported file: its shard, its size, and the expected size."""
     for one in result.actual:
         expected = "" if one.expected is None else f", expected {one.expected:,}"
         size = counted(one.file_bytes, "byte")
@@ -106,7 +106,7 @@ def _actual(result: LlmResult) -> Iterator[str]:
 
 
 def _checks(result: LlmResult) -> Iterator[str]:
-    """Yield a table of control compiles: expected size, measured size and error."""
+    """Yield a table of compiles that check the prediction: expected and measured size, error."""
     if result.checks:
         head = ("compiled", "what", "expected", "measured", "error")
         columns = [Column(title, ">" if at > 1 else "<") for at, title in enumerate(head)]

@@ -1,4 +1,4 @@
-"""Render the LPAI contract: rules, choices, self-test, and faults of config files."""
+"""Render the LPAI contract: rules, choices, self-test, and faults in config files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def choices_text(choices: Sequence[Choice]) -> str:
 
 
 def with_options(choice: Choice) -> Choice:
-    """Return the choice with `PrepareOptions` fields written as options of the command line."""
+    """Return the choice with `PrepareOptions` fields written as command-line options."""
 
     def option(found: re.Match[str]) -> str:
         return f"prepare {flag(Setting(found[1]))}"
@@ -103,8 +103,8 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
         yield from (f"      {failure.title}: {failure.reason}" for failure in one.failures)
     yield ""
     yield (
-        "note: kept: the client keeps the rule and everything works; broken: the client "
-        "breaks it, gets the right code, and the graph is unchanged"
+        "note: kept: the client follows the rule and everything works; broken: the client breaks "
+        "the rule, gets the right code, and the graph is unchanged"
     )
 
 
@@ -121,7 +121,7 @@ def lint_text(report: LintResult) -> str:
 
 
 def verdict(report: LintResult) -> str:
-    """Return one line: "fine", or the number of errors and warnings."""
+    """Return one line: "fine", or how many errors and warnings there are."""
     read = [file for file in report.files if file.unreadable is None]
     errors, warnings = report.errors, report.warnings
     if not errors and not warnings:

@@ -1,4 +1,4 @@
-"""Render results in a notebook: plain tables, and the map as an image, without scripts.
+"""Render results for a notebook: plain tables, and the memory map as an image, without scripts.
 
 The map is a separate image, so that its styles do not affect the notebook.
 """
@@ -27,7 +27,7 @@ def html_of(value: object) -> str:
     for kind in type(value).__mro__:
         if kind.__name__ in _RENDERERS:
             return _RENDERERS[kind.__name__](value)
-    raise TypeError(f"a {type(value).__name__} has no picture")
+    raise TypeError(f"a {type(value).__name__} cannot be shown as HTML")
 
 
 def _plan(plan: MemoryPlan) -> Html:
@@ -62,7 +62,13 @@ def _map(plan: MemoryPlan, title: str) -> Html:
         return Html("")
     if len(plan.buffers) > _MOST_BOXES:
         many = counted(len(plan.buffers), "buffer")
-        return tag("p", f"The map of {many} is in the page that `qnnmem report` writes.")
+        return tag(
+            "p",
+            (
+                f"The map of {many} is too large for a notebook; `qnnmem report` "
+                "writes a page with it."
+            ),
+        )
     drawn = svg_of(draw(plan_map(plan), title))
     content = b64encode(drawn.encode("utf-8", "backslashreplace")).decode()
     words = f"Memory map of {title}: time to the right, address up"

@@ -1,6 +1,6 @@
 """Render plans and watched programs as traces for Perfetto, in Chrome's JSON trace format.
 
-A plan has steps instead of time, but the format wants microseconds. One microsecond is one step, as
+A plan has steps instead of time, but the format needs microseconds. One microsecond is one step, as
 the track names explain, and an op is an instant event.
 """
 
@@ -48,7 +48,7 @@ def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
 
 
 def _counters(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
-    """Yield counters: the live bytes of each pool at each change, and the pool size."""
+    """Yield counters: the live bytes of each pool, whenever they change, and the pool's size."""
     for pool in (Pool.SCRATCH, Pool.PERSISTENT, Pool.IO):
         buffers = [one for one in plan.buffers if one.pool is pool]
         if not buffers:

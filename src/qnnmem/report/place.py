@@ -13,7 +13,7 @@ _WIDE = 120
 
 
 def render_text(plan: PlaceResult, *, verbose: bool = False) -> str:
-    """Render the verdict, the domains and a better order; names are made printable.
+    """Render the verdict, the process domains and a better order; names are made printable.
 
     `verbose` adds the sources of the budgets, and the minimum need of each context.
     """
@@ -32,21 +32,24 @@ def verdict(plan: PlaceResult) -> str:
         if plan.given.too_large:  # decided only by the upper end of its range
             domains = "more than a process domain"
         return (
-            f"cannot tell: {count} may need {domains}; --verify gets exact sizes from the library"
+            f"cannot tell: {count} might need {domains}; --verify gets exact sizes from the library"
         )
     if plan.given.too_large:
         names = ", ".join(shorten(plan.contexts[n].file) for n in plan.given.too_large)
-        return f"does not fit: larger than a whole process domain: {names}"
+        return f"does not fit: these contexts are larger than a whole process domain: {names}"
     if not plan.fits:
-        return f"does not fit: {count} need {domains}, a process has {DOMAINS.value}"
+        return f"does not fit: {count} need {domains}, but a process has {DOMAINS.value}"
     left = plan.given.domains[-1].left if plan.given.domains else plan.budget.value
-    return f"fits: {count} in {domains}, {counted(left, 'byte')} left in the last"
+    return f"fits: {count} in {domains}, {counted(left, 'byte')} left in the last domain"
 
 
 def _domains(plan: PlaceResult, placement: Placement, verbose: bool) -> Iterator[str]:
     budget = plan.budget
     source = f": {budget.source}" if verbose else ""
-    yield f"budget of a domain: {counted(budget.value, 'byte')}, {budget.origin.value}{source}"
+    yield (
+        f"budget of a process domain: {counted(budget.value, 'byte')}, "
+        f"{budget.origin.value}{source}"
+    )
     for number, domain in enumerate(placement.domains):
         yield f"domain {number}: {counted(domain.used, 'byte')} used, {domain.left:,} left"
         for member in domain.contexts:
@@ -61,9 +64,9 @@ def _domains(plan: PlaceResult, placement: Placement, verbose: bool) -> Iterator
 
 def _better(plan: PlaceResult) -> Iterator[str]:
     how = (
-        "no order needs fewer"
+        "no order needs fewer domains"
         if plan.best_is_exact
-        else f"largest first; over {EXACT_UP_TO} contexts"
+        else f"largest first; not all orders are tried for over {EXACT_UP_TO} contexts"
     )
     if len(plan.best.domains) < len(plan.given.domains):
         names = " ".join(shorten(plan.contexts[one].file, _WIDE) for one in plan.best.order)
@@ -73,7 +76,7 @@ def _better(plan: PlaceResult) -> Iterator[str]:
         yield f"best order: as given ({how})"
     else:
         yield (
-            "best order: as given; largest first needs the same number, other orders were not tried"
+            "best order: as given; largest first needs as many domains, other orders were not tried"
         )
 
 
@@ -88,8 +91,8 @@ def _notes(plan: PlaceResult, verbose: bool) -> Iterator[str]:
     if len(plan.given.domains) > 1:
         source = f": {DOMAINS.source}" if verbose else ""
         yield (
-            f"domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; "
-            "more than one was never observed on a device"
+            f"process domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; more "
+            "than one was never observed on a device"
         )
 
 
@@ -102,7 +105,7 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
     yield f"the real library {word} with the files (on x86 it has one domain):"
     for one, resident in zip(checked, plan.contexts, strict=True):
         refused = f"refused, code {one.code or 'not given'}"
-        fact = {True: "admitted", False: refused, None: "not kept"}[one.admitted]
+        fact = {True: "admitted", False: refused, None: "not loaded"}[one.admitted]
         guess = {True: "admitted", False: "refused", None: "either"}[one.predicted]
         size = "not known" if one.estimate is None else f"{one.estimate:,}"
         low, high = one.need_low, one.need_high
@@ -112,7 +115,8 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
     if any(one.admitted is None for one in checked):
         yield (
-            "not kept: the x86 library estimates these but cannot keep contexts with shared weights"
+            "not loaded: the x86 library estimates these contexts but cannot hold contexts with "
+            "shared weights"
         )
 
 
@@ -120,12 +124,12 @@ _SHOWN = 12  # tensors; -v shows all
 
 
 def render_validated(result: ValidateResult, *, verbose: bool = False) -> str:
-    """Render the verdict and the tensors with the largest differences."""
+    """Render the verdict, then the tensors with the largest differences."""
     lines = [result.summary]
     if result.why:
         lines += ["", f"why: {result.why}"]
     if result.tensors:
-        what = "every float tensor of the graph" if result.every else "outputs"
+        what = "every float tensor in the graph" if result.every else "outputs"
         count = counted(result.samples, "input")
         lines += ["", f"compared: {what}, {count}, tolerance {result.tolerance:g} of the largest"]
         worst = sorted(result.tensors, key=lambda one: -_gap(one.difference))

@@ -27,7 +27,7 @@ from qnnmem.units import format_size
 # notes in the short form; -v shows all
 SHOWN_NOTES = 3
 _TCM_NAMES = {BINARY: "constants"}  # names for a plan, which has no binary yet
-_WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these cannot fit together"}
+_WHY = dict.fromkeys(Pool, "largest") | {Pool.SCRATCH: "these buffers cannot fit together"}
 _LONGER = 60  # minimum seconds of a suggested longer search
 _LONGEST = 86_400
 _OF_FIX = ("--dim", "--shape", "--value", "--state", "--io", "--align", "--bits")
@@ -38,7 +38,7 @@ _OF_PREPARE = (
 
 
 def render_answer(planned: PlannedFile) -> str:
-    """Render the short form: verdict, bytes of each pool, proof, next command."""
+    """Render the short form: verdict, size of each pool, proof, next command."""
     parts = (_verdict, _other_pools, _budgets, useless_lines, _first_notes, next_lines)
     return "\n".join(line for part in parts for line in part(planned)) + "\n"
 
@@ -82,19 +82,19 @@ def budget_lines(planned: PlannedFile) -> Iterator[str]:
         many = name.endswith("s")
         if budget.fits is None:
             yield (
-                f"cannot tell: no {name} plan within {_bytes(budget.have)} was "
-                f"found{in_time}, but one may exist; best {budget.need:,}, at least "
+                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found{in_time}, "
+                f"but one might exist; smallest found {budget.need:,}, lower bound "
                 f"{budget.at_least:,}"
             )
         elif budget.fits:
             takes = "take" if many else "takes"
-            fits = "cannot tell: by the known sizes," if plan.model.assumed else f"fits{by}:"
+            fits = "cannot tell: with only the known sizes," if plan.model.assumed else f"fits{by}:"
             yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
         elif budget.pool is Pool.SCRATCH and plan.proof is ProofScope.UPPER_BOUND:
             yield (
                 f"not found to fit: {name} takes {_bytes(budget.need)}, "
-                f"{budget.need - budget.have:,} more than {budget.have:,}; branch and loop bodies "
-                "are planned separately, so fewer may be enough"
+                f"{budget.need - budget.have:,} more than {budget.have:,}; branch and "
+                "loop bodies are planned separately, so fewer might be enough"
             )
         else:
             missing = budget.at_least - budget.have
@@ -143,7 +143,7 @@ def _first_notes(planned: PlannedFile) -> Iterator[str]:
     notes = list(_notes(planned))
     yield from notes[:SHOWN_NOTES]
     if len(notes) > SHOWN_NOTES:
-        yield f"note: {counted(len(notes) - SHOWN_NOTES, 'more note')} with -v"
+        yield f"note: {counted(len(notes) - SHOWN_NOTES, 'more note')}, shown with -v"
 
 
 def _about(planned: PlannedFile) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
 
 
 def _budgets(planned: PlannedFile) -> Iterator[str]:
-    """Yield the largest buffers for each failed budget, with bytes and share of the need."""
+    """Yield the largest buffers for each failed budget, with their sizes and shares of the need."""
     for budget in planned.plan.budgets:
         if budget.fits or not budget.blockers:
             continue
@@ -230,18 +230,18 @@ def _reorder(planned: PlannedFile) -> Iterator[str]:
     found = planned.plan.reordered
     if found is None or found.skipped is not None:
         return
-    proof = ", no order needs less" if found.proven else ""
+    proof = ", proven minimal for any order" if found.proven else ""
     if found.after < found.before:
         gain = 100 * (found.before - found.after) / found.before
         yield (
-            f"reordering ops lowers the scratch alive at the peak from {found.before:,} "
-            f"to {_bytes(found.after)} "
+            f"reordering ops lowers the live scratch at the peak from {found.before:,} to "
+            f"{_bytes(found.after)} "
             f"({gain:.1f} % less{proof})"
         )
     else:
         yield (
-            f"reordering ops does not lower the {_bytes(found.before)} of scratch "
-            f"alive at the peak{proof}"
+            f"reordering ops does not lower the {_bytes(found.before)} of live scratch at the "
+            f"peak{proof}"
         )
 
 
@@ -271,8 +271,8 @@ def _notes(planned: PlannedFile) -> Iterator[str]:
     if planned.plan.is_estimate:
         ops = counted(len(planned.plan.model.ops), "op")
         yield (
-            f"note: this plans the {ops} of the float model; quantizing fuses some and adds "
-            f"others, so the bytes may change"
+            f"note: this plans the {ops} of the float model; quantizing fuses some ops and adds "
+            "others, so the bytes can change"
         )
     for note in planned.notes:
         yield f"note: {_shortened(note)}"
@@ -283,7 +283,7 @@ def _shortened(sentence: str) -> str:
 
 
 def _in_this_order(planned: PlannedFile, pool: Pool) -> str:
-    """Return a note that a proof holds only for the given order of ops; else empty."""
+    """Return a note if the proof holds only for the given order of ops, else an empty string."""
     known = (
         planned.plan.proof in (ProofScope.ANY_ORDER, ProofScope.LIFETIMES)
         or not planned.plan.model.ops
@@ -326,7 +326,7 @@ def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]
 
 
 def _may_be_fixed(planned: PlannedFile) -> bool:
-    """Return True if `fix` may meet the budgets: it changes ONNX models, but not their state."""
+    """Return True if `fix` might meet the budgets: the model is ONNX and its state fits."""
     is_model = planned.input.lower().endswith(".onnx") and not planned.seen_as
     return is_model and bool(planned.result.lacking) and "persistent" not in planned.result.lacking
 
@@ -339,7 +339,7 @@ def _fix_words(planned: PlannedFile) -> list[str]:
 
 
 def _prepare_command(planned: PlannedFile) -> list[str]:
-    """Return a `prepare` command with random calibration samples, which give exact sizes."""
+    """Return a `prepare` command, which gives exact sizes; it calibrates with random samples."""
     kept = [word for word in planned.given if word.partition("=")[0] in _OF_PREPARE]
     target = output_words(f"{PurePath(planned.input).stem}.bin")
     width = f"--quantize=int{planned.plan.options.bits}"
@@ -347,7 +347,7 @@ def _prepare_command(planned: PlannedFile) -> list[str]:
 
 
 def remedy_lines(planned: PlannedFile) -> Iterator[str]:
-    """Yield each option that makes an oversized pool smaller, with its savings."""
+    """Yield each option that makes an oversized pool smaller, with the bytes it saves."""
     if planned.remedies is None:
         return
     for remedy in planned.remedies.found:
@@ -364,9 +364,9 @@ def useless_lines(planned: PlannedFile, *, among_others: bool = False) -> Iterat
     useless = ", ".join(flag(setting) for setting in remedies.tried if setting not in used)
     if useless:
         pools = " or ".join(_pool(pool) for pool in planned.result.lacking)
-        yield f"also planned, no smaller in {pools}: {useless}"
+        yield f"these options do not make {pools} smaller: {useless}"
     elif not remedies.tried and planned.plan.model.ops:
-        yield "no other option makes it smaller"
+        yield "no other option makes the plan smaller"
 
 
 def _saving(remedy: Remedy) -> str:
@@ -377,8 +377,10 @@ def _saving(remedy: Remedy) -> str:
         if remedy.fits
         else f"still {remedy.after - remedy.have:,} over the limit"
     )
-    beside = f", {remedy.moved:,} of IO in the application's buffers" if remedy.moved else ""
-    return f"{counted(remedy.saved, 'byte')} less of {_pool(remedy.pool)}, {still}{beside}"
+    saved = f"saves {counted(remedy.saved, 'byte')} of {_pool(remedy.pool)} ({still})"
+    if remedy.moved:
+        saved += f", moves {counted(remedy.moved, 'byte')} of IO to the application's buffers"
+    return saved
 
 
 def _pool(name: str) -> str:
@@ -386,10 +388,10 @@ def _pool(name: str) -> str:
 
 
 def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> str:
-    """Return a `plan` command with all state pairs: with only some pairs, the plan is wrong."""
+    """Return a `plan` command with all state pairs: a plan with only some of them is wrong."""
     settings = [f"--state={old}={new}" for old, new in pairs]
     line = next_line("keep these likely states between runs", command, *settings)
-    why = f"{len(pairs)} pairs look like state kept between runs, likely_states lists them"
+    why = f"{len(pairs)} pairs look like state kept between runs; likely_states lists them"
     return line or next_line(why, command, "--format=json")
 
 
@@ -418,12 +420,12 @@ def render_table(planned: Sequence[PlanRow]) -> str:
 
 
 def rows_of(planned: Sequence[PlanRow]) -> list[Row]:
-    """Return the result or the error of each file, in the order of the files."""
+    """Return a row with the result or the error of each file, in the given order."""
     return [row.result if isinstance(row, PlannedFile) else row for row in planned]
 
 
 def verdict_on_all(rows: Sequence[Row]) -> str:
-    """Return a one-line verdict on all files: whether budgets hold, how many were not planned."""
+    """Return a one-line verdict on all files: which meet their budgets, which were not planned."""
     planned = [row for row in rows if isinstance(row, PlanResult)]
     refused = len(rows) - len(planned)
     asked = [row for row in planned if row.has_verdict]
@@ -446,7 +448,7 @@ def verdict_on_all(rows: Sequence[Row]) -> str:
 
 
 def _some(asked: Sequence[PlanResult], answer: bool | None) -> str:
-    """Return the number of files with this verdict, and the first names."""
+    """Return how many files have this verdict, and the first of their names."""
     names = [shorten(row.input, 40) for row in asked if row.fits is answer]
     more = ", …" if len(names) > _NAMED else ""
     return f"{len(names)} of {len(asked)} ({', '.join(names[:_NAMED])}{more})"
@@ -462,7 +464,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield notes on single files: too many TCM allocations, or a plan valid for one input only."""
+    """Yield notes on files with too many TCM allocations or with a plan for one input value."""
     said = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
@@ -488,7 +490,7 @@ def _answer(row: PlanResult) -> str:
 
 
 def _is_only_bound(row: PlanResult) -> bool:
-    """Return True if only an upper bound of scratch is over its budget."""
+    """Return True if scratch is over its budget, but its size is only an upper bound."""
     return row.scope is ProofScope.UPPER_BOUND and row.lacking == ("scratch",)
 
 

@@ -2,7 +2,7 @@
 
 Time runs to the right, addresses run upwards, and each rectangle is a buffer. Persistent memory is
 drawn above scratch on the same scale. The SVG follows the reader's light or dark mode. The PNG,
-drawn by Pillow, is light.
+which Pillow draws, is light.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class DrawnLine:
 
 @dataclass(frozen=True, slots=True)
 class DrawnText:
-    """Label; `kind` selects colour and weight, `anchor` the end that is placed at x."""
+    """Label; `kind` selects its colour and weight, `anchor` which end of it is at x."""
 
     x: float
     y: float
@@ -100,12 +100,12 @@ class DrawnText:
 
 
 Shape = DrawnBox | DrawnLine | DrawnText
-_STEPS = "time in steps, one op each; inputs are written at step -1"
+_STEPS = "time in steps of one op; inputs are written at step -1"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanPicture:
-    """Picture of given size, with shapes in drawing order."""
+    """Picture with its size, and its shapes in drawing order."""
 
     width: int
     height: int
@@ -115,7 +115,7 @@ class PlanPicture:
 
 @dataclass(frozen=True)
 class MapFrame:
-    """Mapping from steps and bytes to pixels."""
+    """Converts steps and addresses to pixels."""
 
     begin: int
     end: int
@@ -124,12 +124,12 @@ class MapFrame:
 
     @property
     def per_byte(self) -> float:
-        """Height of one byte in pixels; limited, because large states make the map too tall."""
+        """Return the height of a byte in pixels, limited so that large states fit on the map."""
         return _SCRATCH_HEIGHT / max(self.scratch_bytes, self.persistent_bytes / _TALLER, 1)
 
     @property
     def floor(self) -> dict[str, float]:
-        """Vertical pixel position of address 0, by pool."""
+        """Return the vertical pixel position of address 0 of each pool."""
         persistent = _TOP + self.persistent_bytes * self.per_byte
         gap = _GAP if self.persistent_bytes else 0
         scratch = persistent + gap + self.scratch_bytes * self.per_byte
@@ -171,7 +171,7 @@ def draw(plan: PlanMap, title: str) -> PlanPicture:
 
 
 def draw_named(plan: PlanMap, title: str, facts: str, axis: str) -> PlanPicture:
-    """Return a picture of a map with few boxes, each with its name; `axis` explains the steps."""
+    """Return a picture of a small map with a name on every box; `axis` labels the time axis."""
     frame = frame_of(plan)
     shapes: list[Shape] = [DrawnText(20, 28, title, "ink title"), DrawnText(20, 50, facts, "faint")]
     shapes += _grid(frame)
@@ -304,12 +304,12 @@ def _legend(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
 
 
 def _rows(plan: PlanMap) -> int:
-    """Return the number of legend lines that name buffers."""
+    """Return how many lines of the legend name buffers."""
     return -(-len(_letters(plan)) // _LEGEND_COLUMNS)
 
 
 def _short(name: str) -> str:
-    """Return the end of a long name: the ends differ between tensors."""
+    """Return the end of a long name, because names in a model often share their beginnings."""
     return name if len(name) <= _NAME_LENGTH else f"…{name[-_NAME_LENGTH + 1 :]}"
 
 
@@ -454,7 +454,7 @@ def percent(part: int, whole: int) -> str:
 
 
 def letter_map(plan: PlanMap) -> Iterator[str]:
-    """Yield the map of scratch drawn with letters; nothing if there are too many buffers."""
+    """Yield the map of scratch drawn with letters; yield nothing if there are too many buffers."""
     scratch = [one for one in plan.buffers if one.pool == "scratch"]
     if len(scratch) <= _LARGEST_MAP:
         yield from draw_map(scratch, plan.scratch_bytes, _letters(plan))
@@ -467,7 +467,7 @@ def draw_map(
     width: int = 64,
     height: int = 12,
 ) -> list[str]:
-    """Return the lines of a letter map; each column shows the fullest step of a time interval."""
+    """Return the lines of a letter map; each column shows the fullest step of its interval."""
     if not buffers or peak_bytes == 0:
         return []
     steps = _fullest_steps(buffers, width)
@@ -504,7 +504,7 @@ def _map_rows(buffer: PlanBuffer, peak_bytes: int, height: int) -> tuple[int, in
 
 
 def _fullest_steps(buffers: Sequence[PlanBuffer], width: int) -> list[int]:
-    """Return the fullest step of each time interval; there are at most `width` equal intervals."""
+    """Return the fullest step of each of at most `width` equal time intervals."""
     change: dict[int, int] = {}
     for buffer in buffers:
         change[buffer.lower] = change.get(buffer.lower, 0) + buffer.size_bytes

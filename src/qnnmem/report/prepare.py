@@ -58,7 +58,7 @@ def render_text(
 
 
 def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
-    """Return a warning for each graph with a large quantization error, with better bit widths."""
+    """Return a warning for each graph with a large quantization error, and bit widths to use."""
     return [
         f"warning: graph {shorten(graph)}, {error.sentence}; {_cures(error)}"
         for graph, error in errors.items()
@@ -68,25 +68,25 @@ def error_lines(errors: Mapping[str, QuantizedGraph]) -> list[str]:
 
 def _cures(error: QuantizedGraph) -> str:
     seen = [f"{_widths(error, tried)} gives {percent(tried.error)}" for tried in error.cures]
-    parts = ["tried on the same samples, " + ", ".join(seen)] if seen else []
+    parts = ["tried with the same samples: " + ", ".join(seen)] if seen else []
     if not seen and error.tried:
-        parts.append("wider types do not halve the error")
+        parts.append("wider data types do not halve the error")
     if error.made_up_samples:
-        parts.append("real samples with --calibration give other ranges")
+        parts.append("use real samples with --calibration, which give other ranges")
     elif not seen:
         parts.append("check that the samples are what the model expects")
     return "; ".join(parts)
 
 
 def _widths(given: QuantizedGraph, tried: TriedWidths) -> str:
-    """Return the options that set the bit widths of a successful try."""
+    """Return the options for the bit widths of a successful try."""
     bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
     weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""
     return f"{bits} {weights}".strip()
 
 
 def _graph(graph: CompiledGraph, plan: MemoryPlan) -> Iterator[str]:
-    order = "" if graph.in_order or not graph.program else ", run op by op"
+    order = "" if graph.in_order or not graph.program else ", executed op by op"
     yield f"graph {shorten(graph.name)}: {counted(len(graph.model.ops), 'op')}{order}"
     yield f"  scratch    {size_column(graph.scratch_bytes, 12)}, {plan.proof_words}"
     state = f", {counted(len(graph.states), 'state pair')}" if graph.states else ""

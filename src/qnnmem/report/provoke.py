@@ -1,4 +1,4 @@
-"""Render a provoked failure: the library's failure and the attempts."""
+"""Render a provoked failure: how the library failed, and what was tried."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def render_text(record: ProvokedResult) -> str:
 
 
 def verdict(record: ProvokedResult) -> str:
-    """Return the first line: whether the library failed, and whether in the expected way."""
+    """Return the first line: whether the library failed, and whether as expected."""
     kind, soc = record.kind, record.soc
     why = shorten(record.sentence, _WIDE)
     if not record.failed:
-        return f"the library did not fail: no {kind} on {soc}, {why}"
+        return f"the library did not fail: {kind} does not happen on {soc}, {why}"
     code = ""
     if record.code is not None:
         code = f" with {record.code} ({code_name(record.code)})"
@@ -48,4 +48,4 @@ def _said(record: ProvokedResult) -> Iterator[str]:
         yield from (f"  {shorten(line, _WIDE)}" for line in record.lines[:_LINES])
         more = len(record.lines) - _LINES
         if more > 0:
-            yield f"  … and {more} more lines in the record"
+            yield f"  … and {more} more lines are in the record"

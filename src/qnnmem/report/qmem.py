@@ -1,4 +1,4 @@
-"""Render the Qmem table: the recommendation, then the four rows, flags and traps."""
+"""Render the Qmem table: the recommendation, then the four combinations, flags and traps."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def render_text(
     no_run: Words = "",
     verbose: bool = False,
 ) -> str:
-    """Render the advice, the four rows and the next command; names from files are made printable.
+    """Render the advice, the four combinations and the next command; names become printable.
 
-    `no_run` explains why the rows cannot be executed here. `verbose` adds the sources of the
-    numbers, and the traps.
+    `no_run` explains why the combinations cannot be executed on this machine. `verbose` adds the
+    sources of the numbers, and the traps.
     """
     blocks = [_head(result), _table(result)]
     blocks += [_sizes(result)] if verbose else []
@@ -49,7 +49,7 @@ def render_text(
 
 
 def verdict(result: QmemResult) -> str:
-    """Return the recommended way, and whether the executed rows confirm it."""
+    """Return the recommended combination, and whether the executed combinations confirm it."""
     return "\n".join([result.advice, *islice(_run(result.run), 1)])
 
 
@@ -117,24 +117,28 @@ def _origin(part: Sourced | CopyTime) -> str:
 def _run(run: QmemRun | None) -> Iterator[str]:
     if run is None:
         return
-    verdict = "the same bits in all four rows" if run.agrees else "DIFFERENT between the rows"
+    verdict = (
+        ("the same results, bit by bit, in all four rows")
+        if run.agrees
+        else "results DIFFER between the rows"
+    )
     yield f"executed: results by {run.library}, {verdict}; IO layer emulated"
     if run.binaries == 1:
-        yield "one binary serves both rows, because the x86 library ignores how it was prepared"
+        yield "both rows use one binary, because the x86 library ignores how it was prepared"
     for row in run.rows:
         yield _ran(row)
     yield from _times([row.seconds for row in run.rows if len(row.seconds) > 1])
 
 
 def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
-    """Yield the times of QnnGraph_execute after each load; the first call is listed separately."""
+    """Yield the times of QnnGraph_execute, separately for the first call after each load."""
     if not rows:
         return
     firsts, later = [row[0] for row in rows], [min(row[1:]) for row in rows]
     ratio = max(later) / min(later) if min(later) > 0 else 1.0
     yield (
-        f"QnnGraph_execute on x86, measured: the first after loading {_span(firsts)}, later ones "
-        f"{_span(later)}"
+        f"QnnGraph_execute on x86, measured: first call after loading {_span(firsts)}, later "
+        f"calls {_span(later)}"
     )
     yield (
         "the x86 library ignores the hint, so the rows do the same work; their difference of "
@@ -173,7 +177,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
 
 
 def _answer(row: MisuseAnswer) -> str:
-    """Return the library's behaviour in a few words; empty if it was not tried."""
+    """Describe the library's behaviour in a few words; empty if it was not tried."""
     answer = row.library
     if answer is None:
         return ""

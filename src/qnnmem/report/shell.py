@@ -25,7 +25,7 @@ def shell_word(word: str) -> str:
 
 
 def file_word(name: str) -> str:
-    """Return a file name that no command takes for an option."""
+    """Return a file name that no command mistakes for an option."""
     return f"./{name}" if name.startswith("-") and name != "-" else name
 
 
@@ -55,7 +55,7 @@ def command_line(words: Iterable[str]) -> str:
 
 
 def _parts(word: str) -> Sequence[str]:
-    """Return an option and its value as two words, unless the value starts with a dash."""
+    """Split an option and its value into two words, unless the value starts with a dash."""
     option, _, value = word.partition("=")
     if not option.startswith("--") or not value or value.startswith("-"):
         return (word,)

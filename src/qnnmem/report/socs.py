@@ -59,7 +59,7 @@ def _one(soc: Soc) -> Iterator[str]:
         yield f"fp16           {_fp16(soc)} (measured: {soc.fp16_source})"
     yield f"source         {soc.source}"
     if soc.library_name != soc.name:
-        yield f"library name   {soc.library_name}, which has the same id"
+        yield f"library name   {soc.library_name}, another name for the same id"
     if soc.note:
         yield f"note           {soc.note}"
 

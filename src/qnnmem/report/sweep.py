@@ -37,11 +37,11 @@ def render_text(
 ) -> str:
     """Render the verdict, the table and the reasons; names are made printable.
 
-    `verbose` adds what an inference reads and writes, and the compile time. `say` returns the
-    reason for the first of several rows with the same reason.
+    `verbose` adds the bytes that an inference reads and writes, and the compile time. `say` returns
+    the reason to show for a row; rows with the same reason are shown together.
     """
     first = verdict(rows, largest, soc)
-    first = f"interrupted; of the known rows, {first}" if interrupted else first
+    first = f"interrupted; so far, {first}" if interrupted else first
     ways = [f"{shorten(one.name)}: {_way(one)}" for one in largest if one.value is not None]
     lines = [first, shorten(file, 200), *dict.fromkeys(ways), "", *_table(rows, verbose)]
     reasons = [*_reasons(rows, say)]
@@ -78,9 +78,9 @@ def _largest(one: Largest, soc: str) -> str:
 
 
 def _way(one: Largest) -> str:
-    """Return how the search found the largest value."""
+    """Describe how the search found the largest value."""
     if one.predicted is None:
-        return "found by doubling and halving, because the needs of small values are unknown"
+        return "found by doubling and halving, because the sizes for small values are unknown"
     if one.is_open:
         return f"{one.predicted} was predicted from small values and is not confirmed"
     if one.predicted == one.value:
@@ -111,7 +111,7 @@ def _number(value: int | None) -> str:
 
 
 def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iterator[str]:
-    """Yield each distinct reason once, with the settings that share it."""
+    """Yield each reason once, with the settings that share it."""
     found: dict[str, list[SweepRow]] = {}
     for row in rows:
         if row.result.state != "fits":

@@ -23,7 +23,7 @@ _PLAIN_CODE = lazy_pattern(r"[^`|\\<>&]+")
 
 
 def size_words(size: int) -> str:
-    """Return an exact size, from 1 KiB on with the rounded size: `2,048 bytes (2.00 KiB)`."""
+    """Return the exact size, plus the rounded size from 1 KiB up: `2,048 bytes (2.00 KiB)`."""
     exact = counted(size, "byte")
     return exact if size < 1 << 10 else f"{exact} ({format_size(size)})"
 
@@ -56,7 +56,7 @@ def text_table(
     indent: str = "",
     has_head: bool = True,
 ) -> Iterator[str]:
-    """Yield the lines of a text table, titles first; cells are not changed."""
+    """Yield the lines of a text table, titles first; the cells are not escaped."""
     lines = [*([tuple(column.title for column in columns)] if has_head else []), *rows]
     widths = [
         max([column.width, *(len(line[at]) for line in lines)]) for at, column in enumerate(columns)
@@ -83,7 +83,7 @@ def markdown_row(cells: Iterable[str]) -> str:
 
 
 def common_folder(files: Sequence[str]) -> str:
-    """Return the common folder of all files if some name is too long for its column, else ""."""
+    """Return the folder that contains all files if a name is too long for its column, else ""."""
     if all(len(file) <= _NAME for file in files):
         return ""
     start = os.path.commonprefix(files)  # noqa: RUF071 - cut at a slash below
@@ -91,7 +91,7 @@ def common_folder(files: Sequence[str]) -> str:
 
 
 def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows of a name, numbers and a text; long names are cut in the middle."""
+    """Yield a table of names, numbers and texts; long names are cut in the middle."""
     folder = common_folder([row[0] for row in rows])
     if folder:
         yield f"in {shorten(folder, 200)}"
@@ -107,7 +107,7 @@ def table_lines(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterato
 
 
 def escape(text: str) -> str:
-    """Return text that Markdown shows unchanged: without markup, HTML, links or mentions."""
+    """Escape text so that Markdown shows it unchanged: no markup, HTML, links or mentions."""
     marked = "".join(_ENTITIES.get(c, c) for c in _MARKS.sub(r"\\\1", shorten(text, 2000)))
     marked = re.sub(r"(?i)\b(www)\.", r"\1&#46;", marked.replace("://", "&#58;//"))
     return re.sub(r"^(\s*)([-+=]|[0-9]+(?=[.)]))", _not_a_list, marked)
@@ -119,7 +119,7 @@ def _not_a_list(match: re.Match[str]) -> str:
 
 
 def advice(text: str) -> str:
-    """Return a sentence of the knowledge base as Markdown; text in backticks stays code."""
+    """Return a sentence from the knowledge base as Markdown; text in backticks stays code."""
     parts = shorten(text, 600).split("`")
     if len(parts) % 2 == 0:
         return escape(text)

@@ -1,4 +1,4 @@
-"""Render the content of the TCM pool: a line for a verdict, a table for a shortage."""
+"""Render what the TCM pool must hold: a line with the verdict, and a table if it is too small."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_CHANGES = 6
 
 
 def verdict_words(answer: TcmAnswer) -> str:
-    """Return whether the model fits TCM, by how many bytes, and in how many allocations."""
+    """Describe whether the model fits TCM: spare or missing bytes, and too many allocations."""
     spare = answer.spare
     over = f", {counted(-spare, 'byte')} over the limit" if spare < 0 else ""
     if answer.is_crowded:
@@ -26,7 +26,7 @@ def verdict_words(answer: TcmAnswer) -> str:
 
 
 def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
-    """Yield a line if a run from TCM would crash the device."""
+    """Yield a line if running from TCM would crash the device."""
     if answer is not None and answer.is_crowded:
         crowd = too_many(answer.buffers, answer.max_buffers)
         yield f"does not fit TCM (aDSP direct mode): {crowd}"
@@ -35,7 +35,7 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """Return a title and the verdict for one run of all graphs; None for a single graph."""
+    """Return a title and the verdict for all graphs together; None for a single graph."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
@@ -45,12 +45,12 @@ def shortage_lines(account: TcmAccount) -> Iterator[str]:
     verdict = account.verdict
     if verdict.missing:
         yield (
-            f"TCM: {verdict.need:,} bytes are needed, {verdict.missing:,} over the "
-            f"{verdict.limit.value:,} of the pool"
+            f"TCM: {verdict.need:,} bytes are needed, {verdict.missing:,} over the pool's "
+            f"{verdict.limit.value:,}"
         )
     else:
         yield (
-            f"TCM: {verdict.buffers} allocations are needed, the pool serves "
+            f"TCM: {verdict.buffers} allocations are needed, but the pool serves only "
             f"{verdict.max_buffers.value}"
         )
     yield f"  {'bytes':>12} {'padding':>8} {'in total':>12}  what"
@@ -72,13 +72,13 @@ def _changes(account: TcmAccount) -> Iterator[str]:
 
 
 def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield the needs of graphs that share pools; `graphs` holds scratch and persistent sizes.
+    """Yield the total needs of several graphs; `graphs` holds scratch and persistent sizes.
 
     The application decides which graphs execute at the same time.
     """
     sizes = [scratch for scratch, _ in graphs]
     yield (
-        f"  scratch    one of {counted(max(sizes), 'byte')} if no two execute at once, "
-        f"{sum(sizes):,} if all may"
+        f"  scratch    {counted(max(sizes), 'byte')} if no two graphs execute at once, "
+        f"{sum(sizes):,} if all can"
     )
     yield f"  persistent {counted(sum(kept for _, kept in graphs), 'byte')} for all"

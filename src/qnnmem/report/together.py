@@ -1,4 +1,4 @@
-"""Render an arrangement of several models as text and as a C header."""
+"""Render a shared arrangement of several models as text and as a C header."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def render_together(found: TogetherResult) -> str:
 
 
 def verdict_lines(found: TogetherResult) -> Iterator[str]:
-    """Yield the budgets, the assumptions, and an error if TCM cannot serve all allocations."""
+    """Yield the budget verdicts, the assumptions, and an error about too many TCM allocations."""
     for budget in found.budgets:
         need, have = counted(budget.need_bytes, "byte"), f"{budget.have_bytes:,}"
         yield f"{_ANSWERS[budget.fits]}: {budget.pool} of all takes {need}, budget {have}"
@@ -89,7 +89,7 @@ def render_together_c(found: TogetherResult, planned: Sequence[PlannedFile]) -> 
         " *",
         f" * {comment_text(found.assumed)}",
         " *",
-        " * Offsets of a model are from its own start in a pool, TOGETHER_..._AT, computed.",
+        " * A model's offsets are from its own start in a pool, TOGETHER_..._AT.",
         " */",
     ]
     opening = [*about, f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>"]

@@ -46,7 +46,7 @@ _FUNCTIONS = (
 
 
 def render_text(report: WatchResult) -> str:
-    """Render the verdict, then leaks, failures, live objects over time, and time per function."""
+    """Render the verdict, leaks, failures, live objects over time, and the time per function."""
     # Every line is made printable as a whole: a name in a trace cannot control the terminal.
     return "\n".join(map(printable, (report.verdict, *_lines(report)))) + "\n"
 
@@ -56,8 +56,8 @@ def _lines(report: WatchResult) -> Iterator[str]:
     if not report.called:
         if report.not_checked:
             return
-        yield "it never called QnnInterface_getProviders: it loads no QNN library or asks "
-        yield "it for nothing, or it cannot be preloaded (static or 32-bit)"
+        yield "the program never called QnnInterface_getProviders: it loads no QNN library, asks "
+        yield "the library for nothing, or cannot be preloaded into (static or 32-bit)"
         return
     for library in report.libraries[:_ROWS]:
         version = ", ".join(filter(None, (f"API {library.api}", library.version)))
@@ -68,7 +68,9 @@ def _lines(report: WatchResult) -> Iterator[str]:
     if report.injected:
         yield f"injected   {shorten(', '.join(report.injected), 2 * _WIDE)}"
     yield from _left("never released", report.unreleased)
-    yield from _left("alive when their backend was freed", report.freed_after_backend)
+    yield from _left(
+        "objects that were alive when their backend was freed", report.freed_after_backend
+    )
     yield from _lost(report.lost)
     yield from _failures(report)
     yield from _mixed(report)
@@ -76,7 +78,7 @@ def _lines(report: WatchResult) -> Iterator[str]:
     yield from _timeline(report)
     yield from _functions(report)
     if not report.has_lines:
-        yield "note: addr2line (binutils) is not here, so places are functions and offsets"
+        yield "note: addr2line (binutils) is not installed, so places are functions and offsets"
 
 
 def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
@@ -103,7 +105,7 @@ def by_session(things: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveH
 
 
 def amounts(handles: Sequence[LiveHandle]) -> str:
-    """Return the number of objects of each kind, with their known bytes."""
+    """Return how many objects of each kind there are, with their known sizes."""
     counts, sizes = Counter(one.kind for one in handles), Counter[str]()
     for one in handles:
         sizes[one.kind] += one.bytes
@@ -132,15 +134,15 @@ def _lost(lost: tuple[LostSession, ...]) -> Iterator[str]:
 
 
 def lost_call(one: LostSession) -> str:
-    """Return the call whose failure made a session run without QNN."""
+    """Return the failed call that made a session run without QNN."""
     if not one.function:
-        return "none failed: ONNX Runtime gave none of its nodes to QNN"
+        return "no call failed: ONNX Runtime gave no node to QNN"
     how = " on purpose" if one.injected else ""
     return f"{shorten(one.function)} answered {one.code} {one.code_name}{how}"
 
 
 def lost_cost(one: LostSession) -> str:
-    """Return the cost of a session that continued without QNN: lost executions and wasted time."""
+    """Describe what it costs to continue without QNN: lost executions and wasted time."""
     before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
     after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
     in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN without a result"
@@ -151,7 +153,7 @@ def _mixed(report: WatchResult) -> Iterator[str]:
     if not report.mixed_io:
         return
     yield ""
-    yield "not executed the way it was prepared:"
+    yield "graphs not executed the way they were prepared:"
     for one in report.mixed_io[:_ROWS]:
         where = f" at {one.place}" if one.place else ""
         yield shorten(f"  {one.sentence}{where}", 2 * _WIDE)
@@ -216,7 +218,7 @@ def _timeline(report: WatchResult) -> Iterator[str]:
     registered = (
         f"{counted(peak.memory_handles, 'memory handle')}, {format_size(peak.memory_bytes)}"
     )
-    yield f"alive together at most: {most}, {counted(peak.graphs, 'graph')}, {registered}"
+    yield f"most alive at the same time: {most}, {counted(peak.graphs, 'graph')}, {registered}"
     rows = [
         (
             f"{row.time_ns / 1e6:,.1f}",
@@ -251,7 +253,7 @@ def _functions(report: WatchResult) -> Iterator[str]:
 
 
 def run_headline(run: FailedRun) -> str:
-    """Return one line about a run: the failed call, its place, and the end of the run."""
+    """Return one line about a run: the failed call, its place, and how the run ended."""
     where = f" at {run.place}" if run.place else ""
     return shorten(f"call {run.call}{where}: {_end(run)}", 400)
 
@@ -278,7 +280,7 @@ def _fail_each_lines(report: FailEachResult) -> Iterator[str]:
     yield f"normally   exit code {report.exit_code}, {counted(report.calls, 'call')}"
     if report.calls > len(report.runs):
         tried = counted(len(report.runs), "call")
-        yield f"note: {tried} of {report.calls:,} were failed, one per run, starting with the first"
+        yield f"note: only the first {tried} of {report.calls:,} were made to fail, one in each run"
     for run in report.runs:
         yield run_headline(run)
         for one in run.leaked[:5]:

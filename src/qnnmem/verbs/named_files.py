@@ -122,12 +122,8 @@ def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> Nam
         notes.append(f"{plain_or_quoted(folder, 200)}: skipped {len(odd) - _NAMED:,} more")
     if others:
         where = plain_or_quoted(folder, 200)
-        notes.append(f"{where}: skipped {counted(others, 'file')} that {_are_no(others, kind)}")
+        notes.append(f"{where}: skipped {counted(others, 'file')}; only {kind}s are read")
     return NamedFiles(tuple(files), tuple(notes))
-
-
-def _are_no(number: int, kind: str) -> str:
-    return f"is no {kind}" if number == 1 else f"are no {kind}s"
 
 
 @contextmanager
@@ -233,7 +229,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _pasted(text: str) -> str:
-    """Return the error code in a text that is a log line rather than a file name; else ""."""
+    """Return the error code if a text is a log line rather than a file name; else ""."""
     from qnnmem.qnn.pasted import read_pasted
 
     found = read_pasted(text) if _is_text(text) else None

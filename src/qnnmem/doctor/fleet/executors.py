@@ -46,7 +46,7 @@ def cluster_executor(address: str) -> Executor:
 
 
 def jobs_executor(jobs: int, size: int = 0) -> Executor:
-    """Return an executor on this machine, suited to this many bytes.
+    """Return an executor on this machine, chosen for `size` bytes of logs.
 
     Threads start immediately, but only the text search runs in parallel, and only with an engine
     that releases the interpreter lock. Processes take a moment to start, which does not matter for
@@ -66,7 +66,7 @@ def jobs_executor(jobs: int, size: int = 0) -> Executor:
 
 
 class DaskWorkers(Executor):
-    """Executor for the workers of a cluster, whose scheduler may disappear at any time."""
+    """Executor for the workers of a Dask cluster; tolerates the loss of the scheduler."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -77,7 +77,7 @@ class DaskWorkers(Executor):
         return self._executor.submit(fn, *args, **kwargs)
 
     def cores(self) -> int:
-        """Return the cores of all workers; 0 without workers, or without a scheduler."""
+        """Return the number of cores of all workers; 0 if no worker or scheduler is reachable."""
         if self._client.status != "running":
             return 0
         try:
@@ -87,7 +87,7 @@ class DaskWorkers(Executor):
             return 0
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down the executor if workers are alive, then close the client."""
+        """Shut down the executor if any worker is alive, then close the client."""
         with suppress(Exception):
             if self.cores():
                 self._executor.shutdown(wait=wait and not cancel_futures)
@@ -127,8 +127,8 @@ class Processes(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Shut down the workers.
 
-        A killed worker may have held the lock that the others wait for, and the pool would wait for
-        them forever. Therefore a broken pool is killed.
+        A killed worker might have held a lock that the others wait for; waiting for them would then
+        never end. Therefore the workers of a broken pool are killed.
         """
         if getattr(self._pool, "_broken", False):
             self._kill()
@@ -152,10 +152,10 @@ class Processes(Executor):
 
 
 def _may_fork() -> bool:
-    """Return True if workers may be forked, which keeps all modules imported.
+    """Return True if workers can be forked safely; forked workers need no imports.
 
-    A fork is safe if no other thread can hold a lock, so a replacement pool is not forked. On
-    macOS, system libraries do not support it.
+    A fork is safe only if no other thread can hold a lock, so a replacement pool is not forked.
+    The system libraries of macOS do not support forking.
     """
     return sys.platform == "linux" and threading.active_count() == 1
 
@@ -177,5 +177,5 @@ def width(executor: Executor) -> int:
 
 
 def answers(executor: Executor) -> bool:
-    """Return True if the executor has workers; a local pool always counts as alive."""
+    """Return True if the executor still has workers; always True for a local pool."""
     return not isinstance(executor, DaskWorkers) or executor.cores() > 0

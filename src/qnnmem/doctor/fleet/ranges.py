@@ -23,7 +23,7 @@ from qnnmem.wire import ready
 
 
 class RangeTask(msgspec.Struct, frozen=True):
-    """Task for a worker: one range of an uncompressed part, or a whole part."""
+    """Task for a worker: read one byte range of an uncompressed part, or a whole part."""
 
     name: str
     named: bool = True  # True: named by the user, not found in a folder
@@ -35,7 +35,7 @@ class RangeTask(msgspec.Struct, frozen=True):
 
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """Result of one task; `broken` is the reason if its part cannot be read."""
+    """Result of one task; `broken` says why its part cannot be read."""
 
     lines: int = 0
     bytes: int = 0
@@ -48,7 +48,7 @@ class RangeResult(msgspec.Struct, frozen=True):
 
 
 class PackedBase(msgspec.Struct, frozen=True):
-    """Knowledge base in the form sent to workers, and the hash of its content."""
+    """Knowledge base in the form that is sent to workers, with a hash of its content."""
 
     key: str
     data: bytes

@@ -2,9 +2,9 @@
 
     files -> byte ranges -> sessions of each range, from an executor -> joined here, in order
 
-A range gives the same sessions wherever it is read, and joining neighbours gives the same sessions
-wherever a log was cut. Therefore the answer equals that of sequential reading, whatever workers
-read the logs, and however many of them die.
+A range gives the same sessions on every worker, and joined neighbours give the same sessions
+wherever the log was cut. Therefore the result always equals that of sequential reading: it does not
+depend on which workers read the logs, or on how many workers die.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Pending(msgspec.Struct, frozen=True):
 
 
 class _TaskQueue:
-    """Keeps an executor busy and yields results in the order of the tasks."""
+    """Queue that keeps an executor busy and yields results in the order of the tasks."""
 
     def __init__(self, executor: Executor, knowledge: Knowledge) -> None:
         self._executor, self._base = executor, PackedBase.of(knowledge)
@@ -132,7 +132,7 @@ class _TaskQueue:
     def run(
         self, tasks: Iterator[tuple[int, int, RangeTask]]
     ) -> Iterator[tuple[int, int, RangeResult]]:
-        """Yield log number, part number and result of each task, in order."""
+        """Yield the log number, the part number and the result of each task, in order."""
         most = 2 * width(self._executor)
         for number, part, task in tasks:
             future = None if _only_here(task.name) else self._submit(task)
@@ -169,7 +169,7 @@ class _TaskQueue:
         return decode_result(read_range(task, self._base))
 
     def _awaited(self, future: Future[bytes]) -> bytes | None:
-        """Wait for a task and return its result; return None once no worker answers."""
+        """Wait for a task and return its result; return None if no worker is left."""
         while True:
             now = time.monotonic()
             gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S
@@ -209,12 +209,12 @@ def _tasks(
 
 
 def bytes_of(streams: Sequence[Stream]) -> int:
-    """Return the total size of logs, as far as it is known before reading."""
+    """Return the total size of those logs whose size is known before reading."""
     return sum(_size_of(part) or 0 for stream in streams for part in stream.parts)
 
 
 def _only_here(name: str) -> bool:
-    """Return True if only this process can read the log: standard input, or a pipe."""
+    """Return True if only this process can read the log, because it is standard input or a pipe."""
     if name == "-":
         return True
     return "://" not in name and os.path.exists(name) and not os.path.isfile(name)  # noqa: PTH110, PTH113

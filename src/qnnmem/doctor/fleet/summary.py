@@ -1,4 +1,4 @@
-"""Incidents of many logs, counted by a common property."""
+"""Incidents of many logs, counted by a property such as their cause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FACTS = {"device": ("device", "soc"), "build": ("build", "version")}
 
 
 class FleetSummary(msgspec.Struct, frozen=True):
-    """Incidents of many logs, counted by a key of `BY`; the most frequent row comes first."""
+    """Incidents of many logs, counted by a key in `BY`; the most frequent value comes first."""
 
     by: str
     rows: tuple[IncidentGroup, ...]
@@ -49,9 +49,9 @@ class _Count:
 
 
 def group(diagnosis: Diagnosis, by: str) -> FleetSummary:
-    """Return one row for each value of the grouping key."""
+    """Count the incidents by the key `by`; the summary has one row for each value of the key."""
     if by not in BY:
-        raise UsageError(f"incidents are grouped by {', '.join(BY)}; not by '{by}'")
+        raise UsageError(f"incidents can be grouped by {', '.join(BY)}, not by '{by}'")
     facts = diagnosis.facts
     counts: dict[str, _Count] = {}
     for incident in diagnosis.incidents():

@@ -1,4 +1,4 @@
-"""Checks of the machine that failed: all obstacles to the use of a DSP.
+"""Checks of the machine on which a run failed, for anything that prevents use of its DSP.
 
 `find_machine` names the machine, `survey` reads it once, `examine` judges the readings.
 """

@@ -21,7 +21,7 @@ _REST_S = 2.0  # seconds for the rest of the pipes, and for a killed process
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """Output of a command and its exit code; the code is None after a timeout."""
+    """Output and exit code of a command; the exit code is None after a timeout."""
 
     code: int | None
     text: str
@@ -31,10 +31,10 @@ class CommandAnswer:
 def ask(
     command: Sequence[str], seconds: float, most: int, environment: Mapping[str, str] = _NOTHING
 ) -> CommandAnswer:
-    """Run a command without input for at most `seconds`; return at most `most` bytes of output.
+    """Run a command without input for at most `seconds`; return up to `most` bytes of its output.
 
-    A command that prints more is killed; the output so far counts. Raise OSError if it cannot
-    start.
+    A command that prints more is killed, and its output up to then is returned. Raise OSError if
+    the command cannot start.
     """
     process = subprocess.Popen(  # noqa: S603  no shell
         list(command),
@@ -68,7 +68,7 @@ def ask(
 
 
 class _Kept:
-    """Reader of the first bytes of a pipe, in a thread."""
+    """Thread that reads a pipe and keeps its first bytes."""
 
     def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes] | None, most: int) -> None:
         self.is_full = False
@@ -82,7 +82,7 @@ class _Kept:
             raise
 
     def rest(self, until: float) -> str:
-        """Wait for the reader until a point of time; return the text read so far."""
+        """Wait for the reader, but at most until a given time, and return the text read so far."""
         self._thread.join(max(0.0, until - time.monotonic()))
         text = bytes(self._data[: self._most or _MOST_ERRORS]).decode("utf-8", "replace")
         return text.replace("\r\n", "\n")

@@ -37,14 +37,14 @@ def is_machine(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ImageLook:
-    """View of the folders of an unpacked image, which does not run."""
+    """Access to the files of an unpacked image, which is not running."""
 
     root: Path
     until: float
 
     @property
     def place(self) -> str:
-        """Description of the image for sentences."""
+        """Description of the image for use in sentences."""
         return f"the image in {plain_or_quoted(str(self.root))}"
 
     def read_file(self, path: str) -> str | Unseen:
@@ -60,7 +60,7 @@ class ImageLook:
         return Unseen("an image does not run")
 
     def run(self, *words: str) -> str | Unseen:
-        """Return the output of a command, derived from files: no program is started."""
+        """Return what a command would print, derived from the image's files without running it."""
         if words[0] == "uname":
             return "not running"
         if words[0] == "getprop":
@@ -85,7 +85,7 @@ class ImageLook:
         return f"{self.root}{path}"
 
     def _inside(self, path: str) -> Unseen | None:
-        """Return None for a path inside the image, links followed, else the reason to refuse it."""
+        """Return None if a path (with links followed) is inside the image, else a reason."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
             return Unseen("an image does not run")
         try:
@@ -96,7 +96,7 @@ class ImageLook:
 
 
 def find_machine(text: str) -> ShellLook | ImageLook:
-    """Return the machine that the text names; the time limit for its checks starts now."""
+    """Return the machine that the text names, and start the time limit for its checks."""
     until = time.monotonic() + TOTAL_S
     if text.startswith(IMAGE):
         folder = Path(text.removeprefix(IMAGE))
@@ -116,7 +116,7 @@ def find_machine(text: str) -> ShellLook | ImageLook:
 
 
 _USE_ADB: Words = ("for a device connected by cable, use ", Setting("host", ADB))
-_GET_ADB = "it is part of Android's platform tools"
+_GET_ADB = "adb is part of Android's platform tools"
 
 
 def _devices(adb: str) -> dict[str, str]:
@@ -156,8 +156,8 @@ def _chosen(devices: dict[str, str], serial: str | None) -> str:
         )
     name = next(iter(devices)) if serial is None else serial
     if name not in devices:
-        what = f"adb is connected to no device {quote(name)}, but to {_listed(devices)}"
-        raise UsageError(what, cure="`adb devices` lists them")
+        what = f"adb has no device {quote(name)}; it is connected to {_listed(devices)}"
+        raise UsageError(what, cure="`adb devices` lists the connected devices")
     if devices[name] != _READY:
         raise _not_ready(name, devices[name])
     return name

@@ -1,4 +1,4 @@
-"""Checks of access to the DSP: its device nodes, its state, its other users."""
+"""Checks of access to the DSP: its device nodes, its state and its other users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOWN = ("offline", "crashed", "suspended", "deleted", "invalid", "detached")
 
 
 def judge_nodes(seen: Survey) -> Outcome:
-    """Check the device nodes through which FastRPC reaches the DSP, and their permissions."""
+    """Check that FastRPC's device nodes for the DSP exist and that this user can open them."""
     if isinstance(seen.nodes, Unseen):
         return Outcome(f"/dev/fastrpc-*: {seen.nodes.reason}", NOT_KNOWN)
     if not seen.nodes:
@@ -27,16 +27,16 @@ def judge_nodes(seen: Survey) -> Outcome:
         return Outcome("no DSP device node; the x86 libraries need none", NOT_KNOWN)
     compute = {p: one for p, one in seen.nodes.items() if any(word in p for word in _COMPUTE)}
     if not compute:
-        action = "HTP runs on the cDSP: start it; see the check of the DSP state"
+        action = "start the cDSP, on which HTP runs; see the result of the DSP state check"
         return Outcome(f"no cDSP device node, only {_listed(seen.nodes)}", PROBLEM, action)
     open_to_us = {path: one for path, one in compute.items() if one.readable}
     closed = {path: one for path, one in compute.items() if not one.readable}
     if not open_to_us:
         action = (
-            "add the user to the group of the node, or change its permissions with a "
-            "udev rule; a container also needs the device itself and permission for it"
+            "add the user to the node's group, or change the node's permissions with a udev "
+            "rule; a container must also be given the device node and permission to open it"
         )
-        found = f"this user may not open {_listed(closed)}"
+        found = f"this user is not allowed to open {_listed(closed)}"
         # Hidden by a policy, which may be different for an app.
         is_hidden = not any(one.owner for one in closed.values())
         return Outcome(found, *((NOT_KNOWN,) if is_hidden else (PROBLEM, action)))
@@ -46,7 +46,7 @@ def judge_nodes(seen: Survey) -> Outcome:
     found += f", {_listed(closed)} not"
     if seen.is_android:  # unsigned process domains, which apps get, use the open node
         return Outcome(found, GOOD)
-    action = "give the user access to both: FastRPC opens one of them, depending on its release"
+    action = "give the user access to all of them: which node FastRPC opens depends on its release"
     return Outcome(found, NOT_KNOWN, action)
 
 
@@ -59,7 +59,7 @@ def _listed(nodes: Mapping[str, Rights]) -> str:
 
 
 def judge_state(seen: Survey) -> Outcome:
-    """Check whether the DSP runs, and with which firmware."""
+    """Check whether the DSP is running, and with which firmware."""
     if isinstance(seen.processors, Unseen):
         return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
     if not seen.dsps:
@@ -69,8 +69,8 @@ def judge_state(seen: Survey) -> Outcome:
     states = [one.state for one in compute]
     if any(not isinstance(state, Unseen) and state in _DOWN for state in states):
         action = (
-            "see the reason in the kernel log (`dmesg | grep remoteproc`), usually missing "
-            "firmware; then restart the board"
+            "find the reason in the kernel log (`dmesg | grep remoteproc`); usually firmware is "
+            "missing; then restart the board"
         )
         return Outcome(found, PROBLEM, action, Origin.REPORTED)
     if all(not isinstance(state, Unseen) and state in _RUNNING for state in states):
@@ -79,7 +79,7 @@ def judge_state(seen: Survey) -> Outcome:
 
 
 def judge_lpai(seen: Survey) -> Outcome:
-    """Check what LPAI needs: an aDSP that runs, and LPAI's own library."""
+    """Check what LPAI needs: a running aDSP and LPAI's own library."""
     if isinstance(seen.processors, Unseen):
         return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
     beside = [one for one in seen.dsps if "adsp" in one.name]
@@ -89,11 +89,12 @@ def judge_lpai(seen: Survey) -> Outcome:
     found = "; ".join((*map(_in_words, beside), *libraries[:3]))
     states = [one.state for one in beside]
     if libraries and any(state in _DOWN for state in states):
-        action = "LPAI needs the aDSP: see why it is down (`dmesg | grep remoteproc`)"
+        action = "LPAI needs the aDSP; find out why it is down with `dmesg | grep remoteproc`"
         return Outcome(found, PROBLEM, action, Origin.REPORTED)
     if "libQnnLpai.so" not in libraries:
         action = (
-            "copy libQnnLpai.so of the SDK and the library in `shared_library_path` to the device"
+            "copy the SDK's libQnnLpai.so and the library named by `shared_library_path` to the "
+            "device"
         )
         return Outcome(f"{found}; no libQnnLpai.so in the usual folders", NOT_KNOWN, action)
     found += "; the LPAI version is unknown, and TCM needs v6"
@@ -117,9 +118,9 @@ def judge_users(seen: Survey) -> Outcome:
     # A user sees only the open files of their own processes.
     if count:
         found = f"{counted(count, 'open connection')} to a DSP in processes that this user can see"
-        return Outcome(found, NOT_KNOWN, "end processes that hold a connection and are not needed")
+        return Outcome(found, NOT_KNOWN, "end unneeded processes that hold a connection")
     if not isinstance(seen.user, Unseen) and seen.user.startswith("uid=0("):
         return Outcome("no process has a connection to a DSP", GOOD)
     return Outcome(
-        "no connection in this user's processes; those of other users are hidden", NOT_KNOWN
+        "this user's processes have no connection; other users' processes are hidden", NOT_KNOWN
     )

@@ -1,4 +1,4 @@
-"""The table of checks: subject, causes, and the judging function."""
+"""The table of host checks: for each check, its subject, related causes and judging function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_bu
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of a check: its importance, and the failure causes it relates to."""
+    """Subject of a check: why it matters, and which causes of failures it can explain."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "memory",
             "available memory",
-            "Weights, buffers and the DSP's own heap come from the memory of the machine.",
+            "Weights, buffers and the DSP's own heap all take memory of the machine.",
             (*_SHORT, "mem_multi_context", "dsp_crash"),
         ),
         memory.judge_free,
@@ -42,7 +42,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "pressure",
             "memory pressure",
-            "Under memory pressure, processes are killed and DSP calls time out.",
+            "Under memory pressure, processes can be killed and DSP calls can time out.",
             (*_SHORT, "timeout"),
         ),
         memory.judge_pressure,
@@ -51,7 +51,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "group",
             "memory limit",
-            "A container or service may be allowed far less than the machine has.",
+            "A container or service is often allowed far less memory than the machine has.",
             _SHORT,
         ),
         memory.judge_group,
@@ -60,8 +60,8 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "heap",
             "DMA heap",
-            "Only memory of this heap can be shared with the DSP; it is not counted for "
-            "any process.",
+            "Only memory from this heap can be shared with the DSP; no process's memory count "
+            "includes it.",
             (*_BUFFERS, "access_denied"),
         ),
         memory.judge_heap,
@@ -70,7 +70,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "nodes",
             "DSP nodes",
-            "FastRPC reaches the DSP through these files; without rights a session cannot open.",
+            "FastRPC opens sessions on the DSP through these files and needs permission for them.",
             ("access_denied", "session_limit", "signing", "skel_missing", "driver_firmware"),
         ),
         dsp.judge_nodes,
@@ -79,7 +79,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "state",
             "DSP state",
-            "A DSP that is down or was restarted serves no session.",
+            "A DSP that is down cannot run sessions, and a restart ends all its sessions.",
             ("dsp_crash", "driver_firmware", "session_limit", "timeout", "skel_missing"),
         ),
         dsp.judge_state,
@@ -88,7 +88,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "lpai",
             "LPAI",
-            "LPAI runs models next to the aDSP, and its TCM exists only there.",
+            "LPAI runs models next to the aDSP, and LPAI's TCM exists only there.",
             ("tcm_memory_type", "mem_tcm_pool", "mem_tcm_slots"),
         ),
         dsp.judge_lpai,
@@ -97,7 +97,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "users",
             "DSP connections",
-            "Every connection takes one of the DSP's few sessions, and address space of it.",
+            "Every connection uses one of the DSP's few sessions and part of its address space.",
             ("session_limit", "mem_leak", "mem_concurrency", "mem_multi_context", "mem_dsp_va"),
         ),
         dsp.judge_users,
@@ -106,7 +106,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "transport",
             "FastRPC library",
-            "QNN loads it to reach the DSP; an app must name it in its manifest.",
+            "QNN loads this library to reach the DSP; an app must name it in its manifest.",
             ("access_denied", "skel_missing", "version_mismatch"),
         ),
         libraries.judge_transport,
@@ -123,8 +123,9 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
     (
         Subject(
             "releases",
-            "releases of QNN",
-            "Library, system library, stub and skel work together only if they are of one release.",
+            "QNN releases",
+            "Library, system library, stub and skel work together only if all are from one "
+            "release.",
             ("version_mismatch", "driver_firmware"),
         ),
         libraries.judge_releases,
@@ -133,7 +134,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "paths",
             "library paths",
-            "The DSP searches these folders for its skel and takes the first one it finds.",
+            "The DSP searches these folders for its skel and takes the first skel that it finds.",
             ("skel_missing", "version_mismatch"),
         ),
         libraries.judge_paths,
@@ -142,7 +143,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "soc",
             "SoC",
-            "A binary or library for another Hexagon version is refused.",
+            "A DSP refuses binaries and libraries for another Hexagon version.",
             ("soc_mismatch", "vtcm_config", "op_unsupported", "mem_vtcm", "mem_graph_limit"),
         ),
         system.judge_chip,
@@ -151,7 +152,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "driver",
             "driver and firmware",
-            "Limits and faults of the DSP depend on its firmware and on the kernel's driver.",
+            "The DSP's limits and faults depend on its firmware and on the kernel's driver.",
             ("driver_firmware", "mem_map_layer", "dsp_crash", "version_mismatch", "timeout"),
         ),
         system.judge_driver,
@@ -160,7 +161,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "selinux",
             "SELinux",
-            "A security policy may deny access to a node that file permissions allow.",
+            "A security policy can deny access to a node even if file permissions allow it.",
             ("access_denied",),
         ),
         system.judge_selinux,
@@ -169,7 +170,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
         Subject(
             "limits",
             "process limits",
-            "Every shared buffer is an open file, and models are mapped into address space.",
+            "Every shared buffer is an open file, and models take address space of the process.",
             ("mem_buffer_cap", "mem_multi_context", "mem_unknown", "mem_system_ram"),
         ),
         system.judge_limits,
@@ -178,7 +179,7 @@ CHECKS: tuple[tuple[Subject, Callable[[Survey], Outcome]], ...] = (
 
 
 def judge(seen: Survey) -> HostResult:
-    """Judge the readings of a machine."""
+    """Run all checks on the readings of a machine and return their results."""
     checks = tuple(_checked(subject, check(seen)) for subject, check in CHECKS)
     return HostResult(
         place=seen.place,
@@ -203,9 +204,9 @@ def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
 
 
 def with_causes(report: HostResult, causes: Iterable[str]) -> HostResult:
-    """Return the report with its checks sorted by the causes in a log.
+    """Return the report with checks related to the causes in a log first.
 
-    Among the checks of one cause problems come first, then unknowns.
+    Among the checks related to one cause, problems come first, then unknown results.
     """
     every = tuple(dict.fromkeys(causes))
     if not every:

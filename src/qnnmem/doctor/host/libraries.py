@@ -1,4 +1,4 @@
-"""Checks of the libraries: whether they are in the searched folders, with matching versions.
+"""Checks that the libraries are in the searched folders and that their versions match.
 
 A stub runs on the application processor, its skel on the DSP: `libQnnHtpV75Stub.so` calls
 `libQnnHtpV75Skel.so`.
@@ -24,7 +24,7 @@ _ANY_RPC = "remote_handle_open"  # exists in every FastRPC library: proves that 
 
 
 def judge_transport(seen: Survey) -> Outcome:
-    """Check FastRPC's own library."""
+    """Check that FastRPC's own library is installed and supports shared memory."""
     homes = _homes(seen.host_folders, _TRANSPORT)
     if homes:
         found = _places(homes)
@@ -52,10 +52,10 @@ def judge_pairs(seen: Survey) -> Outcome:
     astray = _versions(seen.host_folders, "Skel") - skels
     ours = [name for name in seen.libraries if name.startswith("libQnn")]
     if not ours:
-        action = "programs ship their own: check the folder of the program that failed"
+        action = "programs often ship their own QNN libraries: check the failing program's folder"
         return Outcome("no QNN library in the usual folders", NOT_KNOWN, action)
     found = f"{counted(len(ours), 'library') if len(ours) == 1 else f'{len(ours):,} libraries'}"
-    found += f" of QNN; stubs for {_list(stubs)}; skels for {_list(skels | astray)}"
+    found += f" from QNN; stubs for {_list(stubs)}; skels for {_list(skels | astray)}"
     known = chip(seen)
     arch = known.arch if known is not None else None
     wanted = {arch} if arch is not None else stubs
@@ -74,13 +74,13 @@ def _what_is_missing(
         words = f"the skel for {name} is in a folder that a DSP does not search: name"
         return NOT_KNOWN, f"{words} {plain_or_quoted(where)} in ADSP_LIBRARY_PATH"
     if wanted & skels:
-        words = f"add libQnnHtpV{min(wanted & skels)}Stub.so of the release of the skel"
+        words = f"add libQnnHtpV{min(wanted & skels)}Stub.so from the same release as the skel"
         return PROBLEM, words
     hidden = _hidden(seen.dsp_folders)
     if not wanted or hidden or not (stubs or skels or astray):
-        return NOT_KNOWN, "a skel may be in a folder that this user cannot see" if hidden else ""
+        return NOT_KNOWN, "a skel might be in a folder that this user cannot see" if hidden else ""
     name = f"libQnnHtpV{min(wanted)}Skel.so"
-    words = f"copy {name}, of the same release as the other libraries, to the device, and"
+    words = f"copy {name} from the same release as the other libraries to the device, and"
     return PROBLEM, f"{words} name its folder in ADSP_LIBRARY_PATH"
 
 
@@ -92,16 +92,16 @@ def judge_releases(seen: Survey) -> Outcome:
         if len(set(map(_release, names))) == 1
     }
     if len(known) < 2:
-        action = "compare the files with those of the SDK that the program was built with"
-        return Outcome("fewer than two QNN libraries state their release", NOT_KNOWN, action)
+        action = "compare the libraries with those of the SDK that the program was built with"
+        return Outcome("fewer than two QNN libraries contain their release", NOT_KNOWN, action)
     found = ", ".join(f"{plain_or_quoted(path)} {known[path]}" for path in sorted(known)[:_SHOWN])
-    action = "copy libQnnHtp.so, libQnnSystem.so, stub and skel of one SDK release to the device"
+    action = "copy libQnnHtp.so, libQnnSystem.so, stub and skel from one SDK release to the device"
     releases = {path: _release(build) for path, build in known.items()}
     if odd := _mixed(releases):
         return Outcome(f"{odd}: {found}", PROBLEM, action)
     builds = {path: build for path, build in known.items() if build != releases[path]}
     if odd := _mixed(builds):
-        what = f"one release, but {odd}; a stub compares the whole build id with its skel's"
+        what = f"one release, but {odd}; a stub compares its whole build id with its skel's"
         return Outcome(f"{what}: {found}", NOT_KNOWN, action)
     firmware = "; no public table lists the matching firmware and kernel driver"
     return Outcome(f"{found}{firmware}", GOOD)
@@ -117,18 +117,19 @@ def _mixed(known: Mapping[str, str]) -> str:
     for path, version in known.items():
         folders.setdefault(path.rpartition("/")[0], set()).add(version)
     if any(len(versions) > 1 for versions in folders.values()):
-        return f"one folder holds {max(map(len, folders.values()))} versions"
+        return f"one folder contains libraries of {max(map(len, folders.values()))} versions"
     parts = {(_PAIR.fullmatch(path.rpartition("/")[2]), one) for path, one in known.items()}
     of_skels = {(pair[1], one) for pair, one in parts if pair and pair[2] == "Skel"}
     for pair, version in parts:
         others = {one for arch, one in of_skels if pair and arch == pair[1]}
         if pair and pair[2] == "Stub" and others and version not in others:
-            return f"the stub for v{pair[1]} is of {version}, the skel of {', '.join(others)}"
+            skels = ", ".join(others)
+            return f"the stub for v{pair[1]} is from {version}, but its skel is from {skels}"
     return ""
 
 
 def judge_paths(seen: Survey) -> Outcome:
-    """Check the environment variables with library folders."""
+    """Check the environment variables that name library folders."""
     if isinstance(seen.variables, Unseen):
         return Outcome(f"environment: {seen.variables.reason}", NOT_KNOWN)
     given = {name: seen.variables[name] for name in _VARIABLES if seen.variables.get(name)}
@@ -140,7 +141,7 @@ def judge_paths(seen: Survey) -> Outcome:
     found = ", ".join(f"{name}={shorten(text, 80)}" for name, text in given.items())
     for name, text in given.items():
         if name in DSP_VARIABLES and ":" in text:
-            action = f"separate the folders of {name} by ; as FastRPC does"
+            action = f"separate the folders in {name} with `;`, as FastRPC expects"
             return Outcome(found, PROBLEM, action)
     places = {**seen.host_folders, **seen.dsp_folders}
     words = [word for text in given.values() for word in re.split("[;:]", text)]
@@ -148,7 +149,7 @@ def judge_paths(seen: Survey) -> Outcome:
     named = [word.strip().rstrip("/") for word in words if "\N{REPLACEMENT CHARACTER}" not in word]
     gone = [one for one in named if isinstance(at := places.get(one), Unseen) and at.is_absent]
     if gone:
-        action = f"{plain_or_quoted(gone[0])} does not exist: name the folder of the libraries"
+        action = f"{plain_or_quoted(gone[0])} does not exist; name the folder with the libraries"
         return Outcome(found, PROBLEM, action)
     return Outcome(found, GOOD)
 
@@ -167,7 +168,7 @@ def _skel(versions: Iterable[int]) -> re.Pattern[str]:
 
 
 def _homes(folders: Mapping[str, Names | Unseen], wanted: re.Pattern[str]) -> dict[str, Names]:
-    """Return the folders with wanted files, and the names of those files."""
+    """Return the folders that contain wanted files, with the names of those files."""
     found = {}
     for folder, names in folders.items():
         if not isinstance(names, Unseen):
@@ -184,7 +185,7 @@ def _hidden(folders: Mapping[str, Names | Unseen]) -> list[str]:
 
 
 def _but(hidden: list[str]) -> str:
-    return f"; {plain_or_quoted(hidden[0])} cannot be seen" if hidden else ""
+    return f"; this user cannot list {plain_or_quoted(hidden[0])}" if hidden else ""
 
 
 def _places(homes: Mapping[str, Names]) -> str:

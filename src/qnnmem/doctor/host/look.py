@@ -1,7 +1,7 @@
-"""Read-only access to a machine, local or by adb: files, folders, permissions, commands.
+"""Read-only access to a machine, local or through adb: files, folders, permissions, commands.
 
-The machine is not changed, and no privilege is needed. An unreadable value is an `Unseen` with the
-reason.
+The machine is not changed, and no privilege is needed. For a value that cannot be read, an `Unseen`
+with the reason is returned.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RIGHTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Value that could not be read, with the reason."""
+    """Stands for a value that could not be read, and says why."""
 
     reason: str
     is_absent: bool = False
@@ -47,11 +47,11 @@ class Rights:
 
 
 class Look(Protocol):
-    """Interface of a machine as an unprivileged user sees it."""
+    """Interface for reading a machine with the rights of an ordinary user."""
 
     @property
     def place(self) -> str:
-        """Name of the machine for sentences."""
+        """Name of the machine for use in sentences."""
 
     def read_file(self, path: str) -> str | Unseen:
         """Return the text of a file."""
@@ -60,31 +60,31 @@ class Look(Protocol):
         """Return the names in a folder."""
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """Return the current user's permissions for those of `paths` that exist."""
+        """Return the current user's permissions for each of `paths` that exists."""
 
     def run(self, *words: str) -> str | Unseen:
-        """Return the output of a command, or why it could not be read."""
+        """Return the output of a command, or the reason why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShellLook:
-    """View of a Linux or Android machine by common shell commands, until a deadline."""
+    """Access to a Linux or Android machine through common shell commands, until a deadline."""
 
     place: str
     until: float  # of time.monotonic()
     remote: tuple[str, ...] = ()  # command that runs another on the machine; empty for this one
 
     def read_file(self, path: str) -> str | Unseen:
-        """Return the text of a file, cut if it is long."""
+        """Return the text of a file, truncated if it is long."""
         return self.run("cat", path)
 
     def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
-        """Return the names in a folder, only the first if there are many."""
+        """Return the names in a folder, or only the first `_MOST_NAMES` if there are more."""
         text = self._run(("ls", "-1", f"{path}/"), _MOST_LISTED)
         return text if isinstance(text, Unseen) else tuple(text.splitlines()[:_MOST_NAMES])
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """Return permissions by one call; a file that denies access is listed without any."""
+        """Return permissions, read in one call; a file without access has no permission set."""
         text = self.run("sh", "-c", _RIGHTS, "sh", *paths)
         if isinstance(text, Unseen):
             return text
@@ -99,7 +99,7 @@ class ShellLook:
         return found
 
     def run(self, *words: str) -> str | Unseen:
-        """Return the standard output of a command, even if the command then fails."""
+        """Return what a command writes to standard output, even if the command then fails."""
         return self._run(words, _MOST_TEXT)
 
     def _run(self, words: tuple[str, ...], most: int) -> str | Unseen:

@@ -1,8 +1,8 @@
-"""Checks of memory: free memory, pressure, control group limits, and the heap for the DSP.
+"""Checks of memory: free memory, pressure, control group limits and the heap shared with the DSP.
 
-The bounds are estimates. With less than a tenth of the memory or 512 MiB free, Linux and Android
-begin to reclaim memory and to kill processes. Users notice if a tenth of the time is spent waiting
-for memory.
+The thresholds are estimates. If less than a tenth of the memory or less than 512 MiB is free, Linux
+and Android begin to reclaim memory and to kill processes. If processes spend a tenth of the time
+waiting for memory, users notice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NO
 
 
 def judge_free(seen: Survey) -> Outcome:
-    """Check the memory that is available without reclaiming from other processes."""
+    """Check how much memory is available without taking any from other processes."""
     if isinstance(seen.meminfo, Unseen):
         return Outcome(f"/proc/meminfo: {seen.meminfo.reason}", NOT_KNOWN)
     sizes = _sizes(seen.meminfo)
@@ -38,7 +38,7 @@ def judge_free(seen: Survey) -> Outcome:
             f", swap {format_size(sizes['SwapFree'])} of {format_size(sizes['SwapTotal'])} free"
         )
     if available < max(_LEAST_FREE, total // _LEAST_SHARE):
-        return Outcome(found, PROBLEM, "end what is not needed, or restart the machine; then retry")
+        return Outcome(found, PROBLEM, "end unneeded processes or restart the machine, then retry")
     return Outcome(found, GOOD)
 
 
@@ -48,7 +48,7 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 def judge_pressure(seen: Survey) -> Outcome:
-    """Check the share of time in which processes wait for memory."""
+    """Check how much of the time processes wait for memory."""
     if isinstance(seen.pressure, Unseen):
         return Outcome(f"/proc/pressure/memory: {seen.pressure.reason}", NOT_KNOWN)
     rows = re.findall(
@@ -58,14 +58,17 @@ def judge_pressure(seen: Survey) -> Outcome:
     if "some" not in shares:
         return Outcome("/proc/pressure/memory contains no averages", NOT_KNOWN)
     some, full = shares["some"], shares.get("full", 0.0)
-    found = f"some process waited {some:.1f} % of the time, all of them {full:.1f} %"
+    found = (
+        f"at least one process waited for memory {some:.1f} % of the time; all of them waited "
+        f"{full:.1f} %"
+    )
     if some >= _SOME_PERCENT or full >= _FULL_PERCENT:
         return Outcome(found, PROBLEM, "end other processes that use memory; see `top`")
     return Outcome(found, GOOD)
 
 
 def judge_group(seen: Survey) -> Outcome:
-    """Check the memory limit of the control group of a container or service."""
+    """Check the memory limit that a container or service sets through its control group."""
     if isinstance(seen.groups, Unseen) and not seen.groups.is_absent:
         return Outcome(f"/proc/self/cgroup: {seen.groups.reason}", NOT_KNOWN)
     if not seen.group_limits:
@@ -77,14 +80,14 @@ def judge_group(seen: Survey) -> Outcome:
     found = f"the control group allows {format_size(limit)}"
     if limit < _LIMIT_LEAST:
         action = (
-            "raise the limit of the container or service: `docker run -m`, MemoryMax of systemd"
+            "raise the limit of the container (`docker run -m`) or service (systemd's MemoryMax)"
         )
         return Outcome(found, PROBLEM, action)
     return Outcome(found, GOOD)
 
 
 def judge_heap(seen: Survey) -> Outcome:
-    """Check the heap for buffers shared with the DSP."""
+    """Check that this user can open the heap for buffers shared with the DSP."""
     if isinstance(seen.heaps, Unseen):
         return Outcome(f"/dev/dma_heap: {seen.heaps.reason}", NOT_KNOWN)
     used = _buffers(seen)
@@ -93,22 +96,28 @@ def judge_heap(seen: Survey) -> Outcome:
     if not rows:
         if not seen.has_dsp:
             return Outcome("no DMA heap, as on machines without a DSP", NOT_KNOWN)
-        action = "not needed if FastRPC allocates itself; otherwise enable CONFIG_DMABUF_HEAPS"
+        action = (
+            "if FastRPC does not allocate the buffers itself, enable CONFIG_DMABUF_HEAPS in the "
+            "kernel"
+        )
         return Outcome(f"neither /dev/dma_heap/system nor /dev/ion exists{used}", NOT_KNOWN, action)
     usable = [path for path, rights in rows.items() if rights.readable]
     if usable:
         return Outcome(f"{', '.join(usable)} can be opened{used}", GOOD)
     named = ", ".join(f"{path} ({one.owner or 'hidden'})" for path, one in rows.items())
-    found = f"this user may not open {named}{used}"
+    found = f"this user is not allowed to open {named}{used}"
     if not any(one.owner for one in rows.values()):  # hidden by a policy; an app may have another
         return Outcome(found, NOT_KNOWN)
-    return Outcome(found, PROBLEM, "add the user to the group of the heap, or change its udev rule")
+    action = "add the user to the group of the heap, or change the heap's udev rule"
+    return Outcome(found, PROBLEM, action)
 
 
 def _buffers(seen: Survey) -> str:
-    """Return a clause about the size of shared buffers, which no process reports as its own."""
+    """Return a clause about shared buffers, whose size no process's memory count includes."""
     if isinstance(seen.buffers, Unseen):
         return ""
     words = (word for word in seen.buffers.split() if word.isascii() and word.isdigit())
     sizes = [int(word) for word in words if len(word) < _DIGITS]
-    return f"; {counted(len(sizes), 'shared buffer')} of {format_size(sum(sizes))}" if sizes else ""
+    if not sizes:
+        return ""
+    return f"; {counted(len(sizes), 'shared buffer')}, {format_size(sum(sizes))} in total"

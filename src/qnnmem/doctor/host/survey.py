@@ -1,7 +1,7 @@
 """All readings of a machine, taken once; the checks are functions of them.
 
-The searched folders are the library folders of images and SDKs (Android's vendor partition,
-Qualcomm Linux, Debian and Ubuntu for boards), and folders in environment variables.
+Libraries are searched for in the folders that images and SDKs use (Android's vendor partition,
+Qualcomm Linux, Debian and Ubuntu for boards) and in folders that environment variables name.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """Processor started by Linux: its name, state and firmware, each as far as readable."""
+    """Processor that Linux starts: its name, and its state and firmware if they can be read."""
 
     name: str
     state: str | Unseen
@@ -110,20 +110,20 @@ class Survey:
 
     @property
     def libraries(self) -> Names:
-        """Names of all libraries of QNN and FastRPC that were found."""
+        """Names of all QNN and FastRPC libraries that were found."""
         folders = (*self.host_folders.values(), *self.dsp_folders.values())
         found = (name for names in folders if not isinstance(names, Unseen) for name in names)
         return tuple(sorted(set(found)))
 
     @property
     def dsps(self) -> tuple[Processor, ...]:
-        """Processors with the name of a DSP; boards of other vendors also list processors."""
+        """Processors whose name is that of a DSP; Linux also lists processors of other kinds."""
         every = () if isinstance(self.processors, Unseen) else self.processors
         return tuple(one for one in every if _DSP.search(one.name))
 
     @property
     def has_dsp(self) -> bool:
-        """True if the readings show QNN libraries, a DSP, or a SoC of Qualcomm."""
+        """True if the readings show QNN or FastRPC libraries, a DSP, or a Qualcomm SoC."""
         names = " ".join((*self.chip_names, self.properties.get("ro.soc.manufacturer", "")))
         return bool(
             self.libraries
@@ -134,7 +134,7 @@ class Survey:
 
 
 def survey(look: Look) -> Survey:
-    """Read everything; raise UsageError if no reading is possible."""
+    """Take all readings of a machine; raise UsageError if it cannot be read at all."""
     kernel, meminfo = look.run("uname", "-srm"), look.read_file("/proc/meminfo")
     if isinstance(kernel, Unseen) and isinstance(meminfo, Unseen):
         raise UsageError(f"{look.place} cannot be read: {kernel.reason}")
@@ -172,7 +172,7 @@ def survey(look: Look) -> Survey:
 def _in_bytes(
     look: Look, folders: Mapping[str, Names | Unseen]
 ) -> tuple[dict[str, Names], dict[str, Names]]:
-    """Return the build ids and the functions in the bytes of libraries, by path."""
+    """Return the build ids and the function names that libraries contain, by path."""
     paths = [
         f"{folder}/{name}"
         for folder, names in folders.items()
@@ -198,7 +198,7 @@ def _or_nothing(text: str | Unseen) -> str:
 
 
 def _few_lines(text: str | Unseen) -> str:
-    """Return the first lines of a list of control groups; each line costs more file reads."""
+    """Return only the first lines of a list of control groups: each line costs file reads."""
     return "\n".join(_or_nothing(text).splitlines()[:_MOST_GROUPS])
 
 
@@ -208,7 +208,7 @@ def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
 
 
 def _named(variables: Mapping[str, str], names: Names, separator: str) -> list[str]:
-    """Return the folders in environment variables; a colon is also a separator."""
+    """Return the folders that environment variables name; a colon always separates folders too."""
     words = (word for name in names for word in variables.get(name, "").split(separator))
     parts = (part.strip() for word in words for part in word.split(":"))
     return [part.rstrip("/") or part for part in parts if part.startswith("/")][:_MOST_NAMED]
@@ -225,7 +225,7 @@ def _libraries(look: Look, folders: tuple[str, ...]) -> dict[str, Names | Unseen
 
 
 def _board_folders(look: Look) -> tuple[str, ...]:
-    """Return folders named dsp and their subfolders, below the folder of each board."""
+    """Return the folders below each board's folder whose path contains `/dsp`."""
     found: list[str] = []
     level = [_BOARD_FOLDER]
     for _ in range(_BOARD_DEPTH):

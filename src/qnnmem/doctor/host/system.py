@@ -1,4 +1,4 @@
-"""Checks of the system: SoC, kernel, firmware, SELinux, process limits."""
+"""Checks of the system: SoC, kernel, firmware, SELinux and process limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DSP_WORDS = re.compile(r"fastrpc|dsprpc|dma_heap|\bcdsp|\badsp|qdsp|xdsp|rfsa",
 
 
 def chip(seen: Survey) -> Soc | None:
-    """Return the SoC that the machine names; None if no name is known."""
+    """Return the SoC that the machine reports; None if it reports no known name."""
     return _soc_in(" ".join(seen.chip_names))
 
 
@@ -49,9 +49,9 @@ def judge_chip(seen: Survey) -> Outcome:
     if soc is None:
         names = ", ".join(shorten(name, 40) for name in seen.chip_names[:3])
         found = f"unknown SoC, named {names}" if names else "the machine does not name its SoC"
-        return Outcome(found, NOT_KNOWN, "`qnnmem socs` lists those known", Origin.REPORTED)
+        return Outcome(found, NOT_KNOWN, "`qnnmem socs` lists the known SoCs", Origin.REPORTED)
     if not soc.has_htp:
-        action = "compile for a backend that it has: CPU, GPU or an older DSP"
+        action = "compile for a backend that this SoC has: CPU, GPU or an older DSP"
         return Outcome(f"{soc.name} is not an HTP target", PROBLEM, action, Origin.REPORTED)
     vtcm = "" if soc.vtcm_bytes is None else f", {format_size(soc.vtcm_bytes.value)} of VTCM"
     found = f"{soc.name}, Hexagon v{soc.arch}{vtcm}"
@@ -59,7 +59,7 @@ def judge_chip(seen: Survey) -> Outcome:
 
 
 def judge_driver(seen: Survey) -> Outcome:
-    """Check the versions, and whether the firmware of a DSP is for another SoC."""
+    """Report driver and firmware versions; check whether a DSP's firmware is for another SoC."""
     words = [] if isinstance(seen.kernel, Unseen) else [f"kernel {shorten(seen.kernel.strip())}"]
     if seen.properties.get(_BUILD):
         words.append(f"build {shorten(seen.properties[_BUILD], 100)}")
@@ -80,7 +80,7 @@ def judge_driver(seen: Survey) -> Outcome:
 
 
 def _foreign_firmware(seen: Survey) -> str:
-    """Return a clause about firmware for a SoC with another Hexagon version; empty if none."""
+    """Return a clause about firmware made for another Hexagon version; empty if there is none."""
     soc = chip(seen)
     if soc is None or soc.arch is None:
         return ""
@@ -88,7 +88,8 @@ def _foreign_firmware(seen: Survey) -> str:
         made_for = None if isinstance(one.firmware, Unseen) else _soc_in(one.firmware)
         if made_for is not None and made_for.arch not in (None, soc.arch):
             of = f"{made_for.name} (Hexagon v{made_for.arch})"
-            return f"the firmware of {shorten(one.name, 30)} is for {of}, the SoC is {soc.name}"
+            name = shorten(one.name, 30)
+            return f"the firmware of {name} is for {of}, but the SoC is {soc.name}"
     return ""
 
 
@@ -100,25 +101,25 @@ def judge_selinux(seen: Survey) -> Outcome:
         if about:
             ours = [line for line in about if _APP.search(line)]  # denials for daemons are common
             last = shorten((ours or about)[-1].strip(), 200)
-            found = f"{counted(len(about), 'refusal')} about a DSP, e.g. {last}"
-            action = "run in a domain that may use the DSP, or change the policy"
+            found = f"{counted(len(about), 'denial')} of access to a DSP, e.g. {last}"
+            action = "run in a domain that is allowed to use the DSP, or change the policy"
             return Outcome(found, PROBLEM if ours else NOT_KNOWN, action, Origin.REPORTED)
     if isinstance(seen.selinux, Unseen):
         if seen.selinux.is_absent and not seen.is_android:
             return Outcome("no SELinux on this machine", GOOD)
         return Outcome(f"mode: {seen.selinux.reason}", NOT_KNOWN)
     if seen.selinux.strip() == "0":
-        return Outcome("permissive: it refuses nothing", GOOD)
+        return Outcome("permissive: SELinux denies nothing", GOOD)
     if seen.selinux.strip() != "1":
         return Outcome("mode: the answer is not valid", NOT_KNOWN)
     if not isinstance(seen.denials, Unseen):
-        return Outcome("enforcing; the log contains no refusal about a DSP", GOOD)
+        return Outcome("enforcing; the log contains no denial of access to a DSP", GOOD)
     action = "look for `avc: denied` in the log of the failing run"
-    return Outcome("enforcing; this user cannot read the refusals", NOT_KNOWN, action)
+    return Outcome("enforcing; this user cannot read the log of denials", NOT_KNOWN, action)
 
 
 def judge_limits(seen: Survey) -> Outcome:
-    """Check the limits on open files, locked memory and address space of a process."""
+    """Check a process's limits on open files, locked memory and address space."""
     if isinstance(seen.limits, Unseen):
         return Outcome(f"/proc/self/limits: {seen.limits.reason}", NOT_KNOWN)
     rows = re.findall(
@@ -138,7 +139,7 @@ def judge_limits(seen: Survey) -> Outcome:
         words.append(f"address space {format_size(space)}")
     found = ", ".join(words)
     if files is not None and files < _LEAST_FILES:
-        return Outcome(found, PROBLEM, f"raise it: `ulimit -n {_LEAST_FILES}`")
+        return Outcome(found, PROBLEM, f"raise the limit on files: `ulimit -n {_LEAST_FILES}`")
     if space is not None and space < _LEAST_SPACE:
-        return Outcome(found, PROBLEM, "lift it: `ulimit -v unlimited`")
+        return Outcome(found, PROBLEM, "remove the address space limit: `ulimit -v unlimited`")
     return Outcome(found, GOOD)

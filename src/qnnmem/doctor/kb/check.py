@@ -1,10 +1,10 @@
 """Checks of knowledge base entries.
 
-form       files are valid, signs exist, `over` names entries, causes and headings are known
-own words  the typical logs of an entry match that entry
-real logs  every built-in entry matches a stored failure, unless it has `documented = true`
-silence    no stored healthy log becomes an incident
-answers    stored failures match their expected entries
+form       files are valid; signs, causes, headings and the entries named in `over` exist
+own words  an entry's typical logs match that entry
+real logs  every built-in entry matches a stored log, unless it has `documented = true`
+silence    no stored log of a healthy run becomes an incident
+answers    each stored failure matches its expected entry
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RARE = 50
 
 
 def check(own: Sequence[Path] = ()) -> KbCheckResult:
-    """Check the built-in entries, or a team's entries together with the built-in entries."""
+    """Check the built-in entries, or a team's own entries in combination with them."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
@@ -53,7 +53,7 @@ def check(own: Sequence[Path] = ()) -> KbCheckResult:
 
 
 def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
-    """Return the templates that related lines match, in the order of first occurrence."""
+    """Return the templates that lines of one incident match, in order of first occurrence."""
     seen: dict[int, SeenTemplate] = {}
     read = _reader(knowledge)
     for line in lines:
@@ -68,7 +68,7 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
 
 @functools.lru_cache(maxsize=1)
 def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
-    """Return a cached function that matches a line: a check reads the same stored lines often."""
+    """Return a function that matches a line; it is cached because lines are checked often."""
     anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
     keys = [(key.encode(), [anchors[n] for n in ns]) for key, ns in knowledge.keys.items()]
 
@@ -105,15 +105,15 @@ def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFi
                 yield EntryFinding(entry.id, f"`over` names '{name}', which is not an entry")
         open_ended = entry.verdict != "cause" and not entry.typical and not entry.own
         if open_ended and not entry.collect:
-            yield EntryFinding(entry.id, "it does not decide, but lists nothing to collect")
+            yield EntryFinding(entry.id, "the entry does not decide, but lists nothing to collect")
         if entry.cause != "benign_noise" and not entry.remedies and entry.verdict == "cause":
-            yield EntryFinding(entry.id, "it names a cause but no remedy")
+            yield EntryFinding(entry.id, "the entry names a cause but no remedy")
 
 
 def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
     lines = typical_lines(entry)
     if not lines:
-        yield EntryFinding(entry.id, "its Typical Logs contain no line")
+        yield EntryFinding(entry.id, "its section Typical Logs contains no line")
         return
     if _is_named_by_model(entry):
         named = _cause_by_model(lines, entry)
@@ -124,17 +124,17 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
         return
     found = judged(knowledge, own_lines(entry) or lines)
     if not _speaks(entry.id, found):
-        other = found.entry.id if found is not None and found.entry is not None else "nothing"
+        other = found.entry.id if found is not None and found.entry is not None else "no entry"
         yield EntryFinding(entry.id, f"its own Typical Logs lead to {other}")
 
 
 def _is_named_by_model(entry: Entry) -> bool:
-    """Return True if the entry has no template and explains a cause named by the cause model."""
+    """Return True if only the cause model selects the entry, which then has no template."""
     return bool(entry.lines) and all(line.reads.startswith("names ") for line in entry.lines)
 
 
 def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
-    """Return the likeliest cause of the lines; for an entry without a cause, its side."""
+    """Return the model's likeliest cause; for an entry without a cause, only the likelier side."""
     from qnnmem.doctor.cause_model import guess
 
     made = guess("\n".join(lines))
@@ -164,7 +164,7 @@ def _speaks(name: str, found: Judgement | None) -> bool:
 
 
 def spoken(knowledge: Knowledge) -> dict[str, str]:
-    """Return the name of a stored log for each entry that matches one."""
+    """Return, for each entry that matches a stored log, the name of the first such log."""
     heard: dict[str, str] = {}
     logs: Sequence[tuple[str, Sequence[str]]] = [
         *((case.id, case.lines) for case in cases()),
@@ -182,12 +182,15 @@ def _real_logs(asked: Iterable[Entry], heard: dict[str, str]) -> Iterator[EntryF
     for entry in asked:
         if entry.documented and entry.id in heard:
             yield EntryFinding(
-                entry.id, f"it is marked `documented`, but matches {heard[entry.id]}"
+                entry.id,
+                f"the entry is marked `documented`, but matches the stored log {heard[entry.id]}",
             )
         elif not entry.documented and entry.id not in heard:
-            yield EntryFinding(entry.id, "it matches no stored log and is not marked `documented`")
+            yield EntryFinding(
+                entry.id, "the entry matches no stored log and is not marked `documented`"
+            )
         if entry.documented and not entry.sources:
-            yield EntryFinding(entry.id, "it is marked `documented`, but names no source")
+            yield EntryFinding(entry.id, "the entry is marked `documented`, but names no source")
 
 
 def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[EntryFinding]:
@@ -197,13 +200,13 @@ def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[EntryFinding]:
             continue
         name = found.entry.id if found.entry else "(no entry)"
         if name in asked or found.entry is None:
-            yield EntryFinding(name, f"it reports an incident in the healthy log {run.id}")
+            yield EntryFinding(name, f"the entry reports an incident in the healthy log {run.id}")
 
 
 def _answers(knowledge: Knowledge) -> Iterator[EntryFinding]:
     for case in cases():
         if case.entry is not None and not _speaks(case.entry, judged(knowledge, case.lines)):
-            yield EntryFinding(case.entry, f"it does not match the stored failure {case.id}")
+            yield EntryFinding(case.entry, f"the entry does not match the stored failure {case.id}")
 
 
 def _common_anchors(asked: Iterable[Entry]) -> Iterator[EntryFinding]:

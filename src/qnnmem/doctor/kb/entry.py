@@ -1,4 +1,4 @@
-"""The data of the knowledge base: signs, diagnoses and the conditions between them."""
+"""The data of the knowledge base: signs, diagnoses, and the conditions that connect them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STAGES = ("init", "graph", "context", "memreg", "execute")
 # The closed set of causes with their meanings; memory causes start with `mem_`.
 CAUSES = {
     "mem_dsp_va": "the mappings exceed the address space of the DSP process",
-    "mem_map_layer": "a layer below QNN cannot map memory: page-table pool or message limit",
+    "mem_map_layer": "a layer below QNN cannot map memory: a page-table pool or message limit",
     "mem_graph_limit": "the compiler's estimate is above its limit for one graph",
     "mem_vtcm": "one operator needs more VTCM than the SoC has",
     "mem_tcm_pool": "model, inputs and outputs do not fit the TCM pool of LPAI",
@@ -31,14 +31,14 @@ CAUSES = {
     "soc_mismatch": "a binary or library for another SoC or architecture",
     "vtcm_config": "the binary requires more VTCM than the SoC allows",
     "version_mismatch": "libraries, binary or driver are from releases that do not match",
-    "driver_firmware": "a fault of the device's driver or firmware",
+    "driver_firmware": "a fault in the device's driver or firmware",
     "dsp_crash": "the DSP or its process crashed and was restarted",
     "timeout": "an execution or a wait exceeded its time limit",
     "op_unsupported": "an operator, data type or shape that the target does not support",
-    "tcm_memory_type": "a memory type that LPAI does not have, or not in this mode",
+    "tcm_memory_type": "a memory type that LPAI does not support, at least not in this mode",
     "tcm_mixed": "model, inputs and outputs are partly in TCM and partly in DDR",
-    "buffer_misuse": "a buffer of wrong size, offset or shape, or registered wrongly",
-    "framework_bug": "a fault of the framework above QNN",
+    "buffer_misuse": "a buffer with a wrong size, offset or shape, or a wrong registration",
+    "framework_bug": "a fault in the framework that uses QNN",
     "benign_noise": "lines of a healthy run",
     "unknown": "the log does not show the cause",
 }
@@ -62,12 +62,12 @@ CONFIDENCES = ("high", "medium", "low")
 
 
 def is_memory(cause: str) -> bool:
-    """Return True if a cause is a shortage of memory."""
+    """Return True if the cause is a shortage of memory."""
     return cause.startswith("mem_")
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Line template and its sign."""
+    """Line template, and the sign that a matching line gives."""
 
     sign: str
     text: str
@@ -89,7 +89,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class When(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Set of conditions that identifies a diagnosis."""
+    """Conditions that together establish a diagnosis."""
 
     signs: tuple[str, ...]  # each of them can decide
     where: tuple[Condition, ...] = ()
@@ -102,7 +102,7 @@ class When(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Entry(EntryFacts, frozen=True, omit_defaults=True):
-    """Diagnosis with its conditions and lines."""
+    """Diagnosis, with the conditions that establish it and its line templates."""
 
     whens: tuple[When, ...]
     lines: tuple[Line, ...] = ()
@@ -119,5 +119,5 @@ class Entry(EntryFacts, frozen=True, omit_defaults=True):
 
     @property
     def is_memory(self) -> bool | None:
-        """True if memory is short, False if not; None if the entry does not decide."""
+        """True if memory is short, False if it is not, None if the entry does not decide."""
         return None if self.verdict == "undecided" else is_memory(self.cause)

@@ -1,4 +1,4 @@
-"""The files of a knowledge base, each read completely and only once."""
+"""The files of a knowledge base; each file is read in full, and only once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SUFFIXES = (".md", ".toml")
 
 
 class KbFiles(msgspec.Struct, frozen=True):
-    """Files of a knowledge base as bytes by name, and notes about skipped files."""
+    """Files of a knowledge base (name and bytes), and notes about skipped files."""
 
     files: tuple[tuple[str, bytes], ...]
     notes: tuple[str, ...] = ()

@@ -2,10 +2,10 @@
 
     <E> Failed to createFromBinary, Error: 0x3EA   ->   e fail create from binary error 1002
 
-Words are in lower case and split where the case changes, punctuation becomes blanks, numbers are
-decimal (also codes given by name), synonyms become one word, and small words are dropped. A
-normalised template is again a template with holes; `matcher` matches its captures. Because a name
-becomes several words, a hole for a word accepts any text.
+Words are split where the case changes and put in lower case. Punctuation becomes blanks, numbers
+and named codes become decimal numbers, synonyms become the same word, and small words are dropped.
+A normalised template is also a template with holes, so `matcher` can match it. A name can become
+several words, so a hole for a word then accepts any text.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _SAME = {
 
 
 def fold(text: str) -> str:
-    """Return a text in normalised form."""
+    """Return a message in its normalised spelling."""
     plain = _SYMBOL.sub(lambda found: _code(found[0]), text.replace("'", ""))
     plain = _HEX.sub(lambda found: str(int(found[1], 16)), plain)
     plain = _BINARY.sub(r"\1\2", _UNIT.sub(" ", _THOUSANDS.sub("", plain)))
@@ -99,7 +99,7 @@ def _code(symbol: str) -> str:
 
 
 class FoldedTemplate(msgspec.Struct, frozen=True):
-    """Template in normalised form."""
+    """Template in normalised spelling."""
 
     number: int
     regex: str
@@ -108,7 +108,7 @@ class FoldedTemplate(msgspec.Struct, frozen=True):
 
 
 def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
-    """Yield the normalised forms of a template; none if too few of its words are fixed."""
+    """Yield the normalised forms of a template that contain enough fixed words."""
     from qnnmem.doctor.kb.template import parse
 
     for form in dict.fromkeys(map(_folded, _forms(text))):
@@ -126,7 +126,7 @@ def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
 
 
 def with_rarest(every: Sequence[FoldedTemplate]) -> list[FoldedTemplate]:
-    """Return the templates, each with its rarest word, the key of the search."""
+    """Return the templates with their rarest words, by which they are looked up."""
     counts = Counter(word for one in every for word in _words(one.runs))
     return [
         msgspec.structs.replace(
@@ -137,7 +137,7 @@ def with_rarest(every: Sequence[FoldedTemplate]) -> list[FoldedTemplate]:
 
 
 def _folded(text: str) -> str:
-    """Return the normalised text of a template without choices."""
+    """Return the normalised text of a template that contains no choices."""
     parts = (
         _hole(piece) if index % 2 else fold(_ESCAPED.sub(r"\1", piece))
         for index, piece in enumerate(_HOLE.split(text))
@@ -153,7 +153,7 @@ def _hole(hole: str) -> str:
 
 
 def _forms(text: str) -> list[str]:
-    """Return a template expanded for each combination of its choices; empty if too many."""
+    """Return a template's expansions, one per combination of choices; empty if too many."""
     pieces = _CHOICE.split(text)
     choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     count = 1
@@ -165,7 +165,7 @@ def _forms(text: str) -> list[str]:
 
 
 class SecondReading:
-    """Matcher in normalised form for lines without a literally matching template."""
+    """Matcher that compares normalised spellings, for lines that no template matches literally."""
 
     def __init__(self, every: Sequence[FoldedTemplate]) -> None:
         self._by_word: dict[str, list[FoldedTemplate]] = {}
@@ -175,7 +175,7 @@ class SecondReading:
         self._known: dict[bytes, list[FoldedTemplate]] = {}  # by line, with all numbers alike
 
     def find(self, text: bytes) -> list[tuple[int, tuple[bytes, ...]]]:
-        """Return the templates that match in normalised form: number and captured texts."""
+        """Return the number and captured texts of each template whose normalised form matches."""
         shape = text.translate(_ONE_DIGIT)
         asked = self._known.get(shape)
         if asked is None:

@@ -1,8 +1,8 @@
-"""The knowledge base in the form used to match logs.
+"""The knowledge base in the form that is used to match logs.
 
 Parsing Markdown and TOML takes longer than diagnosing a small log. Therefore the parsed data is
-packed into plain lists and cached in the user's cache folder, under a name that changes with the
-files.
+packed into plain lists and cached in the user's cache folder. The name of the cached file depends
+on the state of the source files.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MAX_LINES = 2000  # lines of one folder; the built-in folder has a thousand
 
 
 class PackedKnowledge(msgspec.Struct, frozen=True):
-    """Knowledge base in the form stored in the cache and sent to workers.
+    """Knowledge base in the form that is stored in the cache and sent to workers.
 
-    Lists with one item for each line template are in the order of the templates.
+    Lists that have one item per line template are in the order of the templates.
     """
 
     format: int
@@ -60,7 +60,7 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
 
 
 class Knowledge:
-    """All lines and entries, with the indexes for matching and judging."""
+    """All line templates and entries, with indexes for matching lines and judging incidents."""
 
     def __init__(self, packed: PackedKnowledge, notes: tuple[str, ...] = ()) -> None:
         self.packed = packed
@@ -104,7 +104,7 @@ class Knowledge:
 
     @cached_property
     def excused(self) -> frozenset[int]:
-        """Templates of lines that healthy runs may print; a code in such a line is ignored."""
+        """Templates of lines that healthy runs can print; codes in such lines are ignored."""
         signs = {
             sign
             for entry in self.entries
@@ -121,7 +121,7 @@ class Knowledge:
 
     @cached_property
     def hints(self) -> frozenset[int]:
-        """Templates that only support other lines: they open no incident and prove no success."""
+        """Templates that only support other lines; alone, they show neither failure nor success."""
         whens = [when for entry in self.entries for when in entry.whens]
         beside = {
             sign
@@ -138,7 +138,7 @@ class Knowledge:
 
     @cached_property
     def code_lines(self) -> dict[int, int]:
-        """By template that names a call without a code: the template for a code next to it."""
+        """For each template of a call without a code, the template of a code next to the call."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
         return {
             line: number
@@ -148,7 +148,7 @@ class Knowledge:
 
     @cached_property
     def undeciding(self) -> frozenset[int]:
-        """Failure templates that decide no cause: the rest of the line may name the cause."""
+        """Failure templates that decide no cause; the rest of such a line might name the cause."""
         deciding = {
             sign
             for entry in self.entries
@@ -164,21 +164,21 @@ class Knowledge:
 
     @cached_property
     def bare_calls(self) -> frozenset[int]:
-        """Templates of a failed call that decide no cause."""
+        """Templates that name a failed call but decide no cause."""
         return self.undeciding.intersection(self.code_lines)
 
     @cached_property
     def end_lines(self) -> frozenset[int]:
-        """Templates of the end of a chain of errors: a failed call, a code, or both."""
+        """Templates of lines that end a chain of errors: a failed call, a code, or both."""
         return self.bare_calls | self.call_codes | self.codes
 
     @cached_property
     def second_reading(self) -> SecondReading:
-        """Matcher for lines with another spelling than their template."""
+        """Matcher for lines that spell a message differently from its template."""
         return SecondReading(self.packed.folded)
 
     def matcher(self, line: int) -> Matcher:
-        """Return the compiled template of a line; compiled on first use."""
+        """Return a line template in compiled form; it is compiled on first use."""
         found = self._matchers.get(line)
         if found is None:
             from qnnmem.doctor.kb.matcher import Matcher
@@ -188,9 +188,9 @@ class Knowledge:
 
 
 def built_in() -> Knowledge:
-    """Return the built-in knowledge base, from the cache if that is current.
+    """Return the built-in knowledge base, from the cache if the cache is current.
 
-    The result is cached in the process, which may read many logs.
+    The result is also kept in this process, which might read many logs.
     """
     return _built_in(BUILT_IN)
 
@@ -228,12 +228,12 @@ def unpack(data: bytes) -> PackedKnowledge:
 
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return common lines and entries, built-in and of a team; the team's entries come first."""
+    """Return built-in and team-owned lines and entries; the team's entries come first."""
     return _together([read_files(path) for path in paths])
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return common lines and entries of a folder of Markdown files, or of a single file."""
+    """Return common lines and entries from a folder of knowledge base files, or from one file."""
     return _parsed(read_files(path), own)
 
 
@@ -266,7 +266,7 @@ def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, 
 
 
 def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> PackedKnowledge:
-    """Pack lines and entries as plain lists; raise UsageError for an unknown sign."""
+    """Pack lines and entries into plain lists; raise UsageError for an unknown sign."""
     from qnnmem.doctor.kb import prefilter
     from qnnmem.doctor.kb.sections import root_cause
     from qnnmem.doctor.kb.template import parse
@@ -334,15 +334,15 @@ def _check_signs(entry: Entry, known: set[str]) -> None:
 
 
 def _for_judging(entry: Entry) -> Entry:
-    """Return an entry without the texts for people."""
+    """Return an entry without the parts that only people read."""
     return msgspec.structs.replace(entry, lines=(), body="", sources=())
 
 
 def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
-    """Yield the data of the cache key: a team's files by content, the built-in files by state.
+    """Yield the data of the cache key: the content of a team's files, and built-in files' states.
 
-    The built-in files come with the package, and reading them takes longer than reading their
-    state.
+    For the built-in files, the state (names, sizes and times) is enough: they come with the
+    package, and reading their content takes longer.
     """
     from qnnmem.version import __version__
 
@@ -356,7 +356,7 @@ def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
 
 
 def _state_of(folder: Path) -> list[tuple[str, int, int, int, int]]:
-    """Return names, sizes and times of files; a program cannot set the ctime."""
+    """Return the names, sizes and times of files, with the ctime, which programs cannot set."""
     try:
         with os.scandir(folder) as found:
             states = [(item.name, item.stat()) for item in found]

@@ -14,12 +14,12 @@ from qnnmem.results.kb import KbEntry, KbResult
 
 
 def list_entries(entries: Sequence[Entry], notes: Sequence[str] = ()) -> KbResult:
-    """Return the result with these entries, and notes about skipped files."""
+    """Return a JSON result that lists these entries and notes about skipped files."""
     return KbResult(entries=tuple(map(_listed, entries)), notes=tuple(notes) or UNSET)
 
 
 def list_found(found: Sequence[FoundEntry]) -> KbResult:
-    """Return the result of a search: entries, each with its score and best line."""
+    """Return a JSON result that lists the entries found, each with its score and best line."""
     rows = (replace(_listed(one.entry), score=one.score, best_line=one.line) for one in found)
     return KbResult(entries=tuple(rows))
 

@@ -1,14 +1,15 @@
-"""Match one template in time linear in the length of the line.
+"""Match one template in time that is linear in the length of the line.
 
-A template is split at its holes for words and for any text, which take the shortest text that fits:
+A template is split at its holes for words or any text; each of these takes the shortest fitting
+text:
 
     fixed part 0 | hole 1 | fixed part 1 | hole 2 | fixed part 2
 
-Each fixed part is at its first position in the line after the part to its left. If a hole would be
-too long, the part to its left moves to its next position. Parts never move back, so each byte is
-searched for each part at most once. The result is the match with the leftmost start and the
-shortest holes: of two matches, the match with every part at the earlier of its two positions is
-also valid.
+Each fixed part is placed at its first position after the part to its left. If a hole becomes too
+long, the part to its left moves to its next position. Parts never move back, so each byte is
+searched at most once for each part. The result is the match with the leftmost start and the
+shortest holes. This match exists: given two matches, placing every part at the earlier of its two
+positions gives a match too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _LAST_SPACE = lazy_pattern(rb".*\s", re.DOTALL)
 
 
 class _Hole(NamedTuple):
-    """Hole between two fixed parts."""
+    """Hole between two fixed parts: the limits of its length, and its type."""
 
     least: int
     most: int
@@ -79,12 +80,12 @@ class _Part:
 
     @cached_property
     def search(self) -> Callable[..., _Found | None]:
-        """Function that finds the part; compiled on first use."""
+        """Function that finds the part in a line; it is compiled on first use."""
         steps = _steps(self._regex)
         return partial(_find, *steps) if steps else _compiled(self._regex)
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
-        """Return the first position at or after `at`; callers need an end at `need` or later."""
+        """Return the part's first position at or after `at`; an empty part should end at `need`."""
         if self._empty and need > at:
             at = self._back(low, at, need)
         if at > len(low):  # the engine treats this as the end
@@ -96,7 +97,7 @@ class _Part:
         return (self._back(low, 0, start) if self._lead else start), spans, start, end
 
     def _back(self, low: bytes, least: int, at: int) -> int:
-        """Return the start of the blanks before a position, if they belong to the part."""
+        """Return the start of the blanks before a position if the part includes them, else `at`."""
         if not self._lead:
             return at
         least = max(least, at - MOST_BLANKS)
@@ -104,7 +105,7 @@ class _Part:
 
 
 class Matcher:
-    """Compiled template."""
+    """Template that has been compiled for matching."""
 
     def __init__(self, regex: str) -> None:
         pieces = _HOLE.split(regex)
@@ -114,7 +115,7 @@ class Matcher:
         self._last: tuple[bytes, tuple[int, Sequence[tuple[int, int]]] | None] = (b"", None)
 
     def search(self, text: bytes, low: bytes) -> tuple[int, tuple[bytes, ...]] | None:
-        """Return the start of a match and the captured texts; `low` is the line in lower case."""
+        """Return a match's start and captured texts; `low` is `text` in lower case."""
         found = self.spans(low)
         self._last = low, found
         if found is None:
@@ -123,7 +124,7 @@ class Matcher:
         return first, tuple([text[start:end] for start, end in spans])
 
     def spans(self, low: bytes) -> tuple[int, Sequence[tuple[int, int]]] | None:
-        """Return the start of a match in a lower-case line and the spans of its captures."""
+        """Return a match's start in a lower-case line, and the spans of the captured texts."""
         last, answer = self._last
         if low and low == last:
             return answer
@@ -143,7 +144,7 @@ class Matcher:
         return first, spans
 
     def _places(self, low: bytes) -> list[_Place] | None:
-        """Move the parts until every hole fits; return their positions, or None without a match."""
+        """Move the parts until every hole fits; return their positions, or None if impossible."""
         parts, holes = self.parts, self._holes
         place = parts[0].place(low, 0)
         if place is None:
@@ -182,9 +183,9 @@ def _compiled(regex: str) -> Callable[..., _Found | None]:
 
 
 def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
-    """Split a part into its leading text and simple steps; None if it needs a full regex.
+    """Split a part into its leading text and simple steps; return None if it needs a full regex.
 
-    Compiling a regex takes longer than matching a hundred lines with steps.
+    Compiling a regex takes longer than matching a hundred lines by steps.
     """
     steps: list[_Step] = []
     at = 0
@@ -211,7 +212,7 @@ def _matching(regex: str) -> Callable[..., re.Match[bytes] | None]:
 
 
 def _find(first: bytes, rest: Sequence[_Step], low: bytes, at: int = 0) -> _Found | None:
-    """Return the first position of a part (its leading text, followed by every step), or None."""
+    """Return the first position at which a part's leading text and all its steps match, or None."""
     at = low.find(first, at)
     while at >= 0:
         end, spans = at + len(first), []
@@ -241,7 +242,7 @@ def _hole(regex: str) -> _Hole:
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:
-    """Return the earliest possible start of a hole that ends at `stop`; at least `start`."""
+    """Return the earliest position, at or after `start`, from which a hole can end at `stop`."""
     earliest = max(start, stop - hole.most)
     last = _LAST_SPACE.match(low, earliest, stop) if hole.word else None
     if last is None:

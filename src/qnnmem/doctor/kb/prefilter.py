@@ -1,10 +1,10 @@
-"""The prefilter: short texts that rule out most lines of a log cheaply.
+"""Prefilter: short texts whose absence rules out most lines of a log at low cost.
 
-Engines that search for many texts in parallel slow down if those texts end like ordinary words, as
-messages do. Therefore lines are first searched for a few hundred prefilter texts: failure words,
-one of which is in two templates of three, and for the other templates the part of the text that
-ends least like ordinary logs. Only lines with a prefilter text are searched for the anchors of the
-templates.
+Engines that search for many texts in parallel slow down if the texts end like ordinary words, and
+the texts of messages do. Therefore lines are first searched for a few hundred prefilter texts. Two
+thirds of the templates contain a failure word, which is their prefilter text. For the other
+templates, it is the beginning of an anchor whose end is rarest in ordinary logs. Only lines with a
+prefilter text are searched for the templates' anchors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SEARCH = 0.03  # cost of one search, as a share of its lines with a hit
 
 
 def choose(templates: Sequence[Template]) -> list[str]:
-    """Return a lower-case text for each template that every matching line contains."""
+    """Return, for each template, a lower-case text that every matching line contains."""
     ordinary = _ordinary()
     grams = Counter(ordinary[k : k + 3] for k in range(len(ordinary) - 2))
     return [_prefilter(template, ordinary, grams) for template in templates]
@@ -53,7 +53,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
 def keys(
     templates: Sequence[Template], prefilters: Sequence[str], anchors: Sequence[str]
 ) -> dict[str, list[int]]:
-    """Return a few short search texts, each with the anchors to look for in matching lines."""
+    """Return a few short search texts, each with the anchors to search for in lines with it."""
     number = {anchor: index for index, anchor in enumerate(anchors)}
     behind: dict[str, set[int]] = {}
     for template, text in zip(templates, prefilters, strict=True):

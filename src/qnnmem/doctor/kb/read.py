@@ -47,7 +47,7 @@ _WHEN_KEYS = {"sign", "where", "needs", "after", "unless", "confidence"}
 def read_file(
     data: bytes, name: str, own: bool = False
 ) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return the lines and entries of one file; raise UsageError for malformed content."""
+    """Return the line templates and entries in a file; raise UsageError for malformed content."""
     return _read_file(data, name, own) if own else _kept_file(data, name)
 
 
@@ -71,7 +71,7 @@ def _read_file(data: bytes, name: str, own: bool) -> tuple[tuple[Line, ...], tup
 
 
 def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
-    """Return the entries of one file: a single entry if it has front matter, else any number."""
+    """Return the entries in a file: exactly one if it has front matter, else any number."""
     text = text.replace("\r\n", "\n")
     if text.startswith(_FENCE + "\n"):
         return (_formal(text, name, own),)
@@ -85,7 +85,7 @@ def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
 
 
 def read_lines(text: str, name: str) -> tuple[Line, ...]:
-    """Return lines without a diagnosis, from a TOML file with `[[line]]` tables."""
+    """Return line templates without a diagnosis from a TOML file with `[[line]]` tables."""
     table = _toml(text, name)
     _known(table, {"line"}, name)
     return _lines(_tables(table, "line", name), name)
@@ -212,14 +212,14 @@ def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
         for row in rows
     )
     if not good:
-        shape = "[[cause, score from 0 to 1], ...], each with words of its own if need be"
+        shape = "[[cause, score above 0 and up to 1], ...]; a row can end with a description"
         raise UsageError(f"{name}: candidates must be written as {shape}")
     assert isinstance(rows, list)  # noqa: S101 - for the type checker
     return tuple((row[0], float(row[1])) for row in rows)
 
 
 def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
-    """Yield entries from notes: `## title`, then typical lines, cause and solution."""
+    """Yield entries from notes: a heading `## title`, then typical lines, cause and solution."""
     for number, part in enumerate(re.split(r"^## +", text, flags=re.MULTILINE)[1:], 1):
         title, _, rest = part.partition("\n")
         sections = dict(_sections(rest))
@@ -252,7 +252,7 @@ def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
 
 
 def _literal_start(line: str) -> str:
-    """Return the template of a line, cut to the maximum length but never inside an escape."""
+    """Return the literal template of a line, truncated to the maximum length between escapes."""
     text = template.literal(line)[:_MAX_PLAIN]
     odd = (len(text) - len(text.rstrip("\\"))) % 2
     return text[:-1] if odd else text
@@ -265,7 +265,7 @@ def _sections(text: str) -> Iterable[tuple[str, str]]:
 
 
 def _items(text: str) -> Iterable[str]:
-    """Return the lines of a list or a code block, without their markers."""
+    """Yield the lines of a list or of a code block, without list markers."""
     for line in text.splitlines():
         bare = re.sub(r"^\s*(?:[-*+]|[0-9]+[.)])\s+", "", line).strip().strip("`").strip()
         if len(bare) >= 6:

@@ -1,13 +1,13 @@
-r"""Texts that a regular expression requires: each of its matches contains at least one of them.
+r"""Required texts of a regular expression: every match contains at least one of them.
 
     \bfail(?:s|ed)?\b             fail
     \bnot (?:found|installed)\b   found, installed
     [0-9]+ ?ms                    ms
     \\w+                           unknown
 
-Searching a line for fixed texts is far cheaper than trying an expression at each byte, and an
-expression without a text in any line need not be compiled. Only simple syntax is analysed; a
-complex piece counts as unknown.
+Searching a line for fixed texts is far cheaper than trying an expression at each byte. If no line
+contains a required text, the expression need not even be compiled. Only simple syntax is analysed;
+the texts of complex pieces count as unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST = 40  # texts; more are not worth searching for
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Split an expression at each `|` outside of groups."""
+    """Split an expression at each `|` that is outside groups."""
     found, start, depth, at = [], 0, 0, 0
     while at < len(pattern):
         letter = pattern[at]
@@ -45,7 +45,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def required(pattern: str) -> Required:
-    """Return texts, at least one of which occurs in each match; None if unknown."""
+    """Return texts of which every match contains at least one; None if they are unknown."""
     every: frozenset[str] = frozenset()
     for one in alternatives(pattern):
         found = _best(_pieces(one))
@@ -56,7 +56,7 @@ def required(pattern: str) -> Required:
 
 
 def _best(pieces: Sequence[frozenset[str]]) -> Required:
-    """Return the texts of the rarest piece, judged by its shortest text, then by their number."""
+    """Return the texts of the probably rarest piece: long texts first, then few texts."""
     return max(
         pieces,
         key=lambda texts: (min(map(len, texts)), -len(texts), sorted(texts)),
@@ -65,7 +65,7 @@ def _best(pieces: Sequence[frozenset[str]]) -> Required:
 
 
 def _pieces(pattern: str) -> list[frozenset[str]]:
-    """Return the required texts of each piece of an expression without alternatives."""
+    """Return the required texts of each piece of an expression that has no alternatives."""
     pieces: list[frozenset[str]] = []
     run = ""
     at = 0
@@ -96,7 +96,7 @@ def _pieces(pattern: str) -> list[frozenset[str]]:
 
 
 def _item(pattern: str, at: int) -> tuple[str | None, Required, bool, int]:
-    """Return an item: its letter, or else its texts; whether it has zero width; its end."""
+    """Return an item's letter or required texts, whether its width is zero, and its end."""
     letter = pattern[at]
     if letter == "(":
         stop = _group_end(pattern, at)
@@ -129,7 +129,7 @@ def _item(pattern: str, at: int) -> tuple[str | None, Required, bool, int]:
 
 
 def _quantifier(pattern: str, at: int) -> tuple[bool, int]:
-    """Return whether the item that ends here is optional, and the end of its quantifier."""
+    """Return whether the item that ends at `at` is optional, and where its quantifier ends."""
     optional, stop = False, at
     letter = pattern[at : at + 1]
     if letter in ("?", "*", "+"):
@@ -143,7 +143,7 @@ def _quantifier(pattern: str, at: int) -> tuple[bool, int]:
 
 
 def _class_end(pattern: str, at: int) -> int:
-    """Return the index after a class such as `[^]a-z]`."""
+    """Return the index after a character class such as `[^]a-z]` that begins at `at`."""
     at += 2 if pattern.startswith("[^", at) else 1
     at += pattern.startswith("]", at)
     while pattern[at] != "]":
@@ -152,7 +152,7 @@ def _class_end(pattern: str, at: int) -> int:
 
 
 def _group_end(pattern: str, at: int) -> int:
-    """Return the index after the group that begins here."""
+    """Return the index after the group that begins at `at`."""
     depth = 0
     while True:
         letter = pattern[at]

@@ -1,4 +1,4 @@
-"""The sections of an entry's Markdown: typical logs, root cause, solutions."""
+"""The sections in an entry's Markdown: typical logs, root cause and solutions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MARK = lazy_pattern(r"^\s*(?:[-*+]|[0-9]+[.)])\s+")
 
 
 def section(entry: Entry, heading: str) -> str:
-    """Return the text below a heading, up to the next heading; empty without that heading."""
+    """Return the text from a heading to the next heading; empty if the heading is missing."""
     found = re.search(
         rf"^#+ *{re.escape(heading)} *$(.*?)(?=^#+ |\Z)",
         entry.body,
@@ -22,12 +22,12 @@ def section(entry: Entry, heading: str) -> str:
 
 
 def typical_lines(entry: Entry) -> tuple[str, ...]:
-    """Return the typical log lines of an entry: those of devices and of the SDK's tools."""
+    """Return the typical log lines of an entry, as devices and the SDK's tools print them."""
     return _lines_below(entry, "Typical Logs")
 
 
 def own_lines(entry: Entry) -> tuple[str, ...]:
-    """Return the lines that qnnmem prints where a device prints only a code."""
+    """Return the lines that qnnmem itself prints for a failure for which devices print a code."""
     return _lines_below(entry, "Printed by qnnmem")
 
 
@@ -37,7 +37,7 @@ def _lines_below(entry: Entry, heading: str) -> tuple[str, ...]:
 
 
 def root_cause(entry: Entry, sentences: int = 2) -> str:
-    """Return the first sentences of an entry's root cause; a list becomes one sentence."""
+    """Return the first sentences of an entry's root cause, or its list items joined by `;`."""
     lines = section(entry, "Root Cause").strip().splitlines()
     items = [_MARK.sub("", line).strip() for line in lines if _MARK.match(line)]
     if items and len(items) == len([line for line in lines if line.strip()]):

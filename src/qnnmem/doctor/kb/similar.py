@@ -1,9 +1,10 @@
-"""Entries that resemble a line without a matching entry (BM25 over words).
+"""Entries that resemble a line that matches no entry (BM25 over words).
 
-words of a line:  identifiers split at case and underscore, variant spellings unified
-numbers:          dropped, except codes and hexadecimal
-score of entry:   sum over shared words of their rarity, less for repetitions and long entries
-shown:            only the best, if they share more words than unrelated lines do
+words of a line:  identifiers are split at changes of case and at underscores; variants of a
+                  spelling count as one word
+numbers:          dropped, except error codes, which are compared in hexadecimal
+score of entry:   the rarity of each shared word, summed; repetitions and long entries count less
+shown:            only the best entries, if they share more words than unrelated entries would
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _CODES = range(1000, 31_000)
 
 
 class SimilarEntry(msgspec.Struct, frozen=True):
-    """Entry that resembles a line; the resemblance is not a diagnosis."""
+    """Entry that resembles a line; this is not a diagnosis."""
 
     entry: Entry
     score: float  # 0 to 1: share of the line's words in the entry, weighted by rarity
@@ -48,7 +49,7 @@ class SimilarEntry(msgspec.Struct, frozen=True):
 
 
 class FoundEntry(msgspec.Struct, frozen=True):
-    """Entry found by a search, and its line that contains most of the words."""
+    """Entry found by a search, and the line of the entry that fits the search best."""
 
     entry: Entry
     score: float
@@ -56,7 +57,7 @@ class FoundEntry(msgspec.Struct, frozen=True):
 
 
 def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
-    """Return the entries that contain the words in any part, best first."""
+    """Return the entries that contain the words of a search in any part, best first."""
     searched = Ranker(tuple(entries), _everything)
     found = {one.entry.id: one for one in searched.rank(text, len(entries), 0.0, least=1)}
     least = _NEAR_BEST * max((one.score for one in found.values()), default=0.0)
@@ -74,7 +75,7 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 
 
 def _place(asked: str, entry: Entry) -> int:
-    """Return a rank: 0 for the id, 1 the title, 2 a cause or line, 3 words of one sentence."""
+    """Return where an entry contains `asked`: 0 id, 1 title, 2 cause or line, 3 one sentence."""
     if "-".join(asked.split()) == entry.id:
         return 0
     if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
@@ -97,12 +98,12 @@ def _place(asked: str, entry: Entry) -> int:
 def rank(
     text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
 ) -> tuple[SimilarEntry, ...]:
-    """Return the entries most like a line; empty if the likeness is no more than chance."""
+    """Return the entries most similar to a line, best first; empty if none scores `threshold`."""
     return ranker(tuple(entries)).rank(text, limit, threshold)
 
 
 def words(text: str) -> list[str]:
-    """Return the comparable words of a text."""
+    """Return the words of a text in a form that can be compared."""
     found = []
     for word in _WORD.findall(text):
         if word[0].isdigit():
@@ -118,7 +119,7 @@ def words(text: str) -> list[str]:
 
 
 class WordIndex(msgspec.Struct, frozen=True):
-    """Index of the words of entries, in a form that can be cached."""
+    """Index of the words in entries, in a form that can be cached."""
 
     ids: tuple[str, ...]  # ids of the entries
     totals: tuple[int, ...]  # number of words of each entry
@@ -130,19 +131,19 @@ class WordIndex(msgspec.Struct, frozen=True):
         return math.log(1 + (len(self.ids) - have + 0.5) / (have + 0.5))
 
     def values(self, word: str) -> Iterator[tuple[int, float]]:
-        """Yield the entries that contain a word, with its weight in each."""
+        """Yield the number of each entry that contains a word, with the word's weight there."""
         weight, usual = self.weight(word), sum(self.totals) / max(len(self.totals), 1)
         for number, times in self.holders[word]:
             room = _K1 * (1 - _B + _B * self.totals[number] / usual)
             yield number, weight * times * (_K1 + 1) / (times + room)
 
     def has(self, number: int, word: str) -> bool:
-        """Return True if an entry contains a word."""
+        """Return True if the entry with this number contains the word."""
         return any(number == holder for holder, _ in self.holders.get(word, ()))
 
 
 class Ranker:
-    """Ranks entries for many lines; lines with the same known words share a result."""
+    """Ranks entries by their similarity to lines; caches the result for the same known words."""
 
     def __init__(
         self,
@@ -162,7 +163,7 @@ class Ranker:
         *,
         least: int = _LEAST_WORDS,
     ) -> tuple[SimilarEntry, ...]:
-        """Return the entries most like a line, best first; they share at least `least` words."""
+        """Return the entries most similar to a line, best first, with `least` shared words."""
         index = self._index
         asked = tuple(dict.fromkeys(words(text)))
         best = sum(index.weight(word) for word in asked) * (_K1 + 1)
@@ -178,7 +179,7 @@ class Ranker:
         return tuple(found)
 
     def best_line(self, text: str, found: SimilarEntry) -> str:
-        """Return the typical line or template of an entry that contains most of the words."""
+        """Return the entry's typical line or template that contains the rarest words of `text`."""
         asked = set(words(text))
         lines = [*typical_lines(found.entry), *(line.text for line in found.entry.lines)]
         points = [sum(map(self._index.weight, asked.intersection(words(line)))) for line in lines]
@@ -201,13 +202,13 @@ class Ranker:
 
 @lru_cache(maxsize=4)
 def ranker(entries: tuple[Entry, ...]) -> Ranker:
-    """Return the cached ranker of these entries."""
+    """Return a ranker for these entries; it is cached."""
     return Ranker(entries)
 
 
 @lru_cache(maxsize=1)
 def base_ranker() -> Ranker:
-    """Return a ranker of the built-in entries with texts; its index is cached between runs."""
+    """Return a ranker for the built-in entries; its index is cached between runs."""
     from qnnmem.doctor import cache
     from qnnmem.doctor.kb.knowledge import BUILT_IN, built_in, facts, read_folder
 
@@ -239,14 +240,14 @@ def _index(entries: Sequence[Entry], parts: Callable[[Entry], Iterable[str]]) ->
 
 
 def _texts(entry: Entry) -> Iterable[str]:
-    """Yield the texts that unknown lines are compared with: title, log lines, their meaning."""
+    """Yield the texts with which unknown lines are compared: title, log lines and root cause."""
     yield entry.title
     yield from (line.text for line in entry.lines)
     yield entry.body.partition("## Solutions")[0]
 
 
 def _everything(entry: Entry) -> Iterable[str]:
-    """Yield the texts that a search covers; the title is included twice."""
+    """Yield the texts that a search covers; the title is included twice, so it counts more."""
     yield from (entry.id, entry.cause, entry.title, entry.body)
     yield from (line.text for line in entry.lines)
     yield from (*entry.remedies, *_texts(entry))

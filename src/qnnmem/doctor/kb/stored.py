@@ -11,7 +11,7 @@ DECIDABLE = ("cause", "memory_only", "no")
 
 
 class StoredLog(msgspec.Struct, frozen=True):
-    """Lines of one run, and their source."""
+    """Log lines of one run, and where they come from."""
 
     id: str
     source: str
@@ -20,7 +20,7 @@ class StoredLog(msgspec.Struct, frozen=True):
 
 
 class StoredFailure(StoredLog, frozen=True, kw_only=True):
-    """Real failure: its cause, and the verdict that its lines alone support."""
+    """Stored log of a real failure, with its cause and the verdict that the lines alone support."""
 
     framework: str
     stage: str
@@ -40,7 +40,7 @@ def cases() -> tuple[StoredFailure, ...]:
 
 @cache
 def healthy() -> tuple[StoredLog, ...]:
-    """Return every stored log of a healthy run, suspicious lines included."""
+    """Return every stored log of a healthy run; some contain suspicious lines."""
     return tuple(msgspec.json.decode(row, type=StoredLog) for row in _rows("healthy.jsonl"))
 
 

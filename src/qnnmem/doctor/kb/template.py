@@ -6,21 +6,21 @@ A template is the message text with holes:
     Fail(|ed) to create context from binary with err {code:code}
 
 `{}` is an irrelevant word, `{*}` any text; `{name}` is a word, `{name:text}` any text, `{name:int}`
-a number, `{name:code}` an error code, `{name:bytes}`, `{name:KB}`, `{name:MB}` and `{name:GB}`
-sizes, which are always returned in bytes. `{name:level}` is the used size of a pool after this
-line, in bytes, and `{name:added}` the size that the line adds: the sizes in lines before a failure
+a number, `{name:code}` an error code. `{name:bytes}`, `{name:KB}`, `{name:MB}` and `{name:GB}` are
+sizes, which are always returned in bytes. `{name:level}` states how many bytes of a pool are in use
+after this line, and `{name:added}` how many bytes the line adds to them; the lines before a failure
 are summed. `(a|b)` is a choice. Case is ignored; blanks next to a hole are optional. Templates
 match anywhere in a line.
 
-Templates are deliberately not regular expressions: whatever their author writes, they always end in
-bounded time and memory. The text of a hole is decided once, without backtracking:
+Templates are deliberately not regular expressions: whatever their author writes, matching takes
+bounded time and memory. The text of each hole is chosen once, without backtracking:
 
     hole for a word or for any text   the shortest text before the next fixed text
-    number, choice                    the first form that the next piece can follow
+    number or choice                  the first form that the next piece can follow
     blanks next to a hole or choice   all blanks, at most 40
 
-A line therefore costs time in proportion to its length times the length of the template
-(`matcher`).
+Matching a line therefore takes time proportional to its length times the template's length (see
+`matcher`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _SHAPES = {
 
 
 class Template(msgspec.Struct, frozen=True):
-    """Parsed template: its regex, its fixed texts and its holes."""
+    """Template after parsing: its regex, its fixed texts and its holes."""
 
     text: str
     regex: str  # for bytes written as ASCII, in lower case; input of `matcher`
@@ -75,7 +75,7 @@ class Template(msgspec.Struct, frozen=True):
 
 
 class _Piece(NamedTuple):
-    """Fixed text, choice between texts, or hole."""
+    """Piece of a template: a fixed text, a choice between texts, or a hole."""
 
     sort: Literal["text", "choice", "hole"]
     text: str  # for a hole: the regex of its text
@@ -84,24 +84,28 @@ class _Piece(NamedTuple):
 
 @functools.lru_cache(maxsize=_KEPT)
 def parse(text: str) -> Template:
-    """Parse a template; raise UsageError with one sentence for malformed text."""
+    """Parse a template; raise UsageError with a one-sentence explanation if it is malformed."""
     if not text.strip() or len(text) > _MAX_LENGTH:
-        raise UsageError(f"a line template has 1 to {_MAX_LENGTH} characters: {_shown(text)}")
+        raise UsageError(f"a line template must have 1 to {_MAX_LENGTH} characters: {_shown(text)}")
     holes: list[tuple[str, str]] = []
     pieces = _pieces(text, holes)
     if len({name for name, _ in holes}) != len(holes):
-        raise UsageError(f"two holes of one name in the line template {_shown(text)}")
+        raise UsageError(f"two holes have the same name in the line template {_shown(text)}")
     if any(kind in COUNTED for _, kind in holes[1:]):
-        raise UsageError(f"only the first hole can be summed, in {_shown(text)}")
+        raise UsageError(f"only the first hole of a line template can be summed: {_shown(text)}")
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(
-            f"at most {_MAX_HOLES} holes, {_MAX_FREE} of them for any text, in {_shown(text)}"
+            f"a line template can have at most {_MAX_HOLES} holes, at most {_MAX_FREE} of them "
+            f"for any text: {_shown(text)}"
         )
     runs = [piece.text for piece in pieces if piece.sort == "text"]
     anchors = _anchors(runs)
     if not anchors:
-        raise UsageError(f"no fixed text of {_MIN_ANCHOR} characters in {_shown(text)}")
+        raise UsageError(
+            f"no fixed text of at least {_MIN_ANCHOR} characters in the line template "
+            f"{_shown(text)}"
+        )
     plain = runs[0] if len(pieces) == 1 else ""
     return Template(text, _regex(pieces), plain, anchors, tuple(runs), tuple(holes))
 
@@ -111,7 +115,7 @@ def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
     pieces: list[_Piece] = []
     for hole, choice, escaped, plain, stray in _PIECE.findall(text):
         if stray:
-            raise UsageError(f"'{stray}' stands alone in the line template {_shown(text)}")
+            raise UsageError(f"'{stray}' has no counterpart in the line template {_shown(text)}")
         if fixed := _small(plain or escaped):
             if pieces and pieces[-1].sort == "text":
                 fixed = pieces.pop().text + fixed
@@ -124,17 +128,17 @@ def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
 
 
 def _small(text: str) -> str:
-    """Return a text with only its ASCII letters in lower case, as for log lines."""
+    """Return a text with its ASCII letters in lower case; log lines are treated the same way."""
     return text.encode("utf-8").lower().decode("utf-8")
 
 
 def literal(line: str) -> str:
-    """Return the template that matches exactly this text."""
+    """Return a template that matches exactly this text."""
     return re.sub(r"([{}()\\])", r"\\\1", line)
 
 
 def _literal(plain: str) -> str:
-    """Return a pattern for UTF-8 text as bytes, with special characters escaped."""
+    """Return a regex for the UTF-8 bytes of a text, with special characters escaped."""
     return "".join(re.escape(chr(b)) if b < 128 else f"\\x{b:02x}" for b in plain.encode("utf-8"))
 
 
@@ -143,7 +147,9 @@ def _hole(hole: str, holes: list[tuple[str, str]], text: str) -> _Piece:
         return _Piece("hole", TEXT)
     match = _HOLE.fullmatch(hole)
     if match is None or (match[2] and match[2] not in _SHAPES):
-        raise UsageError(f"'{{{hole[:40]}}}' is not a hole of a line template, in {_shown(text)}")
+        raise UsageError(
+            f"'{{{hole[:40]}}}' is not a valid hole in the line template {_shown(text)}"
+        )
     name, kind = match[1], match[2] or "word"
     if name is None:
         return _Piece("hole", ANY_WORD if kind == "word" else _SHAPES[kind])
@@ -152,7 +158,7 @@ def _hole(hole: str, holes: list[tuple[str, str]], text: str) -> _Piece:
 
 
 def _regex(pieces: Sequence[_Piece]) -> str:
-    """Return the regex of all pieces; a piece never gives back text once the next can follow."""
+    """Return the regex of all pieces; a piece whose successor fits never gives text back."""
     bare = [_bare(pieces, index) for index in range(len(pieces))]
     out = []
     for index, (piece, regex) in enumerate(zip(pieces, bare, strict=True)):
@@ -165,7 +171,7 @@ def _regex(pieces: Sequence[_Piece]) -> str:
 
 
 def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[str]) -> str:
-    """Return the regex of a number or a choice: its first form after which the next piece fits."""
+    """Return a regex for a number or choice; it takes the first form that the next piece fits."""
     if not after:
         return regex
     if piece.sort == "hole" and after[0].sort == "text":
@@ -177,7 +183,7 @@ def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[
 
 
 def _bare(pieces: Sequence[_Piece], index: int) -> str:
-    """Return the regex of one piece; blanks next to a hole or a choice are optional."""
+    """Return the regex of one piece, in which blanks next to a hole or choice are optional."""
     sort, text, _ = pieces[index]
     if sort == "hole":
         return text
@@ -198,7 +204,7 @@ def _bare(pieces: Sequence[_Piece], index: int) -> str:
 
 
 def _anchors(runs: list[str]) -> tuple[str, ...]:
-    """Return the two longest fixed texts: one is usually whole even if the line is split."""
+    """Return the two longest fixed texts; if a line is split, one of them is usually intact."""
     plain = [run.strip() for run in runs]
     plain = sorted((run for run in plain if len(run) >= _MIN_ANCHOR), key=len, reverse=True)
     first = [run[:64] for run in plain[:1]]

@@ -1,1 +1,1 @@
-"""Reading of logs: find them, match their lines, and group related lines."""
+"""Reading of logs: finds logs, matches their lines, and groups related lines."""

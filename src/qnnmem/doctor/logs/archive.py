@@ -2,7 +2,7 @@
 
     bugreport.zip -> its members -> logs named "bugreport.zip: FS/data/a.log", opened like files
 
-Names of members are only shown and looked up; they never become paths.
+Member names are only displayed and looked up; they are never used as paths.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CUT = "a damaged or truncated zip archive: the list of members at its end is mi
 
 
 class Member(msgspec.Struct, frozen=True):
-    """Member of an archive: its place, size and compression."""
+    """Member of an archive: its position, size and compression."""
 
     offset: int  # of its data in the decompressed tar, of its header in the zip
     size: int
@@ -46,7 +46,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Contents(msgspec.Struct, frozen=True):
-    """Files in an archive by name, and the members that are not read."""
+    """Files in an archive by name, and the members that are skipped."""
 
     members: dict[str, Member]
     left_out: tuple[LeftOut, ...]  # by name in the archive; the empty name stands for the rest
@@ -55,7 +55,7 @@ class Contents(msgspec.Struct, frozen=True):
 
 
 def archive_kind(path: str) -> str:
-    """Return the kind of a local archive that may contain logs; empty for other files."""
+    """Return the type of a local archive that might contain logs; empty for other files."""
     try:
         with opened(path) as file:
             head = file.read(_HEAD)
@@ -72,7 +72,7 @@ def archive_kind(path: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str] | None:
-    """Split a name into archive and member; None if it does not name a member."""
+    """Split a name into archive and member; return None if it does not name a member."""
     at = name.find(_BETWEEN)
     if at < 0 or os.path.lexists(name):
         return None
@@ -84,18 +84,18 @@ def split_name(name: str) -> tuple[str, str] | None:
 
 
 def name_of(archive: str, member: str) -> str:
-    """Return the displayed name of a member; the archive's name for an empty member."""
+    """Return the name to display for a member, or for the archive if `member` is empty."""
     return f"{archive}{_BETWEEN}{member}" if member else archive
 
 
 def absolute(name: str) -> str:
-    """Return the absolute name of a log, for a worker with another working folder."""
+    """Return the absolute name of a log, for workers with a different current folder."""
     archive, member = split_name(name) or (name, "")
     return name_of(os.path.abspath(archive), member)  # noqa: PTH100
 
 
 def contents(path: str) -> Contents:
-    """Return the contents of an archive, cached while its file does not change."""
+    """Return the contents of an archive; they are cached until its file changes."""
     try:
         state = os.stat(path)  # noqa: PTH116
         return _contents(path, (state.st_ino, state.st_mtime_ns, state.st_size))
@@ -104,7 +104,7 @@ def contents(path: str) -> Contents:
 
 
 def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
-    """Raise LoadError for a decompression bomb: members of a zip may share their bytes."""
+    """Raise LoadError if the members together are a decompression bomb: they can share bytes."""
     logs = [archive.members[name] for name in names]
     if not logs or logs[0].checksum is None:
         return  # tar members cannot overlap; a compressed tar is checked during decompression
@@ -116,7 +116,7 @@ def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
 
 
 def detour(archive: Contents, names: Sequence[str]) -> int:
-    """Return the bytes that are decompressed again if members are read in this order."""
+    """Return how many bytes are decompressed twice if members are read in this order."""
     if not archive.packed:
         return 0
     again = at = 0
@@ -127,7 +127,7 @@ def detour(archive: Contents, names: Sequence[str]) -> int:
 
 
 def opened(path: str) -> IO[bytes]:
-    """Open the file of an archive."""
+    """Open an archive's file."""
     return open(path, "rb", opener=lambda path, _: open_regular(path))
 
 
@@ -148,7 +148,7 @@ def _contents(path: str, _state: tuple[int, int, int]) -> Contents:
 
 
 def _gathered(path: str, found: Iterator[tuple[str, Member | LeftOut]], packed: str) -> Contents:
-    """Return the members by name; of equal names the last counts, as in extraction."""
+    """Return the members by name; if several have the same name, the last one counts."""
     members: dict[str, Member] = {}
     left_out: list[LeftOut] = []
     count = letters = last = 0
@@ -173,7 +173,7 @@ def _too_long() -> str:
 
 
 def _shown(name: str) -> str:
-    """Return the displayable name of a member: no control characters, and never a URL."""
+    """Return a member's name made safe to display: without control characters, never a URL."""
     name = printable(name).replace("://", f":/{_UNSHOWN}/")
     return name.removeprefix("./") or _UNSHOWN
 
@@ -223,7 +223,7 @@ def _in_zip(path: str, file: IO[bytes]) -> Iterator[tuple[str, Member | LeftOut]
 
 
 def _why_not(info: Any) -> tuple[str, bool]:
-    """Return why a member of a zip is not read, and whether it may be a log."""
+    """Return why a member of a zip is skipped (empty if it is not), and if it might be a log."""
     mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "a link" if stat.S_ISLNK(mode) else kind_of(mode), False
@@ -237,14 +237,14 @@ def _why_not(info: Any) -> tuple[str, bool]:
 
 
 class _BoundedFile:
-    """File that refuses large reads, because a member list is held in memory as a whole."""
+    """File that refuses large reads, because zipfile loads the whole member list into memory."""
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
         self._path, self._file = path, file
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Return at most as many bytes as a member list may have."""
+        """Read `size` bytes, or up to `MAX_LIST` if it is negative; refuse larger sizes."""
         if size > MAX_LIST:
             raise LoadError(self._path, _too_long())
         return self._file.read(size if size >= 0 else MAX_LIST)

@@ -1,9 +1,9 @@
-"""Attribution of sessions without a process id to a process.
+"""Attribution of sessions without a process id to the process that they concern.
 
 Kernel lines and program output have no process id. If exactly one process failed nearby, these
-lines are about it: the kernel gives the reason of a failed mapping, the program only the failure. A
-session is decided only when all sessions near it are known, so the answer does not depend on the
-time of the question.
+lines are about that process: the kernel gives the reason for a failed mapping, the program reports
+only the failure. A session is attributed only when all sessions near it are known, so the result
+does not depend on when it is requested.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from qnnmem.doctor.logs.session import NEAR, LogSession
 class Attribution:
     """Assigns each session without a process to the only process that failed nearby.
 
-    Closed sessions are held back until their neighbours are known. The held data does not grow with
-    the log: a session with two neighbours is never joined, so no third neighbour is stored, and all
-    sessions that belong to a growing process are joined to a single session.
+    Closed sessions are held back until their neighbours are known. The amount of data that is held
+    does not grow with the log: a session with two neighbours is never joined, so no third neighbour
+    is stored, and all sessions that belong to a growing session are merged into one.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Attribution:
     def put(
         self, closed: Iterable[LogSession], still_open: Iterable[LogSession]
     ) -> Iterator[LogSession]:
-        """Take closed sessions; yield the sessions that can no longer change."""
+        """Take newly closed sessions; yield the sessions that can no longer change."""
         for session in closed:
             if session.pid:
                 self._named.append((session.first, session.last, session))
@@ -52,7 +52,7 @@ class Attribution:
     def _near(
         self, session: LogSession, growing: Iterable[LogSession]
     ) -> tuple[list[LogSession], bool]:
-        """Return up to two processes that failed nearby, and whether a growing one may get near."""
+        """Return up to two nearby failed processes, and whether a growing one might come near."""
         near = []
         for first, last, other in self._named:
             if first - session.last <= NEAR and session.first - last <= NEAR:
@@ -69,7 +69,7 @@ class Attribution:
         return near[:2], undecided
 
     def _settle_nameless(self, growing: list[LogSession]) -> Iterator[LogSession]:
-        """Join nameless sessions that have exactly one neighbour; yield those that do not."""
+        """Join nameless sessions that have exactly one neighbour; yield the others once settled."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
             near, undecided = ([], False) if session.crowded else self._near(session, growing)
@@ -82,7 +82,7 @@ class Attribution:
         self._nameless = left
 
     def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
-        """Join a session to its process; wait until a growing process is closed."""
+        """Join a session to that of its process, immediately or once the process's is closed."""
         if not any(to is other for other in growing):
             to.join(session)
             return
@@ -91,7 +91,7 @@ class Attribution:
             owed.join(session)
 
     def _hand_out(self, earliest: int | None) -> Iterator[LogSession]:
-        """Yield named sessions that no nameless session can join any more."""
+        """Yield the named sessions to which no nameless session can be joined any more."""
         left = []
         for row in sorted(self._named, key=lambda row: row[0]):
             if earliest is not None and earliest <= row[1] + NEAR:

@@ -1,7 +1,7 @@
-"""The search for fixed texts in C (`texts.c`), if it is shipped or can be compiled.
+"""Search for fixed texts in C (`texts.c`), if the compiled code is shipped or can be built.
 
-It reports to Python only lines that may match, which are few in most logs. The other engines report
-every line with a failure word, from any program.
+The C code reports only lines that might match to Python; most logs have few of them. The other
+engines report every line with a failure word, whatever program wrote it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PIECE = lazy_pattern(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
 class CompiledEngine:
-    """Engine in C: it searches all texts in one pass and reports only relevant lines."""
+    """Engine in C that searches for all texts in one pass and reports only relevant lines."""
 
     name = "compiled"
 
@@ -58,7 +58,7 @@ class CompiledEngine:
         }
         lengths = [len(text) for texts in self._texts.values() for text in texts]
         if min(lengths) < _SHORTEST or max(lengths) > _LONGEST or len(lengths) > _TEXTS:
-            raise ImportError("there are texts that are not searched for in C")
+            raise ImportError("the C code cannot search for all of the texts")
         self._made: dict[str, FixedTexts] = {}
         self._messages = _messages(knowledge)
         self._looked_for: LookedFor | None = None
@@ -68,7 +68,7 @@ class CompiledEngine:
     ) -> list[PlaceOfLine]:
         """Return lines with a message text, or with both a failure word and a QNN word."""
         if not isinstance(memory, CompiledMemory):
-            raise TypeError("the memory of another engine")
+            raise TypeError("the memory belongs to another engine")
         return self._looked(buffer, low, high).lines(memory, buffer, low, high)
 
     def _looked(self, buffer: bytes | bytearray, low: int, high: int) -> LookedFor:
@@ -82,11 +82,11 @@ class CompiledEngine:
         return CompiledMemory(self._library)
 
     def scan(self, buffer: bytes | bytearray, low: int, high: int) -> list[tuple[int, int]]:
-        """Return end and number of all anchors, found in one pass."""
+        """Return the end and the number of every anchor that occurs, found in one pass."""
         return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
 
     def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
-        """Return True if any name occurs; the pass ends at the first."""
+        """Return True if any name occurs; the search ends at the first name."""
         return self._of("names", buffer, low, high).any_in(buffer, low, high)
 
     def newlines(self, buffer: bytes | bytearray, low: int, high: int) -> int:
@@ -104,7 +104,7 @@ class CompiledEngine:
 
 
 class CompiledMemory:
-    """Known messages, stored in C."""
+    """Known messages, stored by the C code."""
 
     def __init__(self, library: Any) -> None:
         self.full = False
@@ -118,11 +118,11 @@ class CompiledMemory:
             self._library.memory_free(made)
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember a line without findings."""
+        """Remember a line without findings, so that it is skipped from now on."""
         self._keep(raw[body:], style, 0)
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember a message, digits ignored, under a number; False if that is impossible."""
+        """Remember a message, whatever its digits, by a number; return False if impossible."""
         return self._keep(message, style, number)
 
     def clear(self) -> None:
@@ -140,7 +140,7 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Lower-case texts by kind; each is searched by its bytes that are rarest in a sample."""
+    """Lower-case texts and their kinds; the search looks for each text's rarest bytes first."""
 
     def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)
@@ -161,7 +161,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Return end and number of each text; repeats in a line within `apart` are dropped."""
+        """Return each occurrence's end and text number, without near repeats in a line."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told
@@ -180,7 +180,7 @@ class FixedTexts:
 
 
 class LookedFor:
-    """Set of texts to search: anchors, failure words, the words required with them, messages."""
+    """Texts to search for: anchors, failure words, the QNN words that they need, and messages."""
 
     def __init__(self, library: Any, texts: Sequence[FixedTexts], messages: _Messages) -> None:
         self._library, self._texts, self._messages = library, texts, messages
@@ -190,7 +190,7 @@ class LookedFor:
     def lines(
         self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int
     ) -> list[PlaceOfLine]:
-        """Return lines that may contain a known text or report a failure; `low` starts a line."""
+        """Return lines that might match or report a failure; `low` must be the start of a line."""
         out: list[PlaceOfLine] = []
         start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
         data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
@@ -223,7 +223,7 @@ class _Looked(ctypes.Structure):
 
 
 def _messages(knowledge: Knowledge) -> _Messages:
-    """Return the fixed texts of all templates, and the templates of each anchor."""
+    """Return the fixed texts of all templates, and which templates contain each anchor."""
     of_anchor, messages, of_message, ends = [0], list[int](), [0], list[int]()
     joined = bytearray()
     for templates in knowledge.anchors.values():
@@ -239,7 +239,7 @@ def _messages(knowledge: Knowledge) -> _Messages:
 
 
 def _fixed(template: str) -> Iterator[bytes]:
-    """Yield the texts between the holes of a template; the texts of a choice are NUL-separated."""
+    """Yield the texts between a template's holes; alternatives are separated by NUL bytes."""
     run = ""
     for escaped, choice, hole, plain in _PIECE.findall(template):
         if not (choice or hole):
@@ -252,14 +252,14 @@ def _fixed(template: str) -> Iterator[bytes]:
 
 
 def _bare(texts: Sequence[str]) -> Iterator[bytes]:
-    """Yield the texts stripped of blanks and joined by NUL, unless one of them is empty."""
+    """Yield the texts, stripped and joined by NUL bytes; nothing if one of them is empty."""
     bare = [text.strip(" \t") for text in texts]
     if all(bare):
         yield "\0".join(bare).encode().lower()
 
 
 def _address(buffer: bytes | bytearray, low: int) -> Any:
-    """Return a C pointer to the bytes from an offset on; the caller must hold the buffer."""
+    """Return a C pointer to an offset in a buffer, which the caller must keep alive."""
     if isinstance(buffer, bytearray):
         return ctypes.byref(ctypes.c_char.from_buffer(buffer, low)) if low < len(buffer) else b""
     return buffer[low:] if low else buffer

@@ -1,12 +1,12 @@
-"""Logs wrapped in another format: escaped, in JSON, in markup, pasted from a chat.
+"""Logs wrapped in another format: escaped, in JSON, in markup or pasted from a chat.
 
-The wrapping of a log is decided once, from its first bytes; a log without wrapping is read
-directly. Otherwise its lines are extracted in pieces of bounded size, each byte a fixed number of
-times:
+The wrapping is detected once, from a log's first bytes. A log without wrapping is read directly.
+Otherwise its lines are extracted in pieces of bounded size, and each byte is processed a fixed
+number of times:
 
     bytes of the file -> whole lines, or pieces of long lines -> lines of the log
 
-`shift` converts the number of an extracted line to that of its line in the file.
+`shift` tells how far the number of an extracted line is from its line number in the file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SEQUENCE = lazy_pattern(
 
 
 def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
-    """Return the steps that unwrap a log with these first bytes; empty for most logs."""
+    """Return the steps that unwrap a log with these first bytes; most logs need none."""
     head = head[:LOOKED_AT]
     steps: list[Step] = []
     if b"\n" not in head and head.rstrip(b"\r").count(b"\r") > 1:
@@ -91,10 +91,10 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
 
 
 def steps_of_growing(head: bytes) -> tuple[Step, ...] | None:
-    """Return the steps that unwrap a growing log; None until its first line is complete.
+    """Return the steps that unwrap a growing log; None while its first line is too short to tell.
 
-    A collector writes lines of JSON, and the first line shows that. Every other wrapping is for a
-    whole text, and needs more than the first line.
+    Log collectors write lines of JSON, which the first line shows. All other wrappings apply to
+    finished texts, so they are not expected here.
     """
     first, end, _ = head.lstrip().partition(b"\n")
     if end:
@@ -107,7 +107,7 @@ def _ends_of_lines(data: bytes) -> bytes:
 
 
 def wide_name(head: bytes) -> str:
-    """Return the UTF-16 variant of text without a byte order mark; empty if it is not UTF-16."""
+    """Return the codec of UTF-16 text that has no byte order mark; empty for other data."""
     for odd, name in ((1, "utf-16-le"), (0, "utf-16-be")):
         if (
             len(head) > 8
@@ -119,7 +119,7 @@ def wide_name(head: bytes) -> str:
 
 
 def _is_json(head: bytes) -> bool:
-    """Return True if the first line is a JSON object or list with a message."""
+    """Return True if the first line is a JSON object or list that contains a message."""
     first, end, _ = head.lstrip().partition(b"\n")
     if not _begins_as_json(first):
         return False
@@ -148,7 +148,7 @@ def _escape(found: re.Match[bytes]) -> bytes:
 
 
 def _unmarked(data: bytes) -> bytes:
-    """Remove markup tags and entities; a single letter in angle brackets is a QNN level."""
+    """Remove markup tags and decode entities, but keep QNN levels such as `<E>`."""
     if b"<" in data:
         data = _TAG.sub(b"", _BREAK.sub(b"\n", data))
     if b"&" not in data:
@@ -161,7 +161,7 @@ def _unmarked(data: bytes) -> bytes:
 
 
 class Unwrapping:
-    """Reader of a wrapped log that yields the lines of the log inside."""
+    """Reader that unwraps a log and returns the lines inside."""
 
     def __init__(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
         self._read, self._steps = read, steps
@@ -184,13 +184,13 @@ class Unwrapping:
         return got
 
     def shift(self, number: int) -> int:
-        """Return the difference between a line's number in the file and in the log."""
+        """Return what must be added to a line's number in the log to get that in the file."""
         at = max(bisect_right(self._starts, number) - 1, 0)
         line, pace = self._places[at]
         return line + pace * max(number - self._starts[at], 0) - number
 
     def _taken(self) -> bytes:
-        """Return the unwrapped lines of the data read so far; an incomplete line waits."""
+        """Unwrap and return the complete lines read so far; an incomplete line is kept back."""
         data = self._carry
         stop = len(data) if self._ended else data.rfind(b"\n") + 1
         if not stop and len(data) >= _LONGEST:
@@ -219,7 +219,7 @@ class Unwrapping:
         return data
 
     def _go(self, line: int, pace: int) -> None:
-        """Record the line of the file that the next line of the log comes from."""
+        """Record which line of the file the next line of the log comes from."""
         if self._inside + self.shift(self._inside) == line and self._places[-1][1] == pace:
             return
         self._starts.append(self._inside)
@@ -229,7 +229,7 @@ class Unwrapping:
 
 
 def _safe(data: bytes) -> int:
-    """Return the place to cut a long line: outside escapes, tags and characters, near its end."""
+    """Return where to cut a long line near its end, but not inside an escape, tag or character."""
     tail = data[-_TAIL:]
     open_end = _OPEN_END.search(tail)
     # An escape cannot begin before the tail.

@@ -1,4 +1,4 @@
-"""Texts that find failing lines of QNN without a matching template."""
+"""Texts by which failing lines of QNN are found even if no template matches them."""
 
 from __future__ import annotations
 

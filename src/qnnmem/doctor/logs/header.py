@@ -1,6 +1,6 @@
 """The head of a line before its message: process, time and level.
 
-Every line is parsed separately: a bug report mixes logcat, kernel and program output in one file.
+Every line is parsed separately, because a bug report mixes logcat, kernel and program output.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from qnnmem.text import lazy_pattern
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Head of one line; missing fields are None or empty."""
+    """Fields in the head of a line; missing fields are None or empty."""
 
     style: str
     time: float | None = None  # seconds, valid only for differences
@@ -97,7 +97,7 @@ _HEAD = 512
 
 @cache
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    """Compile a pattern on first use: a log has few of these styles."""
+    """Return a compiled pattern; it is compiled on first use, because a log has few styles."""
     return re.compile(pattern)
 
 
@@ -106,7 +106,7 @@ def _match(pattern: bytes, line: bytes) -> re.Match[bytes] | None:
 
 
 def process_of(line: bytes) -> tuple[int | None, float | None]:
-    """Return process and time of a line like `parse`, but faster for logcat lines."""
+    """Return the process and time that `parse` finds in a line, but faster for logcat lines."""
     if match := LOGCAT.match(line):
         return process_in(match)
     head = parse(line)
@@ -114,7 +114,7 @@ def process_of(line: bytes) -> tuple[int | None, float | None]:
 
 
 def lines_of(log: bytes, process: int | None) -> bytes:
-    """Return a log without the lines of other processes; if `process` is None, all lines."""
+    """Return a log without the lines of other processes, or unchanged if `process` is None."""
     if process is None:
         return log
     lines = log.split(b"\n")
@@ -122,12 +122,12 @@ def lines_of(log: bytes, process: int | None) -> bytes:
 
 
 def is_chosen(log: bytes) -> bool:
-    """Return True if a log is short enough for a person to have selected its lines."""
+    """Return True if a log is so short that a person probably selected its lines."""
     return sum(bool(line.strip()) for line in log.split(b"\n")) <= _CHOSEN
 
 
 def process_in(match: re.Match[bytes]) -> tuple[int, float]:
-    """Return process and time from a match of `LOGCAT`."""
+    """Return the process and the time in a match of `LOGCAT`."""
     second, part, pid = match.groups()
     return int(pid), second_of(second) + int(part) / 1000
 
@@ -148,7 +148,7 @@ def _parsed(line: bytes) -> Header:
 
 
 def _strict(line: bytes) -> Header:
-    """Return the head at the very start of a line; style "plain" if there is none."""
+    """Return the head at the start of a line; its style is "plain" if there is no head."""
     first, second = line[:1], line[1:2]
     if first.isdigit():
         return _dated(line)
@@ -172,7 +172,7 @@ def _strict(line: bytes) -> Header:
 
 
 def _relayed(head: Header, line: bytes) -> Header:
-    """Return the inner head if the message is a relayed line of another program."""
+    """Return the head of the relayed line if the message is one, else `head`."""
     said = _strict(line[head.body :])
     if head.style == "kernel" and said.style == "journal":
         # Programs also write to the kernel log; a journal names the machine before them.
@@ -193,7 +193,7 @@ _MARKS = 12  # prefixes before a message
 
 
 def _behind(line: bytes, timed: bool = False) -> Header:
-    """Return the head after prefixes of other programs, or the fields of the prefixes alone."""
+    """Return the head after the prefixes of other programs, or only the prefixes' fields."""
     at, time, level, pid = 0, None, "", None
     for _ in range(_MARKS):
         found = outer.step(line, at, timed or bool(level))
@@ -213,7 +213,7 @@ def _behind(line: bytes, timed: bool = False) -> Header:
 
 
 def _placed(said: Header, at: int, time: float | None, pid: int | None, level: str) -> Header:
-    """Return a head found after prefixes; its own time and process take precedence."""
+    """Add the prefixes' time and process to a head found after them, unless it has its own."""
     return msgspec.structs.replace(
         said,
         body=at + said.body,
@@ -317,7 +317,7 @@ def _when(match: re.Match[bytes]) -> float:
 
 @lru_cache(maxsize=64)
 def second_of(text: bytes) -> int:
-    """Return the seconds of `MM-DD HH:MM:SS`, cached because many lines share them."""
+    """Convert `MM-DD HH:MM:SS` to seconds; cached, because many lines share a second."""
     month, day, hour, minute, second = map(
         int, (text[:2], text[3:5], text[6:8], text[9:11], text[12:])
     )
@@ -342,13 +342,13 @@ _LOOKS = {
     "brief": "a logcat",
     "kernel": "a kernel log",
     "journal": "a system journal",
-    "onnxruntime": "a log of ONNX Runtime",
+    "onnxruntime": "an ONNX Runtime log",
     "dated": "a log with times",
 }
 
 
 def look(start: bytes) -> str:
-    """Return the apparent format of a log from its first lines."""
+    """Return a description of a log's apparent format, based on its first lines."""
     if b"Traceback (most recent call last)" in start:
         return "a Python traceback"
     styles = Counter(parse(line).style for line in start.splitlines() if line.strip())
@@ -380,7 +380,7 @@ _PRODUCERS = (
 
 
 def producer(line: bytes) -> str:
-    """Return the program that wrote a line, judged by its words; `other` if unknown."""
+    """Return the program that wrote a line, recognised by its words; `other` if unknown."""
     line = line[:_MARKED]
     head = LOGCAT.match(line)  # the head contains no such words
     text = line[head.end() if head else 0 :].translate(_ONES).replace(b"10", b"1")

@@ -1,10 +1,10 @@
 """Conversion of JSON lines to log lines: each message with its time, level and process.
 
-Every logger has its own field names. An object without a message is not changed, nor is text that
-is not JSON; an object that contains others, as in service exports, is searched.
+Every logger has its own field names. Objects without a message and text that is not JSON are left
+unchanged. Objects that contain other objects, as in service exports, are searched for messages.
 
-Most objects of a log have the same fields, few of which are relevant: those are looked up once for
-all objects of that shape.
+Most objects in a log have the same fields, and few fields are relevant. Therefore the relevant
+fields are looked up only once for all objects with the same fields.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def lines_of_json(data: bytes) -> bytes:
-    """Return the lines with JSON objects replaced by their messages; line ends are preserved."""
+    """Replace the JSON objects in lines by their messages; keep the line ends."""
     return b"\n".join(map(_line, data.split(b"\n")))
 
 
@@ -69,7 +69,7 @@ def _line(line: bytes) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """Relevant field names of an object, best first."""
+    """Names of the relevant fields of objects with the same fields, best first."""
 
     messages: tuple[str, ...]
     more: tuple[str, ...]
@@ -90,7 +90,7 @@ _kept_shape = lru_cache(maxsize=256)(_shape)
 
 
 def _usual(value: dict[str, Any]) -> str | None:
-    """Return the line of an object with one plain text message; None for other objects."""
+    """Return the log line for an object with one plain text message; None for other objects."""
     shape = _kept_shape(tuple(value))
     if not shape.messages or type(text := value[shape.messages[0]]) is not str:
         return None
@@ -100,7 +100,7 @@ def _usual(value: dict[str, Any]) -> str | None:
 
 
 def _records(value: Any, depth: int) -> Iterator[str]:
-    """Yield the messages in a value, in their order."""
+    """Yield the messages in a JSON value, in their order."""
     if depth > _DEPTH:
         return
     if isinstance(value, list):
@@ -122,7 +122,7 @@ def _records(value: Any, depth: int) -> Iterator[str]:
 
 
 def _said(value: dict[str, Any], text: str, depth: int) -> Iterator[str]:
-    """Yield a message with a head made of the object's fields; nested JSON is unpacked instead."""
+    """Yield a message after a head made from the object's fields, or unpack it if it is JSON."""
     if text[:2] in _INSIDE:
         try:
             inside = list(_records(_decode(text), depth + 1))

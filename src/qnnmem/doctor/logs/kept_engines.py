@@ -1,4 +1,4 @@
-"""Cached engines and shapes of a knowledge base; creating them takes longer than a small log."""
+"""Cache for search engines and line shapes, because creating them takes longer than a small log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.doctor.logs.shapes import ShapesByEngine
 
 
 class KeptEngines:
-    """Knowledge base with its search engines and the line shapes seen so far."""
+    """Search engines for a knowledge base, and the line shapes seen so far."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.knowledge = knowledge
@@ -18,14 +18,14 @@ class KeptEngines:
         self._engines: dict[str | None, Engines] = {}
 
     def engines(self, asked: str | None) -> Engines:
-        """Return the engines with this name, or the best available engines."""
+        """Return the engines with the requested name; for None, the best available engines."""
         if asked not in self._engines:
             self._engines[asked] = Engines(self.knowledge, asked)
         return self._engines[asked]
 
 
 class _Last(threading.local):
-    """Last cache of each thread: an engine uses its own scratch memory while it scans."""
+    """Each thread's last cache; threads cannot share an engine, which has scratch memory."""
 
     kept: KeptEngines | None = None
 
@@ -34,7 +34,7 @@ _LAST = _Last()
 
 
 def kept_engines(knowledge: Knowledge) -> KeptEngines:
-    """Return this thread's cache for a knowledge base; only the last cache is retained."""
+    """Return this thread's cache for a knowledge base; it replaces the thread's last cache."""
     kept = _LAST.kept
     if kept is None or kept.knowledge is not knowledge:
         kept = _LAST.kept = KeptEngines(knowledge)

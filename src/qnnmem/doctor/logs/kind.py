@@ -1,4 +1,4 @@
-"""Check from its first decompressed bytes that a named file is a log."""
+"""Check that named files are logs, based on their first decompressed bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TELLING = 64  # bytes: a writer may begin with less than a line
 
 
 def without_other_kinds(found: FoundLogs) -> FoundLogs:
-    """Return the logs that are text; raise LoadError if all named files are of other kinds."""
+    """Return the logs that are text; raise LoadError if none of the named files is."""
     kept: list[Stream] = []
     refused: list[LoadError] = []
     for stream in found.streams:
@@ -32,7 +32,7 @@ def without_other_kinds(found: FoundLogs) -> FoundLogs:
 
 
 def _refusal(name: str) -> LoadError | None:
-    """Return the error for a file that is not a log, or None; URLs and special files pass."""
+    """Return an error for a file that is not a log, else None; URLs and special files pass."""
     if name == "-":
         return _piped()
     if not os.path.isfile(name):  # noqa: PTH113 - the name may be a URL
@@ -54,7 +54,7 @@ def _refusal(name: str) -> LoadError | None:
 
 
 def _piped() -> LoadError | None:
-    """Return an error if standard input is of a wrong kind; no byte of it is consumed."""
+    """Return an error if standard input is not a log, without consuming any of its bytes."""
     try:
         file = standard_input()
         head = file.peek(_LOOKED_AT) if hasattr(file, "peek") else None

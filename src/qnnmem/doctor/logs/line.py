@@ -1,4 +1,4 @@
-"""Matching of one log line with the templates whose fixed texts it contains."""
+"""Matching of a log line against the templates whose fixed texts occur in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bare_line(line: bytes) -> bytes:
 
 
 def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
-    """Return the templates that the text matches, with the captured values."""
+    """Return which of the templates `lines` the text matches, with the captured values."""
     found: list[Found] = []
     plains, low = knowledge.plain, text.lower()
     for index in lines:
@@ -54,9 +54,9 @@ def read_failure(
     alone: bool = False,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
 ) -> list[Found]:
-    """Return the failure that a line without a literal match reports; empty if none.
+    """Return templates for the failure that a line without a literal match reports, if any.
 
-    `wrapped` yields the line joined with others of the same message.
+    `wrapped` yields the line joined with the other lines of its message.
     """
     failure = read(text, alone)
     if failure is None:
@@ -81,13 +81,13 @@ def read_failure(
 
 
 def _said(text: bytes) -> bytes:
-    """Return a line without its level: `[ERROR] mem alloc failed` is not the name of a code."""
+    """Return a line without its level, which could otherwise be read as part of a code's name."""
     head = header.parse(text)
     return text[head.body :] if head.style in _LEVELLED else text
 
 
 def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
-    """Return the base's entries for a failure read from a line."""
+    """Return the knowledge base's templates for a failure that was read from a line's words."""
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
     found: list[Found] = [] if stage is None else [(stage, caught)]
@@ -97,7 +97,7 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
-    """Return the base's entry for the LPAI topic of a line, with the sizes it states."""
+    """Return the knowledge base's template for a line's LPAI topic, with the sizes stated."""
     sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
     name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
     number = knowledge.reads.get(name)
@@ -107,7 +107,7 @@ def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
 def said_beside(
     knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
 ) -> list[Found]:
-    """Return the code and the LPAI words in the line of a known call, which templates ignore."""
+    """Return the code and LPAI topic in the line of a known call, which its template ignores."""
     code = _code(knowledge, found, text)
     about = _lpai_beside(knowledge, found, text) if failing else []
     return [*about, *([code] if code else ())]
@@ -134,7 +134,7 @@ def _lpai_beside(knowledge: Knowledge, found: Sequence[Found], text: bytes) -> l
 
 
 def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> list[Found]:
-    """Return the code of a failed call if the next line consists only of a code."""
+    """Return the code of a failed call if the line below consists only of a code."""
     asked = next((knowledge.code_lines[i] for i, _ in found if i in knowledge.code_lines), None)
     if asked is None or any(index in knowledge.excused for index, _ in found):
         return []
@@ -143,7 +143,7 @@ def code_below(knowledge: Knowledge, found: Sequence[Found], below: bytes) -> li
 
 
 def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
-    """Return where a template begins in a text that it matches."""
+    """Return the offset at which a template's match in a text begins."""
     if plain := knowledge.plain[index]:
         return low.find(plain)
     hit = knowledge.matcher(index).search(text, low)
@@ -151,7 +151,7 @@ def place(knowledge: Knowledge, index: int, text: bytes, low: bytes) -> int:
 
 
 def number(text: bytes, kind: str) -> int:
-    """Return a captured number; sizes are converted to bytes."""
+    """Return a captured number as an integer, with sizes converted to bytes."""
     if text.isdigit():  # the common case
         return int(text) * SCALES.get(kind, 1)
     if kind in ("KB", "MB", "GB"):

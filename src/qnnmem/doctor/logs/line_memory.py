@@ -1,7 +1,7 @@
-"""Lines that engines reported before: irrelevant lines, and numbered messages.
+"""Memory of lines that engines have reported: irrelevant lines, and numbered messages.
 
-Logs repeat the same lines. The engine skips known irrelevant lines, and reports a known message by
-its number, so that each is examined only once.
+Logs repeat the same lines. The engine skips known irrelevant lines and reports known messages by
+their numbers, so that every line is examined only once.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _ONE_DIGIT = bytes.maketrans(_DIGITS, b"1" * 10)
 
 
 class LineMemory(Protocol):
-    """Interface of a memory of lines, with which an engine skips or recognises lines."""
+    """Interface of the memory with which an engine skips or recognises lines."""
 
     full: bool  # True: no more lines can be stored
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember an irrelevant line; `by_letters` ignores all digits, not only nonzero ones."""
+        """Remember an irrelevant line; `by_letters`: it is irrelevant whatever its digits are."""
         ...
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember a message, digits ignored, under a number; False if that is impossible."""
+        """Remember a message, whatever its digits, by a number; return False if impossible."""
         ...
 
     def clear(self) -> None:
@@ -44,7 +44,7 @@ class LineMemory(Protocol):
 
 
 class LettersMemory:
-    """Memory of lines in Python, for engines that do not implement their own."""
+    """Memory of lines in Python, for engines that have no memory of their own."""
 
     def __init__(self) -> None:
         self.full = False
@@ -52,12 +52,12 @@ class LettersMemory:
         self._numbers: dict[tuple[bytes, int], int] = {}
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember an irrelevant line by its letters alone."""
+        """Remember an irrelevant line without its digits; do nothing unless `by_letters`."""
         if by_letters and len(self._dull) < _MOST and len(raw) <= _LONGEST:
             self._dull.add(without_digits(raw))
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember a message, digits ignored, under a number; False if that is impossible."""
+        """Remember a message, whatever its digits, by a number; return False if impossible."""
         self.full = self.full or len(self._numbers) >= _MOST
         if self.full or len(message) > _LONGEST:
             return False
@@ -75,7 +75,7 @@ class LettersMemory:
         return letters in self._dull
 
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
-        """Return a line with everything remembered about it."""
+        """Return a line's place, with everything that is remembered about the line."""
         head = LOGCAT.match(raw)
         if head is None:
             return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0
@@ -85,12 +85,12 @@ class LettersMemory:
 
 
 def without_digits(line: bytes) -> bytes:
-    """Return a line without digits, which make up most differences between heads."""
+    """Return a line without its digits, in which the heads of lines differ the most."""
     return line.translate(None, _DIGITS)
 
 
 def digits_alike(message: bytes) -> bytes:
-    """Return a message with all digits alike, except the 0 of 0x."""
+    """Return a message with every digit replaced by 1, except the 0 in 0x."""
     if b"0x" in message:
         message = message.replace(b"0x", b"\nx")  # a line contains no line end
     if b"0X" in message:

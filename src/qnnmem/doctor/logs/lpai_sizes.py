@@ -1,7 +1,7 @@
-"""The topic of a failing line about LPAI, and the sizes that it states.
+"""Topic of a failing line about LPAI, and the sizes that the line states.
 
-LPAI allocates no memory itself, so most of its failures concern the client's buffers: their
-alignment, their size, or the space in TCM. The words are rules in `kb/words.toml`.
+LPAI allocates no memory itself, so most LPAI failures concern the client's buffers: their
+alignment, their size, or the space in TCM. The words to look for are rules in `kb/words.toml`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SIZED = ("tcm", "memory", "size")  # topics whose lines state the needed size
 
 
 class LpaiWords(msgspec.Struct, frozen=True):
-    """Topic of a line about LPAI, and the sizes in bytes that it states."""
+    """Topic of a line about LPAI, and the sizes that the line states, in bytes."""
 
     topic: str  # alignment, size, tcm, memory or other
     needed: int | None = None
@@ -37,7 +37,7 @@ class LpaiWords(msgspec.Struct, frozen=True):
 
 
 def lpai_words(low: bytes) -> LpaiWords | None:
-    """Return the topic and sizes of a failing lower-case line; None if it is not about LPAI."""
+    """Return the topic and sizes of a failing lower-case line; None if it is not an LPAI line."""
     if not words.rule("lpai").search(low):
         return None
     topics = (one.name for one in words.rules("lpai ") if one.search(low))
@@ -51,7 +51,7 @@ def lpai_words(low: bytes) -> LpaiWords | None:
 
 
 def _other(low: bytes, wanted: re.Match[bytes] | None) -> int | None:
-    """Return the only size that a line states in addition to the needed size, else None."""
+    """Return the size that a line states besides the needed size; None unless there is just one."""
     if wanted is None:
         return None
     others = [one for one in _SIZES.finditer(low) if one.start(1) != wanted.start(1)]

@@ -1,7 +1,7 @@
-"""One member of an archive, open like a file: not written to disk, never whole in memory.
+"""One member of an archive, open like a file, but neither on disk nor completely in memory.
 
-A compressed tar can only be read from its start. The position after the last member is remembered,
-so that reading members in archive order needs a single pass.
+A compressed tar can only be read from its start. The position after the last member that was read
+is remembered, so that reading members in archive order needs a single pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOCAL, _LOCAL_SIZE = b"PK\x03\x04", 30  # start of the header before the data o
 
 
 def open_member(name: str, path: str, member: str) -> MemberFile:
-    """Open a member of an archive; `name` is used in notes and errors."""
+    """Open a member of an archive; notes and errors call it `name`."""
     archive = contents(path)
     found = archive.members.get(member)
     if found is None:
@@ -38,7 +38,7 @@ def open_member(name: str, path: str, member: str) -> MemberFile:
 
 
 class _MemberBytes(io.RawIOBase):
-    """Bytes of a member; a note reports where they break off."""
+    """Decompressed bytes of a member; if they end too early, a note reports where."""
 
     def __init__(self, name: str, member: Member, read: ReadInto) -> None:
         self.name, self.member = name, member
@@ -83,7 +83,7 @@ class _MemberBytes(io.RawIOBase):
 
 
 class _Reached(_MemberBytes):
-    """Member of a zip, or of an uncompressed tar."""
+    """Bytes of a member of a zip or of an uncompressed tar."""
 
     def __init__(self, name: str, member: Member, file: IO[bytes]) -> None:
         self._file: Any = file
@@ -101,7 +101,7 @@ class _Reached(_MemberBytes):
         return self.member.packed - self._rest
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return compressed bytes, never beyond this member."""
+        """Return up to `size` stored bytes of this member, never of the next."""
         data: bytes = self._file.read(min(size, self._rest))
         self._rest -= len(data)
         return data
@@ -118,7 +118,7 @@ class _Reached(_MemberBytes):
 
 
 class _Unrolled(_MemberBytes):
-    """Member of a compressed tar."""
+    """Bytes of a member of a compressed tar."""
 
     def __init__(self, name: str, member: Member, path: str, archive: Contents) -> None:
         reader = _tar_before(path, archive, member)
@@ -141,7 +141,7 @@ class _Unrolled(_MemberBytes):
 
 
 class MemberFile(io.BufferedReader):
-    """Member, open like a file; `notes` lists its defects."""
+    """Member of an archive, open like a file; `notes` lists defects found while reading."""
 
     def __init__(self, raw: _MemberBytes) -> None:
         super().__init__(raw, _STEP)
@@ -158,7 +158,7 @@ _here = threading.local()
 
 
 def _tar_before(path: str, archive: Contents, member: Member) -> PackedTar:
-    """Return a compressed tar positioned at or before the member; the last reader is reused."""
+    """Return a reader of a compressed tar, at or before the member; reuse the last if possible."""
     kept, _here.kept = getattr(_here, "kept", None), None
     if kept is not None and kept[0] == path and kept[1] is archive:
         reader: PackedTar = kept[2]
@@ -168,7 +168,7 @@ def _tar_before(path: str, archive: Contents, member: Member) -> PackedTar:
 
 
 def _data_of(file: IO[bytes], member: Member) -> int:
-    """Return the offset of a zip member's data."""
+    """Return the offset at which a zip member's data starts."""
     file.seek(member.offset)
     header = file.read(_LOCAL_SIZE)
     if len(header) < _LOCAL_SIZE or not header.startswith(_LOCAL):

@@ -3,9 +3,9 @@
     > app-1  | 2025-01-02T03:04:05.123Z  01-02 03:04:05.678  123  456 E QnnDsp: text
     > 2025-01-02 03:04:05.678 | ERROR    | run:42 - text
 
-`step` parses one prefix (mark, name, time or level) at the start; `inner` finds a head so specific
-that it counts wherever it begins. Patterns accept any number of digits, because a line is also
-parsed with its digits replaced.
+`step` parses one prefix (mark, name, time or level) at an offset. `inner` finds a head that is so
+specific that it is recognised anywhere near the start. Patterns accept any number of digits,
+because lines are also parsed with their digits replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from qnnmem.text import lazy_pattern
 
 
 class OuterHead(msgspec.Struct, frozen=True):
-    """Fields of a prefix."""
+    """Fields of a prefix that another program put before a log line."""
 
     start: int
     end: int
@@ -206,7 +206,7 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def letter(word: bytes) -> str:
-    """Return the letter of the level that a word names."""
+    """Return the letter for a level that is given as a word."""
     word = word.upper()
     return _LETTERS.get(word[:3]) or word[:1].decode("ascii")
 
@@ -228,7 +228,7 @@ def _made(match: re.Match[bytes]) -> OuterHead:
 
 
 def inner(line: bytes, at: int) -> OuterHead | None:
-    """Return the first known head of a line that begins shortly after an offset."""
+    """Return the first known head that begins at or shortly after an offset in a line."""
     first: re.Match[bytes] | None = None
     stop = at + _REACH
     piece = line[at : stop + 120].replace(b"\t", b" ")
@@ -245,7 +245,7 @@ def inner(line: bytes, at: int) -> OuterHead | None:
 
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
-    """Return the prefix at an offset; level words count only after a head (`known`)."""
+    """Return the prefix at an offset, if any; some kinds count only if `known` (after a head)."""
     first = line[at : at + 1]
     for kind, pattern, starts in _STEPS:
         if (kind in _ONLY_BEHIND and not known) or (starts and first not in starts):

@@ -1,4 +1,4 @@
-"""Messages split over several lines: which pieces belong together, and how to join them."""
+"""Messages split over several lines: how to recognise the pieces and how to join them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _WRAPPED = 40  # nobody wraps shorter lines
 
 
 def are_strangers(one: bytes, other: bytes) -> bool:
-    """Return True if two dated lines differ in their process field; a cheap test."""
+    """Return True if two dated lines name different processes; this test is cheap."""
     if not (_is_dated(one) and _is_dated(other)):
         return False
     return one.split(None, 3)[2:3] != other.split(None, 3)[2:3]
 
 
 def _is_dated(line: bytes) -> bool:
-    """Return True if a line seems to begin with a date or time, as opposed to a code."""
+    """Return True if a line seems to begin with a date or time rather than a code."""
     return line[:1].isdigit() and (line[2:3] in (b"-", b":") or line[4:5] == b"-")
 
 
 def goes_on(one: Header, text: bytes, other: Header) -> bool:
-    """Return True if a line may be the next piece of the line before.
+    """Return True if the head `other` could begin the next piece of the message in `text`.
 
-    Loggers that split long messages repeat the whole head. A message with its own line ends
-    continues without a head, and so does a long line that a person wrapped. Heads without a thread
-    cannot distinguish a piece from another message.
+    Loggers that split long messages repeat the whole head. A message that contains line ends
+    continues without a head, and so does a long line that a person wrapped. If heads name no
+    thread, a piece cannot be told from another message.
     """
     if other.style == "plain":
         return one.style != "plain" or len(text) >= _WRAPPED
@@ -42,9 +42,9 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
 
 
 def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[bytes]:
-    """Yield messages that a line may be part of: with later lines first, then also earlier lines.
+    """Yield messages that a line might belong to: joined with later lines, then with earlier ones.
 
-    `before` has the nearest lines, the last one next to the text; `forward` begins with the text.
+    `before` contains the lines before the text, nearest last; `forward` begins with the text.
     """
     if forward:
         yield forward
@@ -61,7 +61,7 @@ def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[byt
 
 
 def glue(piece: Header) -> bytes:
-    """Return the separator before a piece: loggers split anywhere, people at blanks."""
+    """Return the separator before a piece: loggers split anywhere, but people split at blanks."""
     return b" " if piece.style == "plain" else b""
 
 
@@ -73,7 +73,7 @@ def line_below(buffer: bytearray, fill: int, high: int) -> bytes:
 
 
 def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | None:
-    """Return start and text of the previous line; None if it is long or not in the buffer."""
+    """Return the start and text of the previous line; None if it is long or not buffered."""
     if low < 2:
         return None
     start = buffer.rfind(b"\n", max(0, low - 1 - SHORT), low - 1) + 1
@@ -83,7 +83,7 @@ def line_before(buffer: bytearray, base: int, low: int) -> tuple[int, bytes] | N
 
 
 def forward(buffer: bytearray, fill: int, text: bytes, high: int) -> bytes:
-    """Return a line joined with the lines that continue it; empty if there are none."""
+    """Return a line joined with the lines that continue it; empty if no line does."""
     whole, at = text, high + 1
     for _ in range(_PIECES - 1):
         stop = buffer.find(b"\n", at, fill)

@@ -1,13 +1,13 @@
-"""Reading of one line: whether it reports a failure, of which call, with which code.
+"""Reading of one line: whether it reports a failure, which call failed, and with which code.
 
-head      time, process, tag and level, removed (`header`)
-level     of the logger, or of a relayed line; info and debug lines report no failure
-places    folders, file URLs and the position of the print are not words of the message
-negation  `no error`, `0 failed`, `checks passed`
-mending   an operation that succeeded on a retry, or is not needed
+head      the time, process, tag and level are removed (`header`)
+level     the level of the logger or of a relayed line; info and debug lines report no failure
+places    folders, file URLs and source positions are not words of the message
+negation  `no error`, `0 failed` and `checks passed` report no failure
+mending   an operation that succeeded on a retry, or is not needed, is no failure
 
-The words themselves are rules in `kb/words.toml`. Templates and the cause model find the cause of a
-failure, not this module.
+The words to look for are rules in `kb/words.toml`. This module does not determine the cause of a
+failure; templates and the cause model do.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ _SAYS_ERROR = lazy_pattern(rb"\berror[:\]]")
 _CALM = lazy_pattern(
     rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
     rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
+    rb"|^\S{1,200}\.(?:c|cc|cpp|cxx|h|hpp):\d+(?::\d+)?: (?:warning|note):"
 )
 _WARNED = lazy_pattern(
     rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)"
@@ -84,7 +85,7 @@ _REMEMBERED = 4096
 
 
 class FailingLine(msgspec.Struct, frozen=True):
-    """Line that reports a failure: the stage of the named call, and the code."""
+    """Failure that a line reports: the stage of the call that it names, and the code."""
 
     stage: str  # "" if the stage is unknown
     code: int | None
@@ -92,7 +93,7 @@ class FailingLine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """Meaning of a line apart from its numbers, except whether they are zero."""
+    """Meaning of a line, disregarding its numbers except for whether they are zero."""
 
     stage: str
     failing: bool  # False: the code must be a known code
@@ -102,7 +103,7 @@ class _Shape(msgspec.Struct, frozen=True):
 def read(text: bytes, alone: bool = False) -> FailingLine | None:
     """Return the failure that a line reports; None if it reports none.
 
-    `alone` means a line of a short log about QNN: it needs no QNN word.
+    `alone` means that the line is from a short log about QNN, so it needs no QNN word.
     """
     shape, body = _shape_of(text, alone)
     if shape is None:
@@ -119,13 +120,18 @@ def read(text: bytes, alone: bool = False) -> FailingLine | None:
 
 
 def may_fail(text: bytes) -> bool:
-    """Return True if a line reports a failure, or would with other nonzero numbers."""
+    """Return True if a line reports a failure, or might if its nonzero numbers were different."""
     return _shape_of(text, alone=False)[0] is not None
 
 
 def is_calm(text: bytes) -> bool:
-    """Return True for a line at info or debug level, which opens no incident by itself."""
+    """Return True for lines at info or debug level, which alone do not start an incident."""
     return _level_of(text) == "calm" and not words.rule("relayed").search(text.lower())
+
+
+def is_warning(text: bytes) -> bool:
+    """Return True for a line at warning level."""
+    return _level_of(text) == "warned"
 
 
 def _level_of(text: bytes) -> str:
@@ -134,10 +140,16 @@ def _level_of(text: bytes) -> str:
     return _level(head.level, low[: head.body], low[head.body :])
 
 
+def says_retried(text: bytes) -> bool:
+    """Return True if a line reports a retry that succeeded or a fallback other than the CPU."""
+    body = _plain(text[header.parse(text).body :].lower())
+    return words.rule("mended by a second try").search(body)
+
+
 def says_well(text: bytes) -> bool:
     """Return True if a line reports a success or a recovery."""
     body = _plain(text[header.parse(text).body :].lower())
-    if words.rule("mended").search(body):
+    if _mended(body):
         return True
     negated = words.rule("negated").removed(body)
     good = words.rule("good").search(body) or negated != body
@@ -147,23 +159,23 @@ def says_well(text: bytes) -> bool:
 
 
 def names_only_call(text: bytes) -> bool:
-    """Return True if a line names a failed call or a code and nothing else: no reason, no side."""
+    """Return True if a line names only a failed call or a code, and nothing about the cause."""
     body = _CODE.sub(b" failed ", _plain(text[header.parse(text).body :].lower()))
     return words.rule("only call").search(b" ".join(body.split()))
 
 
 def names_qnn(low: bytes) -> bool:
-    """Return True if a lower-case text contains a word, tag, library or code of QNN."""
+    """Return True if a lower-case text contains a QNN word, tag, library name or code."""
     return words.rule("qnn").search(low) or any(map(_is_coded, low.split(b"\n")))
 
 
 def shares_words(low: bytes) -> bool:
-    """Return True if a lower-case text contains words that QNN shares with other programs."""
+    """Return True if a lower-case text contains words that QNN and other programs both use."""
     return words.rule("shared").search(low)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Yield parts of a long line: its head with text around failure words near QNN words."""
+    """Yield the head of a long line, joined with the text around each failure word about QNN."""
     low, body = text.lower(), header.parse(text).body
     if not _has_ours(low):
         return
@@ -184,7 +196,7 @@ def _has_ours(low: bytes) -> bool:
 
 
 def code_at_end(text: bytes) -> int | None:
-    """Return the code at the end of a line; None if it ends with no known code."""
+    """Return the code at the end of a line; None if there is no known code."""
     low = _PRINTS_FROM.sub(b" ", text[-_END:].lower())
     for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
         for found in reversed(pattern.findall(low)):
@@ -195,7 +207,7 @@ def code_at_end(text: bytes) -> int | None:
 
 
 def code_alone(text: bytes) -> int | None:
-    """Return the code of a line that consists only of a code, else None."""
+    """Return the code in a line that consists only of a code, else None."""
     body = text[header.parse(text).body :].lower()
     found = _ALONE.match(body) if len(body) <= _END else None
     if found and found[1].startswith(b"qnn"):
@@ -205,13 +217,13 @@ def code_alone(text: bytes) -> int | None:
 
 
 def _is_coded(low: bytes) -> bool:
-    """Return True if a line contains a QNN code at a usual position for codes."""
+    """Return True if a line contains a QNN code in a position where codes are usual."""
     codes = map(_number, _CODE.findall(low))
     return any(abs(code) >= _OUR_CODES and is_known(code) for code in codes)
 
 
 def _shape_of(text: bytes, alone: bool) -> tuple[_Shape | None, bytes]:
-    """Return the meaning of a line apart from its numbers, and its message in lower case."""
+    """Return a line's meaning, disregarding its numbers, and its message in lower case."""
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
@@ -223,7 +235,7 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
     if not alone and not _is_ours(before + body):
         return None
     said = _plain(body)
-    if body.strip() in _EMPTY or words.rule("mended").search(said):
+    if body.strip() in _EMPTY or _mended(said):
         return None
     kind = _level(level, before, body)
     if kind == "calm" and not words.rule("relayed").search(before + body):
@@ -241,8 +253,12 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
     return _Shape(_stage(_PRINTS_FROM.sub(b" ", said)), failing, coded)
 
 
+def _mended(body: bytes) -> bool:
+    return any(one.search(body) for one in words.rules("mended"))
+
+
 def _plain(body: bytes) -> bytes:
-    """Return a message without folders and without the source position that printed it."""
+    """Return a message without folders and without the source position of the print."""
     return _without_folders(_PRINTS_FROM.sub(b" ", body))
 
 
@@ -251,12 +267,12 @@ def _without_folders(low: bytes) -> bytes:
 
 
 def _is_ours(low: bytes) -> bool:
-    """Return True if a QNN word is a separate word: `dsp` also occurs in `windspeed`."""
+    """Return True if a QNN word occurs as a whole word, not as `dsp` does in `windspeed`."""
     return _has_ours(low) and (words.rule("qnn").search(low) or words.rule("shared").search(low))
 
 
 def _level(level: str, before: bytes, body: bytes) -> str:
-    """Return the level of a line; the level of a relayed line takes precedence."""
+    """Return the level of a line; if it relays another line, the level of that line counts."""
     start = before + body[:_HEADS]
     if b"<e>" in before + body or _RELAYED_ERROR.search(body[:80]):
         return "error"

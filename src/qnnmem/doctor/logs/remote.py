@@ -1,4 +1,4 @@
-"""Logs at URLs; every error of the packages that open them becomes one sentence."""
+"""Logs at URLs; every error from the packages that open URLs becomes one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_url(url: str) -> io.BufferedReader:
 
 
 def list_urls(url: str) -> list[str]:
-    """Return the files below a URL, in order."""
+    """Return the sorted URLs of all files below a URL."""
     fsspec = _fsspec(url)
     try:
         system, path = fsspec.core.url_to_fs(url)
@@ -32,7 +32,7 @@ def list_urls(url: str) -> list[str]:
 
 
 class _RemoteBytes(io.RawIOBase):
-    """Remote file whose every error is an OSError."""
+    """Remote file that turns every error into an OSError."""
 
     def __init__(self, file: Any) -> None:
         self._remote = file

@@ -1,10 +1,11 @@
-"""Reuse of matches between messages that differ only in their digits.
+"""Reuse of matches for messages that differ only in their digits.
 
 Programs print the same messages with other numbers. If the fixed texts of a template contain no
-digit, its match and its holes do not depend on the digits of the line, except the `0` of `0x`.
+digits, the match and its holes do not depend on the digits of the line, except the `0` in `0x`.
 
-That holds only for the message. Therefore matches are reused for heads with a simple process and
-time, and for templates that begin with a text; all others are matched each time.
+This is true only of the message. Therefore matches are reused only for lines whose heads contain
+the process and time in a simple form, and only for templates that begin with a text. All other
+lines are matched each time.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _Field = tuple[int, int, str, int]
 
 
 class Repeat(msgspec.Struct, frozen=True, gc=False):
-    """Matches of all lines with the same letters."""
+    """Matches that all messages with the same letters share, whatever their digits."""
 
     found: tuple[tuple[int, tuple[_Field, ...]], ...]  # templates with their holes
     opens: bool  # True: one of them makes an incident
     asks_code: bool  # True: a code may be next to the call, or in the next line
 
     def of(self, message: bytes) -> list[Found]:
-        """Return the templates of a message and the values of their holes."""
+        """Return the templates that a message matches, with the values of their holes."""
         out: list[Found] = []
         for index, fields in self.found:
             values: list[int | str] = []
@@ -63,7 +64,7 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeptMessage(msgspec.Struct, frozen=True, gc=False):
-    """Matches of one exact message, digits included."""
+    """Matches of one exact message, including its digits."""
 
     asked: Sequence[int]  # templates to match
     found: list[Found]
@@ -72,7 +73,7 @@ class KeptMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class RepeatedLines:
-    """Messages seen so far, by their letters, and the latest messages with their digits."""
+    """Messages seen so far, regardless of digits, and the latest exact messages."""
 
     def __init__(self, knowledge: Knowledge, memory: LineMemory) -> None:
         self._knowledge, self._memory = knowledge, memory
@@ -83,11 +84,11 @@ class RepeatedLines:
         self._answers: dict[tuple[int, bytes], KeptMessage] = {}
 
     def numbered(self, number: int) -> Repeat:
-        """Return the matches of the message with this number."""
+        """Return the matches of the message that is remembered by this number."""
         return self._numbered[number - 1]
 
     def begin(self) -> None:
-        """Prepare for searching a region; its engine then knows all messages seen so far."""
+        """Prepare for the next region, whose search already knows all messages seen so far."""
         self.fresh.clear()
         if self._memory.full:
             self._memory.clear()
@@ -95,13 +96,13 @@ class RepeatedLines:
             self._numbered.clear()
 
     def lately(self, raw: bytes, body: int, style: int) -> int:
-        """Return the number of a recently added message, else zero."""
+        """Return a message's number if it was added in this region, else zero."""
         return self.fresh.get((digits_alike(raw[body:].rstrip(b"\r\n")), style), 0)
 
     def note(
         self, text: bytes, head: PlaceOfLine, asked: Sequence[int], found: Sequence[Found]
     ) -> None:
-        """Remember the matches of a message, if they depend only on its letters."""
+        """Remember the matches of a message if they do not depend on its digits."""
         _, _, _, body, _, pid, style, _ = head
         knowledge = self._knowledge
         numbers = [index for index, _ in found]
@@ -131,7 +132,7 @@ class RepeatedLines:
         self.fresh[key] = number
 
     def answer(self, raw: bytes, body: int, style: int) -> KeptMessage | None:
-        """Return the matches of the same message, if it was seen before."""
+        """Return the cached matches of exactly the same message, if any."""
         return self._answers.get((style, raw[body:]))
 
     def keep(self, raw: bytes, head: PlaceOfLine, answer: KeptMessage) -> None:
@@ -150,7 +151,7 @@ class RepeatedLines:
         self._answers[style, raw[body:]] = answer
 
     def _is_steady(self, index: int) -> bool:
-        """Return True if a template matches regardless of a line's digits and head."""
+        """Return True if a template's match does not depend on a line's digits or head."""
         known = self._steady.get(index)
         if known is None:
             text = self._knowledge.texts[index]
@@ -160,7 +161,7 @@ class RepeatedLines:
         return known
 
     def _fields(self, index: int, low: bytes, body: int) -> tuple[_Field, ...]:
-        """Return the holes of a template that a lower-case line matches."""
+        """Return the position and type of each hole of a template in a matching lower-case line."""
         holes = self._knowledge.holes[index]
         found = self._knowledge.matcher(index).spans(low) if holes else None
         if found is None:
@@ -172,7 +173,7 @@ class RepeatedLines:
 
 
 def process_in(raw: bytes, body: int, style: int, pid: int) -> tuple[int | None, float | None]:
-    """Return process and time of a line whose head style the engine reported."""
+    """Return the process and time of a line, given the style of its head from the engine."""
     process = None if pid == NO_PROCESS else pid
     if style == BY_LOGCAT:
         return process, second_of(raw[:14]) + int(raw[15:18]) / 1000

@@ -2,14 +2,15 @@
 
     [ look back | region: whole lines, scanned once | look ahead ]
 
-A line belongs to the range with its first byte, and its matches depend only on the line and on
-`LOOK` bytes around it. Therefore neither the size of the buffer nor the ranges of a file affect the
-result.
+A line belongs to the range that contains its first byte, and its matches depend only on the line
+and on `LOOK` bytes around it. Therefore neither the size of the buffer nor the division of a file
+into ranges affects the result.
 
 The cost is linear in the size of a log, whatever its content. A short line is matched once against
-each template whose anchor it contains, and once more with the lines that may continue it. A long
-line is split into blocks, and each block is matched once, with a block on both sides, against each
-template whose anchor ends in it. A byte is therefore examined at most six times for a template.
+each template whose anchor it contains, and once more together with the lines that might continue
+it. A long line is split into blocks. Each block is matched once, together with the blocks on both
+sides, against each template whose anchor ends in the block. For one template, a byte is therefore
+examined at most six times.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _READ = -1  # marker among template numbers: the start of a long line was read
 
 
 class LogScanner:
-    """Scanner of one range of a log; afterwards `lines`, `bytes` and `ours` describe it."""
+    """Scanner for one range of a log; after a scan, `lines`, `bytes` and `ours` describe it."""
 
     def __init__(
         self,
@@ -95,12 +96,12 @@ class LogScanner:
         self._counted = 0  # index up to which lines are counted
 
     def hits(self) -> Iterator[Hit]:
-        """Yield every line with a match, in order."""
+        """Yield a hit for every line with a match, in order."""
         for found in self._regions():
             yield from found
 
     def _regions(self) -> Iterator[list[Hit]]:
-        """Yield the hits of each region; its bytes are valid until the next region is requested."""
+        """Yield the hits of each region; the buffer holds a region until the next is requested."""
         ended = False
         while not ended:
             ended = self._ended = not self._read()
@@ -121,11 +122,11 @@ class LogScanner:
 
     @property
     def looks_like(self) -> str:
-        """Apparent kind of a log without QNN words; only the first range knows it."""
+        """Apparent format of a log without QNN words; empty except in the first range."""
         return "" if self.ours or not self._head else header.look(self._head)
 
     def hits_of_log(self) -> Iterator[Hit]:
-        """Yield hits like `hits`, plus those of a short log as a whole and of the end of a log."""
+        """Yield hits like `hits`, and those that need a short log as a whole or the log's end."""
         waiting: list[Hit] = []
         for found in self._regions():
             waiting += found
@@ -149,12 +150,12 @@ class LogScanner:
         return any(index in own for index, _ in hit.found) or names_qnn(hit.text.lower())
 
     def _whole(self) -> bytes | None:
-        """Return the log if it is short and was read from its start to its end, else None."""
+        """Return the log if it is short and was read completely, else None."""
         cut = self._start or self._base or self._end is not None or not self._ended
         return None if cut or self._fill > SHORT_LOG else bytes(self._view[: self._fill])
 
     def _end_words(self, words: Callable[[bytes], Iterator[EndWord]]) -> Iterator[Hit]:
-        """Yield lines at the end of a log that report the death of a process without naming QNN."""
+        """Yield hits at the end of a log for deaths of processes in lines that do not name QNN."""
         size = self._base + self._fill
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
         if not last:
@@ -174,7 +175,7 @@ class LogScanner:
                 yield Hit(self._base + at, number, pid, time, text, found, self._opens(found))
 
     def _read(self) -> bool:
-        """Fill the buffer; return True if it is full, False at the end of the log."""
+        """Fill the buffer; return True if it is full, False if the log ended."""
         while self._fill < len(self._buffer):
             got = self._readinto(self._view[self._fill :])
             if not got:
@@ -183,7 +184,7 @@ class LogScanner:
         return True
 
     def _skip(self, ended: bool) -> bool:
-        """Go to the first line start of the range; return False if that needs more bytes."""
+        """Go to the first line that starts in the range; return False if that needs more bytes."""
         at = max(self._start - 1 - self._base, 0)
         found = self._buffer.find(b"\n", at, self._fill) + 1
         if not found and not ended:
@@ -196,7 +197,7 @@ class LogScanner:
         return True
 
     def _region(self, ended: bool) -> tuple[int, bool]:
-        """Return where the next region ends, and whether it is the last."""
+        """Return where the next region ends, and whether it is the last region."""
         limit = self._fill if ended else max(self._fill - LOOK, self._at)
         if self._end is not None and self._base + limit >= self._end:
             # The last line of the range is the line with the byte before its end.
@@ -228,7 +229,7 @@ class LogScanner:
         return out
 
     def _lines(self, at: int, stop: int, out: list[Hit]) -> None:
-        """Add the hits in whole lines to `out`."""
+        """Add the hits of complete lines to `out`."""
         view, base, first = self._view, self._base, self._number(at)
         repeats, shape_of = self._shapes.repeats, self._shapes.of
         for line in self._engine.lines(self._buffer, at, stop, self._shapes.memory):
@@ -268,7 +269,7 @@ class LogScanner:
     def _put(
         self, hit: Hit, matched: Sequence[tuple[int, Values]], high: int, out: list[Hit]
     ) -> None:
-        """Add a hit to `out`, with the code of a failed call in the line below it."""
+        """Add a hit to `out`, and one for the line below if it is the code of a failed call."""
         out.append(hit)
         below = line_below(self._buffer, self._fill, high) if matched else b""
         if below and (code := code_below(self._knowledge, matched, below)):
@@ -276,7 +277,7 @@ class LogScanner:
             out.append(Hit(offset, number, hit.pid, hit.time, below, code, hit.opens))
 
     def _long(self, low: int, begin: int, stop: int, out: list[Hit]) -> None:
-        """Add the hits of a long line, block by block, and the failure that its start reports."""
+        """Add the hits of a long line to `out`, block by block, and the failure at its start."""
         if low >= 0 and _READ not in self._done:
             self._long_failure(low, out)
         templates = self._shapes.templates
@@ -300,7 +301,7 @@ class LogScanner:
     def _short(
         self, line: PlaceOfLine, raw: bytes, shape: LineShape, out: list[Hit]
     ) -> KeptMessage | None:
-        """Add the hit of a line to `out`; return its matches for repeats of its message."""
+        """Add the hit of a line to `out`; return its matches, to be reused for the same message."""
         low, high, *_ = line
         whole: Sequence[int] = shape.whole
         failing = shape.reads
@@ -343,7 +344,7 @@ class LogScanner:
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
-        """Return matches across lines: a hit from the previous line, and matches from this line."""
+        """Return matches across lines: a hit that starts in the previous line, and this line's."""
         onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)
@@ -368,7 +369,7 @@ class LogScanner:
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
-        """Yield a line joined with its continuation lines, or with the line that it continues."""
+        """Yield a line joined with the lines that continue it, and with lines that it continues."""
         head = header.parse(text)
         before: list[bytes] = []
         at = low
@@ -382,7 +383,7 @@ class LogScanner:
         return wholes(before, text, forward(self._buffer, self._fill, text, high))
 
     def _block(self, low: int, high: int, wanted: dict[int, None], out: list[Hit]) -> None:
-        """Add the matches in a block of a long line: the first match of each template."""
+        """Add the matches in a block of a long line to `out`; each template counts only once."""
         left = [index for index in wanted if index not in self._done]
         if not left:
             return
@@ -413,7 +414,7 @@ class LogScanner:
             out.append(Hit(self._base + low, number, *self._long_head, shown, here, opens))
 
     def _long_failure(self, low: int, out: list[Hit]) -> None:
-        """Add the failure that the start of a long line reports in words close to each other."""
+        """Add the failure at the start of a long line to `out`, if its words are close together."""
         self._done.add(_READ)
         stop = self._buffer.find(b"\n", low, min(low + LOOK, self._fill))
         # At the end of a region, the rest of a line may not be in the buffer.
@@ -437,7 +438,7 @@ class LogScanner:
         return False
 
     def _number(self, index: int) -> int:
-        """Return the number of the line that starts at an index of the buffer."""
+        """Return the number of the line that starts at an index in the buffer."""
         if index > self._counted:
             self.lines += self._engine.newlines(self._buffer, self._counted, index)
             self._counted = index
@@ -457,7 +458,7 @@ class LogScanner:
         self._drop(stop - LOOK)
 
     def _drop(self, index: int) -> None:
-        """Discard the buffer before an index."""
+        """Discard the bytes of the buffer before an index."""
         if index <= 0:
             return
         left = self._fill - index

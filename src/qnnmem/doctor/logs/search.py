@@ -1,8 +1,8 @@
-"""Search for the fixed texts of the templates in a piece of log.
+"""Search for the fixed texts of templates in a piece of a log.
 
-Four engines give the same answer: this package's C code (`compiled_search`), Vectorscan (package
-`hyperscan`), RE2 (package `google-re2`) and the standard library alone. Small logs are read with
-the last engine, which needs no import.
+Four engines give the same results: this package's C code (`compiled_search`), Vectorscan (package
+`hyperscan`), RE2 (package `google-re2`) and the standard library. Small logs are searched with the
+standard library, because the other engines take time to load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LogBytes = bytes | bytearray
 
 
 class SearchEngine(Protocol):
-    """Interface of an engine with its search texts."""
+    """Interface of an engine that searches for the texts of a knowledge base."""
 
     name: str
     anchors: list[bytes]
@@ -34,21 +34,21 @@ class SearchEngine(Protocol):
     def lines(
         self, buffer: LogBytes, low: int, high: int, memory: LineMemory
     ) -> Sequence[PlaceOfLine]:
-        """Return lines that may contain a known text or report a failure.
+        """Return lines that might match or report a failure.
 
-        Each line is returned once and in order. An engine may return more lines than others,
-        because `shapes` examines each line. It may skip lines that the memory knows as irrelevant.
+        Each line is returned once, in order. An engine may return more lines than necessary,
+        because `shapes` examines every line. It may skip lines that `memory` knows as irrelevant.
         """
         ...
 
     def memory(self) -> LineMemory:
-        """Return an empty memory of the type that this engine can use."""
+        """Return an empty memory of the type that this engine uses."""
         ...
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return end and number of the anchors between two offsets, in order of the ends.
+        """Return the end and the number of each anchor between two offsets, by end.
 
-        A repetition of an anchor in the same line within `APART` bytes is dropped.
+        If an anchor occurs again in the same line within `APART` bytes, the repeat is dropped.
         """
         ...
 
@@ -113,7 +113,7 @@ class Engines:
         self._made: dict[bool, SearchEngine] = {}
 
     def of(self, size: int | None) -> SearchEngine:
-        """Return the engine for a log of this many bytes; None if the size is not yet known."""
+        """Return the engine for a log of `size` bytes; `size` is None if it is not yet known."""
         small = size is not None and size < SMALL
         if small not in self._made:
             self._made[small] = choose_engine(self._knowledge, 0 if small else SMALL, self._asked)
@@ -121,7 +121,7 @@ class Engines:
 
 
 class _AnchorIndex:
-    """Anchors indexed by their rarest four characters: most lines contain few of them."""
+    """Anchors indexed by their rarest four characters, few of which occur in most lines."""
 
     def __init__(self, anchors: list[bytes], numbers: Iterable[int]) -> None:
         self._every, self._numbers = anchors, numbers
@@ -142,7 +142,7 @@ class _AnchorIndex:
         return by_gram
 
     def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
-        """Return end and number of every anchor in a lower-case line."""
+        """Return the end (plus `shift`) and the number of every anchor in a lower-case line."""
         asked: Iterable[tuple[int, bytes]] = self._anchors
         self._lines += 1
         if self._lines > _FIRST and len(self._anchors) >= _FEW and len(line) <= _LINE:
@@ -157,10 +157,10 @@ class _AnchorIndex:
 
 
 class _TextsOnly:
-    """Base of engines that only find texts; Python does the rest."""
+    """Base class of engines that only find texts and leave the rest to Python."""
 
     def memory(self) -> LettersMemory:
-        """Return the memory for engines without their own memory."""
+        """Return the memory for engines that have no memory of their own."""
         return LettersMemory()
 
     def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
@@ -169,7 +169,7 @@ class _TextsOnly:
 
 
 class PlainEngine(_TextsOnly):
-    """Engine in pure Python: searches short keys first, then the anchors in matching lines."""
+    """Engine in pure Python: searches for short keys, then for anchors in lines with a key."""
 
     name = "plain"
 
@@ -193,7 +193,7 @@ class PlainEngine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return end and number of the anchors, each searched only in lines with its key."""
+        """Return the anchors' ends and numbers, searching only lines with an anchor's key."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
@@ -207,7 +207,7 @@ class PlainEngine(_TextsOnly):
 
 
 class Re2Engine(_TextsOnly):
-    """Engine with RE2: one regular expression finds the lines, then the anchors are searched."""
+    """Engine with RE2: finds lines with one regular expression, then searches for anchors."""
 
     name = "re2"
 
@@ -229,7 +229,7 @@ class Re2Engine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return end and number of the anchors in lines that the combined expression matches."""
+        """Return the ends and numbers of the anchors in lines that the combined regex matches."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
         for start, stop in _lines_matching(text, self._any):
@@ -242,7 +242,7 @@ class Re2Engine(_TextsOnly):
 
 
 class VectorscanEngine(_TextsOnly):
-    """Engine with Vectorscan: searches all prefilter texts in one pass, then the anchors."""
+    """Engine with Vectorscan: searches for all prefilter texts in one pass, then for anchors."""
 
     name = "hyperscan"
 
@@ -254,7 +254,7 @@ class VectorscanEngine(_TextsOnly):
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Return the lines with any text, found in one pass that reports each line at its end."""
+        """Return the lines that contain any of the texts; one pass reports each line at its end."""
         own = _of_letters(memory)
         data = bytes(memoryview(buffer)[low:high])
         told: list[int] = []
@@ -275,12 +275,12 @@ class VectorscanEngine(_TextsOnly):
         ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return end and number of all anchors, found in one pass."""
+        """Return the end and the number of every anchor that occurs, found in one pass."""
         found = _hits(self._anchors, buffer, low, high)
         return sorted((low + end, number) for end, number in found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Return True if any name occurs; the pass ends at the first."""
+        """Return True if any name occurs; the search ends at the first name."""
         return bool(_hits(self._names, buffer, low, high))
 
     @cached_property
@@ -297,7 +297,7 @@ def _placed(
 
 def _of_letters(memory: LineMemory) -> LettersMemory:
     if not isinstance(memory, LettersMemory):
-        raise TypeError("the memory of another engine")
+        raise TypeError("the memory belongs to another engine")
     return memory
 
 
@@ -307,7 +307,7 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
 
 
 def first_texts(knowledge: Knowledge) -> list[bytes]:
-    """Return expressions such that every known or failing line matches at least one of them."""
+    """Return expressions of which every known or failing line matches at least one."""
     texts = {text.encode() for text in knowledge.prefilters}
     # Lines with an unbound failure word are found by that word.
     words = [word for word in FAILING_TEXTS if word not in BOUND]
@@ -317,7 +317,7 @@ def first_texts(knowledge: Knowledge) -> list[bytes]:
 
 
 def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the lines that contain a text."""
+    """Yield the start and end of each line that contains a text."""
     at = text.find(key)
     while at >= 0:
         start = text.rfind(b"\n", 0, at) + 1
@@ -328,7 +328,7 @@ def _lines_with(text: bytes, key: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the lines in which a pattern matches."""
+    """Yield the start and end of each line in which a pattern matches."""
     at = 0
     while (hit := pattern.search(text, at)) is not None:
         start = text.rfind(b"\n", 0, hit.end()) + 1
@@ -338,7 +338,7 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """Return end (relative to `low`) and number of texts; repeats within `APART` are dropped."""
+    """Return each text's end (relative to `low`) and number, without repeats within `APART`."""
     hits: list[tuple[int, int]] = []
     last: dict[int, int] = {}  # last offset of each text in the current line
     first, stop = 0, -1  # range of the current line; ends come in order, or some are recorded twice
@@ -358,7 +358,7 @@ def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[in
 
 
 def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[bytes]]) -> Any:
-    """Return the compiled texts, from the cache if possible: compiling is slow."""
+    """Return a database of compiled texts, from the cache if possible, as compiling is slow."""
     import hyperscan
 
     from qnnmem.doctor import cache
@@ -384,7 +384,7 @@ def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[byte
 
 
 def _up_to_end(text: bytes) -> bytes:
-    """Return an expression extended to the end of the line."""
+    """Extend an expression so that it matches up to the end of the line."""
     return b"(?:" + text + rb")[^\n]*$"
 
 

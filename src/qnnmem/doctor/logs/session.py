@@ -1,10 +1,10 @@
-"""Sessions: related lines of one process.
+"""Sessions: groups of related lines from one process.
 
-Two hits of a process are in one session if at most `NEAR` bytes lie between them, or at most
-`REACH` bytes and `GAP` seconds: clocks jump, and quiet logs are short. If lines name no process,
-the limit is `CLOSE` bytes: in a long log, one failure after another would be one incident. Joining
-neighbours gives the same sessions wherever a log was cut, because every field is a sum, a minimum
-or a maximum.
+Two hits of a process are in one session if they are at most `NEAR` bytes apart, or at most `REACH`
+bytes and `GAP` seconds apart. Distances in bytes are needed because clocks jump, and quiet logs are
+short. For lines that name no process, the limit is `CLOSE` bytes; otherwise all failures in a long
+log could become one incident. Joining neighbours gives the same sessions wherever a log was cut,
+because every field is a sum, a minimum or a maximum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SWEEP = REACH // 2  # a log may consist of sessions: remove closed ones early
 
 
 class Sighting(msgspec.Struct, gc=False):
-    """Line template in a session: its number of occurrences, and the first matching line."""
+    """Line template that occurs in a session: how often, and the first matching line."""
 
     times: int
     offset: int
@@ -43,7 +43,7 @@ class Sighting(msgspec.Struct, gc=False):
 
 
 class LogSession(msgspec.Struct):
-    """Matches of one process, while its session is still growing."""
+    """Session: matching lines of one process; it can grow until it is closed."""
 
     pid: int | None
     first: int  # offset of the first line
@@ -58,11 +58,11 @@ class LogSession(msgspec.Struct):
 
     @property
     def reach(self) -> int:
-        """Maximum distance in bytes from its last line to the next."""
+        """Maximum distance, in bytes, at which a further line can join this session."""
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Merge another part of the same process into the session."""
+        """Merge another session of the same process, or one attributed to it, into this one."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
@@ -82,7 +82,7 @@ class LogSession(msgspec.Struct):
             self.first, self.first_time = other.first, other.first_time
 
     def shift(self, offset: int, number: int, part: int) -> None:
-        """Move a session from the position in its range to that in the whole log."""
+        """Convert the positions of a session from its range to the whole log."""
         self.first += offset
         self.last += offset
         opens, at, _, last = self.until
@@ -104,7 +104,7 @@ def _together(session: LogSession, offset: int, after: float | None) -> bool:
 
 
 class SessionGrouper:
-    """Groups hits, which arrive in order of offset, into sessions, and returns closed sessions."""
+    """Groups hits into sessions and returns closed sessions; hits must come in order of offset."""
 
     def __init__(self, counting: Container[int] = ()) -> None:
         self._counting = counting  # templates whose numbers are summed
@@ -113,7 +113,7 @@ class SessionGrouper:
         self.sweep = _SWEEP  # offset from which `closed` is worth calling
 
     def add(self, hit: Hit, offset: int, part: int, base: int) -> None:
-        """Add a hit later than all before; `offset` counts from the start of all parts."""
+        """Add a hit after all hits so far; `offset` counts from the start of the first part."""
         pid = hit.pid or None  # kernel lines belong to the lines without a process
         time, opens, number, counting = hit.time, hit.opens, base + hit.number, self._counting
         session = self._open.get(pid)
@@ -143,7 +143,7 @@ class SessionGrouper:
             session.last_time = time
 
     def put(self, session: LogSession) -> None:
-        """Add a session of a range; it must start after all sessions of its process so far."""
+        """Add a session from a range; it must start after the process's earlier sessions."""
         mine = self._open.get(session.pid)
         if mine is not None and _together(mine, session.first, session.first_time):
             mine.join(session)
@@ -154,11 +154,11 @@ class SessionGrouper:
 
     @property
     def open(self) -> Iterable[LogSession]:
-        """Sessions that may still grow, or wait."""
+        """Sessions that can still grow, and closed sessions that have not been returned."""
         return (*self._open.values(), *self._closed)
 
     def closed(self, offset: int) -> list[LogSession]:
-        """Return and remove sessions that no line at or after this offset can join."""
+        """Remove and return the sessions that no line at or after `offset` can join."""
         if offset < self.sweep:
             return []
         self.sweep = offset + _SWEEP
@@ -171,7 +171,7 @@ class SessionGrouper:
         return over
 
     def finish(self, log: bytes = b"") -> list[LogSession]:
-        """Return all remaining sessions; `log` is the whole log if it is short."""
+        """Remove and return all remaining sessions; `log` is the whole log if it is short."""
         over = [*self._open.values(), *self._closed]
         for session in over:
             own = lines_of(log, session.pid)

@@ -1,9 +1,9 @@
-"""Shapes of lines: lines with the same words and other numbers are examined once.
+"""Shapes of lines: lines that differ only in their numbers are examined only once.
 
-Logs repeat the same lines. The shape of a line is the line without the time and the process in its
-head, and with 1 for every number except zero, which may mean success. The possible matches of a
-line depend only on its shape: on the fixed texts of templates without numbers, and on its words.
-Only templates with numbers in their texts are matched with each line.
+Logs repeat the same lines. The shape of a line is the line without the time and process in its
+head, and with 1 for every number except zero, which might mean success. A line's shape determines
+its words and which templates it can match. Only templates whose fixed texts contain numbers must be
+compared with every line.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _FIRST_READ, _BYTES_FOR_READ = 100, 8192
 
 
 class LineShape(msgspec.Struct, frozen=True, gc=False):
-    """Possible matches of all lines of one shape."""
+    """Templates that lines of one shape can match."""
 
     whole: tuple[int, ...]  # templates with all anchors and the prefilter text in it
     part: tuple[int, ...]  # templates with one of two anchors: perhaps a piece of their message
@@ -53,7 +53,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
     numbered: bool  # True: only a number in it may be a failure word
 
     def tells(self, low: bytes) -> bool:
-        """Return True if the words of a lower-case line of this shape may report a failure."""
+        """Return True if a lower-case line of this shape might report a failure in words."""
         return self.reads and (not self.numbered or is_failing(low))
 
 
@@ -62,16 +62,16 @@ _FOREIGN = LineShape((), (), (), False, False, True)  # the same, recognised by 
 
 
 class ReadingBudget:
-    """Limit on the shapes of a log whose words are read, at about 10 ms each.
+    """Limit on how many shapes of a log are read for failures, which takes about 10 ms each.
 
-    Program logs have a few dozen shapes. A log of shuffled words has a new shape in every line.
+    Logs of programs have a few dozen shapes. In a log of shuffled words, each line has a new shape.
     """
 
     def __init__(self) -> None:
         self._read = self.unread = 0
 
     def may_read(self, offset: int) -> bool:
-        """Return True if the words of a new shape, first seen at an offset, may be read."""
+        """Return True, and count a reading, if a new shape first seen at `offset` may be read."""
         if self._read < _FIRST_READ + offset // _BYTES_FOR_READ:
             self._read += 1
             return True
@@ -80,18 +80,18 @@ class ReadingBudget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Note about skipped lines; empty if none were skipped."""
+        """Note about lines that were skipped, if any."""
         if not self.unread:
             return ()
         lines = counted(self.unread, "line")
         return (
-            f"{lines} with failure words skipped: after {self._read:,} different ones, "
-            "only known messages are searched",
+            f"{lines} with failure words skipped: after {self._read:,} different lines of this "
+            "kind, only known messages are searched for",
         )
 
 
 class LineShapes:
-    """Shapes of the lines of a log."""
+    """Shapes of log lines, as seen by one engine."""
 
     def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
         self._knowledge, self._engine = knowledge, engine
@@ -114,9 +114,9 @@ class LineShapes:
         budget: ReadingBudget | None = None,
         offset: int = 0,
     ) -> LineShape | None:
-        """Return the possible matches of a line; None if there are none. `body` is the head's end.
+        """Return what a line can match, None for nothing; `body` is the end of the line's head.
 
-        The budget is that of the log, `offset` the line's position in it.
+        `budget` belongs to the log, and `offset` is the line's position in the log.
         """
         told = body, style
         if not body and (head := _HEAD.match(raw)):
@@ -142,23 +142,23 @@ class LineShapes:
 
     @cached_property
     def _ours(self) -> tuple[bytes, ...]:
-        """QNN words; every line about QNN contains at least one."""
+        """QNN words, at least one of which occurs in every line about QNN."""
         return _shortest(OURS)
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
-        """Texts of lines about QNN, without digits."""
+        """Texts, without their digits, at least one of which occurs in every line about QNN."""
         return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
 
     def _is_foreign(self, low: bytes) -> bool:
-        """Return True if a line cannot be about QNN, judged only by its letters."""
+        """Return True if a line cannot be about QNN, whatever its digits are."""
         bare = without_digits(low)
         if b"0x" in low or any(text in bare for text in self._letters):
             return False  # hexadecimal addresses contain letters, which differ
         return not self._engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
-        """Return True if a lower-case line contains prefilter text and an anchor of a template."""
+        """Return True if a lower-case line contains a template's prefilter text and an anchor."""
         if self._knowledge.prefilter_bytes[template] not in low:
             return False
         return any(anchor in low for anchor in self._anchors[template])
@@ -190,14 +190,14 @@ class LineShapes:
 
 
 class ShapesByEngine:
-    """Shapes of all logs read with one knowledge base, by engine."""
+    """Line shapes of all logs that are read with one knowledge base, by engine."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
         self._made: list[tuple[SearchEngine, LineShapes]] = []
 
     def of(self, engine: SearchEngine) -> LineShapes:
-        """Return the shapes seen with this engine."""
+        """Return the line shapes that were seen with this engine."""
         for known, shapes in self._made:
             if known is engine:
                 return shapes
@@ -207,7 +207,7 @@ class ShapesByEngine:
 
 
 class _NumberedTemplates:
-    """Templates with digits in their fixed texts, by prefilter text and anchors."""
+    """Templates whose prefilter text or anchors contain digits."""
 
     def __init__(self, knowledge: Knowledge, anchors: Mapping[int, Sequence[bytes]]) -> None:
         self._of_head: list[int] = []  # templates that may begin in the head of a line
@@ -233,7 +233,7 @@ class _NumberedTemplates:
         return index in self._every
 
     def in_line(self, alike: bytes) -> tuple[int, ...]:
-        """Return templates that may match a line of this form with some digits."""
+        """Return the templates that could match a line of this form, depending on its digits."""
         found = {*self._of_head}
         for anchor in [one for one in self._by_anchor if one in alike]:
             found.update(index for index, text in self._by_anchor[anchor] if text in alike)
@@ -241,19 +241,19 @@ class _NumberedTemplates:
 
 
 def _shape(text: bytes) -> bytes:
-    """Return a text with 1 for nonzero numbers; a long number may leave a few digits."""
+    """Return a text with 1 for every nonzero number, or a few digits for a long number."""
     ones = text.translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
     ones = ones.replace(b"1111", b"1").replace(b"11", b"1").replace(b"11", b"1")
     return _HEX.sub(b"0x1", ones) if b"0x" in ones else ones
 
 
 def _alike(text: bytes) -> bytes:
-    """Return a text in lower case with one digit for every number."""
+    """Return a text in which a single 1 replaces every number."""
     return _RUN.sub(b"1", _shape(text))
 
 
 def _shortest(texts: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the texts that contain no other text of the set."""
+    """Return those texts that contain none of the other texts."""
     found: list[bytes] = []
     for text in sorted({*texts}, key=lambda one: (len(one), one)):
         if not any(one in text for one in found):

@@ -1,15 +1,15 @@
-"""Reading of a short log as a whole, and of the end of any log.
+"""Reading of short logs as a whole, and of the end of every log.
 
-A person selected the few lines of a short log for the doctor. If some line is about QNN, each line
-may report a failure without a QNN word; otherwise no line does:
+A person probably selected the few lines of a short log for the doctor. If any line is about QNN,
+lines without a QNN word can report failures, too; otherwise, none does:
 
-nothing of QNN          no word, no tag, no library, no code: the log is not judged
-words shared with others    the cause model decides whether it is a log of another program
-success at its end      earlier failed attempts are not failures
+nothing about QNN       without a QNN word, tag, library or code, the log is not judged
+shared words only       the cause model decides whether another program wrote the log
+success at the end      earlier failed attempts are not failures
 no failing line         the cause model decides whether the log shows a failure
 
-At the end of a long log, a program may die, or the kernel may kill it, in lines without a QNN word.
-These lines count if the lines near the end are about QNN.
+At the end of a long log, lines without a QNN word can report that a program died or that the kernel
+killed it. These lines count if other lines near the end are about QNN.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from qnnmem.doctor.logs.reading import (
     NAMES,
     OURS,
     is_calm,
+    is_warning,
     names_qnn,
     read,
+    says_retried,
     says_well,
     shares_words,
 )
@@ -47,7 +49,7 @@ _LAST = 3  # final lines without a head in which a program gives up
 
 
 class ShortLog(msgspec.Struct, frozen=True):
-    """Short log that was read as a whole."""
+    """Result of reading a short log as a whole."""
 
     hits: tuple[Hit, ...]
     ours: bool  # True: some line is about QNN
@@ -55,7 +57,7 @@ class ShortLog(msgspec.Struct, frozen=True):
 
 
 class EndWord(msgspec.Struct, frozen=True):
-    """Line at the end of a log that reports how it ended."""
+    """Line at the end of a log that reports how the run ended."""
 
     start: int  # offset of the line in the examined piece
     text: bytes
@@ -69,7 +71,7 @@ def read_short(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> ShortLog:
-    """Return the reading of a short log; `known` are lines that match already."""
+    """Read a short log as a whole; `known` are the hits of lines that match templates."""
     if not _is_ours(knowledge, log, known):
         return ShortLog((), ours=False)
     lines = log.split(b"\n")
@@ -105,9 +107,9 @@ def _failing_lines(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> Iterator[Hit]:
-    """Yield lines that report a failure without a QNN word, of processes that print one elsewhere.
+    """Yield hits for failures without a QNN word, from processes that use one in other lines.
 
-    In a longer log such lines belong to other work.
+    In a longer log, such lines are about other work.
     """
     if not is_chosen(b"\n".join(lines)):
         return
@@ -129,7 +131,7 @@ def _failing_lines(
 def _by_model(
     knowledge: Knowledge, log: bytes, lines: Sequence[bytes], known: Container[int]
 ) -> Hit | None:
-    """Return a line to represent a failure that only the cause model detects; else None."""
+    """Return a hit for a failure that only the cause model detects; None if there is none."""
     from qnnmem.doctor.cause_model import threshold
 
     number = knowledge.reads.get("other")
@@ -145,7 +147,7 @@ def _by_model(
 
 
 def _failing_odds(log: bytes) -> float:
-    """Return how likely the cause model holds a log for one of a failure; 0 for a few words."""
+    """Return the cause model's probability that a log shows a failure; 0 below a few words."""
     from qnnmem.doctor.cause_model import guess, words_of
 
     whole = _text(log)
@@ -153,22 +155,29 @@ def _failing_odds(log: bytes) -> float:
 
 
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
-    """Return True if a later line reports success and the model also sees a good run.
+    """Return True if a line after the last failure reports success, and the model agrees.
 
-    A success of another process, or far after the failure, may belong to other work.
+    For a warning, or a failure followed by a retry or fallback, the model need only not object.
+
+    A success of another process, or far from the failure, might be about other work.
     """
     last = max((hit for hit in hits if hit.opens), key=lambda hit: hit.number)
     own = lines_of(log, last.pid)
     later = lines_of(b"\n".join(lines[last.number :]), last.pid).split(b"\n")
-    if own.count(b"\n") > _FEW or not any(says_well(line) for line in later if line.strip()):
+    good = [line for line in later if line.strip() and says_well(line)]
+    if own.count(b"\n") > _FEW or not good:
         return False
     from qnnmem.doctor.cause_model import guess, threshold
 
-    return guess(_text(own)).outcomes["healthy"] >= threshold("healthy")
+    odds = guess(_text(own)).outcomes
+    warned = all(is_warning(hit.text) for hit in hits if hit.opens)
+    if (warned or any(map(says_retried, good[:-1]))) and odds["failing"] < 1 / 2:
+        return True
+    return odds["healthy"] >= threshold("healthy")
 
 
 def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
-    """Return True if lines without a failure show that the run succeeded."""
+    """Return True if lines without a failure show how the run ended."""
     if _stops_midway(lines):
         return False
     said = [(place, line) for place, line in enumerate(lines, 1) if line.strip()]
@@ -176,7 +185,7 @@ def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
 
 
 def _stops_midway(lines: Sequence[bytes]) -> bool:
-    """Return True if the log ends after the start of an operation and before its result."""
+    """Return True if the log ends between the start of an operation and its result."""
     for line in reversed(lines):
         low = line.lower()
         if words.rule("begun").search(low):
@@ -196,7 +205,7 @@ def ends_well(log: bytes) -> bool:
 
 
 def end_words(tail: bytes) -> Iterator[EndWord]:
-    """Yield final lines that report the death of a process; none if the end is not about QNN."""
+    """Yield final lines that report the death of a process, if the log's end is about QNN."""
     if not any(name in tail.lower() for name in NAMES):
         return
     lines = _lines(tail)
@@ -220,7 +229,7 @@ def end_words(tail: bytes) -> Iterator[EndWord]:
 
 
 def at_the_limit(tail: bytes) -> Iterator[EndWord]:
-    """Yield the last line if it is the last allocation that the TCM pool can serve."""
+    """Yield the last line if it uses the last allocation that the TCM pool allows."""
     lines = _lines(tail)
     if not lines or not _TAKEN.search(lines[-1][1].lower()):
         return
@@ -230,7 +239,7 @@ def at_the_limit(tail: bytes) -> Iterator[EndWord]:
 
 
 def _lines(tail: bytes) -> list[tuple[int, bytes]]:
-    """Return the non-empty lines, each with its start."""
+    """Return the start and the text of each non-empty line."""
     found, at = [], 0
     for line in tail.split(b"\n"):
         if line.strip():

@@ -47,24 +47,24 @@ _ARCHIVES = (
     *(".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tzst"),
     *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
 )
-_NESTED = "an archive in an archive: unpack it"
+_NESTED = "an archive inside an archive; unpack the outer archive"
 _NO_LOGS_IN = ("visible_windows.zip",)  # screen content in an Android bug report
 # Limits on decompressing a tar again for rotated logs: bytes, and passes.
 _AGAIN_BYTES = 256 << 20
 _AGAIN_PASSES = 8
 _T = TypeVar("_T")
-_ONLY_FILES = "archives can be read only from a file; give its path"
+_ONLY_FILES = "archives can be read only from a local file; give the path of the file"
 
 
 class Stream(msgspec.Struct, frozen=True):
-    """Log: a file, or the files of a rotating logger, oldest first."""
+    """One log: a file, or all files of a rotating logger, oldest first."""
 
     parts: tuple[str, ...]
     named: bool = True  # True: named by the user; files of a folder must be regular
 
 
 class FoundLogs(msgspec.Struct, frozen=True):
-    """Logs found by name, and the other content of the named folders."""
+    """Logs that were found by name, and notes about the other content of the named folders."""
 
     streams: tuple[Stream, ...]
     unread: tuple[LoadError, ...] = ()  # files that may be logs but are not read
@@ -72,7 +72,7 @@ class FoundLogs(msgspec.Struct, frozen=True):
 
 
 class _Rest(NamedTuple):
-    """Content of folders and archives that is not read as a log."""
+    """Content of folders and archives that is not read as logs."""
 
     left_out: list[LeftOut]
     notes: list[str]
@@ -80,7 +80,7 @@ class _Rest(NamedTuple):
 
 
 class OpenPart:
-    """Open part, decompressed as it is read; `notes` lists its defects."""
+    """Open part of a log, decompressed while it is read; `notes` lists its defects."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed
@@ -124,12 +124,12 @@ class OpenPart:
         return got
 
     def _taken(self) -> int:
-        """Return the compressed bytes read so far; for an archive member, bytes of the archive."""
+        """Return how many compressed bytes have been read; for a member, bytes of the archive."""
         return min(self._packed.bytes, getattr(self._file, "taken", self._packed.bytes))
 
     @property
     def size(self) -> int | None:
-        """Size of a plain file; None if it is known only after reading."""
+        """Size of a plain file; None if the size is known only after reading."""
         return _bytes_of(self._file) if self.packed == "plain" else None
 
     def _unwrap(self, read: Callable[[int], bytes], steps: tuple[Step, ...]) -> None:
@@ -137,7 +137,7 @@ class OpenPart:
         self._read, self.shift = unwrapping.readinto, unwrapping.shift
 
     def _looked_at(self, view: memoryview, got: int) -> int:
-        """Unwrap the log if its first bytes show a format around it; return the filled length."""
+        """Start to unwrap the log if its first bytes require it; return the filled length."""
         first = bytes(view[:got])
         _refuse_archive(self.name, first)
         if not (steps := steps_of(first, None)):
@@ -163,7 +163,7 @@ class OpenPart:
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """Return 0, the end of the log, for truncated compressed data; else raise LoadError."""
+        """Return 0 (end of the log) if compressed data is truncated; else raise LoadError."""
         if self.packed in AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
@@ -172,7 +172,7 @@ class OpenPart:
 
 
 def open_part(name: str, named: bool = True) -> OpenPart:
-    """Open a file, a URL or `-` and detect its compression from the first bytes."""
+    """Open a file, a URL or `-` (standard input); its first bytes show the compression."""
     try:
         file = _open(name, named)
         try:
@@ -193,13 +193,13 @@ def _close(file: IO[bytes]) -> None:
 
 
 def _refuse_archive(name: str, head: bytes) -> None:
-    """Raise LoadError for an archive from a source without random access."""
+    """Raise LoadError for an archive in standard input or at a URL."""
     if (name == "-" or _local(name) is None) and kind_of_bytes(head).name in ("zip", "tar"):
         raise LoadError(name, _ONLY_FILES)
 
 
 def _packing(head: bytes, size: int | None) -> str:
-    """Return the compression or wrapping of a file with these first bytes."""
+    """Return the name of a file's compression or wrapping, given its first bytes."""
     if packed := packing_of(head):
         return packed
     if head.startswith(_WIDE) or wide_name(head):
@@ -220,7 +220,7 @@ def _bytes_of(file: Any) -> int | None:
 
 
 def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
-    """Return the size of a plain file or URL that can be read in ranges; else None."""
+    """Return the size of a file or URL that can be read in ranges, else None."""
     if name == "-":
         return None
     try:
@@ -240,12 +240,12 @@ def size_of(name: str, readable: Sequence[str] = ("plain",)) -> int | None:
 
 
 def find_streams(names: Sequence[str]) -> list[Stream]:
-    """Return the logs that the names stand for; files of a rotating logger form one log."""
+    """Return the logs that have these names; the files of a rotating logger form one log."""
     return list(find_logs(names).streams)
 
 
 def find_logs(names: Sequence[str]) -> FoundLogs:
-    """Return the logs that the names stand for, and the skipped content of folders and archives."""
+    """Return the logs that have these names, and what is skipped in folders and archives."""
     streams: list[Stream] = []
     rest = _Rest([], [], [])
     for name in names:
@@ -284,7 +284,7 @@ def _found(names: Sequence[str], streams: list[Stream], rest: _Rest) -> FoundLog
 
 
 def _local(name: str) -> str | None:
-    """Return the local path that a name stands for; None for a remote URL."""
+    """Return the local path that a name denotes; None for a remote URL."""
     for scheme in ("file://", "local://"):
         if name.startswith(scheme):
             return name.removeprefix(scheme)
@@ -307,7 +307,7 @@ def _open(name: str, named: bool) -> Any:
 
 
 def standard_input() -> Any:
-    """Return standard input as bytes; raise an error if it is closed or an endless device."""
+    """Return standard input in binary mode; raise an error for a closed or endless input."""
     if sys.stdin is None:
         raise OSError("standard input is closed")
     file = sys.stdin.buffer
@@ -322,7 +322,7 @@ def standard_input() -> Any:
 
 
 def _open_named(path: str) -> int:
-    """Open a file that the user named; opening a pipe waits for its writer."""
+    """Open a file that the user named; if it is a pipe, wait for its writer."""
     _refuse_device(os.stat(path))  # noqa: PTH116 - avoids importing pathlib
     descriptor = os.open(
         path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -336,7 +336,7 @@ def _open_named(path: str) -> int:
 
 
 def _refuse_device(state: os.stat_result) -> None:
-    """Raise OSError for a device, which may be endless; /dev/null is allowed."""
+    """Raise OSError for a device other than /dev/null, because it might be endless."""
     device = stat.S_ISCHR(state.st_mode) or stat.S_ISBLK(state.st_mode)
     if device and state.st_rdev != os.stat(os.devnull).st_rdev:  # noqa: PTH116
         raise OSError("a device, not a log")
@@ -348,7 +348,7 @@ def _reader(file: Any) -> Callable[[memoryview], int]:
 
 
 class _Wide:
-    """Reader that converts UTF-16, the output of Windows shells, to UTF-8."""
+    """Reader that converts UTF-16, which Windows shells write, to UTF-8."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         import codecs
@@ -391,7 +391,7 @@ def _files_below(name: str, folder: str, archives: list[str], rest: _Rest) -> It
 
 
 def _logs_in(name: str, rest: _Rest) -> list[Stream]:
-    """Return the logs in an archive, as in a folder; add other members to `rest`."""
+    """Return the logs in an archive, chosen as in a folder; add other members to `rest`."""
     path = _local(name) or name
     try:
         archive = contents(path)
@@ -414,7 +414,8 @@ def _logs_in(name: str, rest: _Rest) -> list[Stream]:
     streams = _rotated(logs)
     again = detour(archive, [part for stream in streams for part in stream.parts])
     if again > _AGAIN_BYTES and again > _AGAIN_PASSES * archive.last:
-        rest.notes.append(f"{name}: rotated files are read as separate logs: unpack it")
+        why = "rotated files are read as separate logs; unpack the archive to join them"
+        rest.notes.append(f"{name}: {why}")
         streams = [Stream((log,), named=False) for log in logs]
     return [
         Stream(tuple(name_of(name, part) for part in stream.parts), named=False)
@@ -423,14 +424,14 @@ def _logs_in(name: str, rest: _Rest) -> list[Stream]:
 
 
 def _as_in_a_folder(member: str) -> list[tuple[bool, str]]:
-    """Return a sort key for the order of `files_in`: subfolders last."""
+    """Return a sort key that gives the order of `files_in`, in which subfolders come last."""
     *folders, name = member.split("/")
     return [*((True, folder) for folder in folders), (False, name)]
 
 
 def _note_others(name: str, others: int, rest: _Rest) -> None:
     if others:
-        rest.notes.append(f"skipped: files in {name} that are not logs by their names: {others:,}")
+        rest.notes.append(f"skipped: files in {name} whose names are not those of logs: {others:,}")
 
 
 def _is_named_archive(name: str) -> bool:
@@ -446,7 +447,7 @@ def _path_of(found: str | LeftOut) -> str:
 
 
 def _is_no_log(found: str | LeftOut) -> bool:
-    """Return True if a name marks a file that is not a log; any folder may contain logs."""
+    """Return True if a name shows that a file is not a log; always False for folders."""
     if isinstance(found, LeftOut) and found.folder:
         return False
     name = _path_of(found).rpartition("/")[2]
@@ -460,7 +461,7 @@ def _few(name: str, found: list[_T]) -> list[_T]:
 
 
 def _rotated(names: Iterable[str]) -> list[Stream]:
-    """Return one log for each group of files whose names differ only in a running number."""
+    """Join files whose names differ only in a running number; return the resulting logs."""
     groups: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         key, order = _place(name)

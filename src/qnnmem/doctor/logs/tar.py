@@ -1,10 +1,10 @@
-"""Listing of the members of a tar archive, header by header from its start.
+"""Listing of the members of a tar archive, which is read from its start, header by header.
 
     header of 512 bytes: name, size, kind -> data, filled up to 512 bytes -> next header
 
-`tarfile` takes quadratic time for hostile headers, holds headers of any size, and follows chains of
-them by recursion, in current versions of Python. This module examines every byte once and holds one
-header at a time.
+In current Python versions, `tarfile` takes quadratic time for hostile headers, holds headers of any
+size in memory, and follows chains of headers recursively. This module examines every byte once and
+holds only one header at a time.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _WITHOUT_DATA = b"123456"
 
 
 class DamagedTar(ValueError):
-    """Raised for an invalid header, or an archive without its end mark."""
+    """Raised for an invalid header, or if an archive lacks its end mark."""
 
     def __init__(self, why: str = "the archive is damaged or truncated") -> None:
         super().__init__(why)
 
 
 class TarBytes(Protocol):
-    """Interface of a decompressed archive that is read forwards only."""
+    """Interface of a decompressed archive that is only read forwards."""
 
     at: int
 
@@ -46,12 +46,12 @@ class TarBytes(Protocol):
         ...
 
     def go(self, offset: int) -> None:
-        """Skip to an offset."""
+        """Skip forwards to an offset."""
         ...
 
 
 class TarMember(msgspec.Struct, frozen=True):
-    """File or other member of an archive; `why` is the reason for skipping it."""
+    """File or other member of an archive; `why` is the reason for skipping it, if any."""
 
     name: bytes
     offset: int
@@ -61,7 +61,7 @@ class TarMember(msgspec.Struct, frozen=True):
 
 
 class PackedTar:
-    """Compressed archive, read from its start."""
+    """Compressed tar archive, which can be read only from its start."""
 
     def __init__(self, path: str, file: IO[bytes], packed: str) -> None:
         self._path, self._file, self.counted = path, file, CountedBytes(file)
@@ -90,7 +90,7 @@ class PackedTar:
         return bytes(room[:fill])
 
     def go(self, offset: int) -> None:
-        """Skip to an offset, or to the end."""
+        """Skip forwards to an offset, or to the end if that comes first."""
         room = memoryview(bytearray(_STEP))
         while self.at < offset and self.readinto(room[: offset - self.at]):
             pass
@@ -100,12 +100,12 @@ class PackedTar:
         self._file.close()
 
     def __del__(self) -> None:
-        """Close the file of a reader that is cached for members but no longer used."""
+        """Close the file when a reader that was cached for further members is dropped."""
         self.close()
 
 
 class PlainTar:
-    """Uncompressed archive."""
+    """Uncompressed tar archive."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self.at = file, 0
@@ -117,17 +117,17 @@ class PlainTar:
         return data
 
     def go(self, offset: int) -> None:
-        """Seek to an offset, which may be beyond the end."""
+        """Seek to an offset, which is allowed to be beyond the end."""
         self.at = self._file.seek(offset)
 
 
 def is_tar(head: bytes) -> bool:
-    """Return whether a file with these first bytes is a tar archive."""
+    """Return True if a file with these first bytes is a tar archive."""
     return head[257:262] == _MAGIC and _is_header(head[:BLOCK])
 
 
 def members(tar: TarBytes) -> Iterator[TarMember]:
-    """Yield the members of an archive except folders; raise `DamagedTar` if the list breaks off."""
+    """Yield an archive's members except folders; raise `DamagedTar` if the archive is damaged."""
     said: dict[bytes, bytes] = {}
     while any(block := tar.take(BLOCK)):
         if len(block) < BLOCK or not _is_header(block):
@@ -152,7 +152,7 @@ def members(tar: TarBytes) -> Iterator[TarMember]:
 
 def _header(tar: TarBytes, size: int) -> bytes:
     if size > _LONGEST:
-        raise DamagedTar(f"a header in it takes over {_LONGEST:,} bytes")
+        raise DamagedTar(f"a header in the archive takes more than {_LONGEST:,} bytes")
     return tar.take(size)
 
 
@@ -170,7 +170,7 @@ def _said(kind: bytes, data: bytes) -> dict[bytes, bytes]:
 
 
 def _records(data: bytes) -> dict[bytes, bytes]:
-    """Parse pax records `length key=value`; return the few relevant keys."""
+    """Parse pax records `length key=value`; return only the relevant keys and values."""
     found = {}
     at = 0
     while at < len(data):
@@ -187,7 +187,7 @@ def _records(data: bytes) -> dict[bytes, bytes]:
 
 
 def _why(kind: bytes, said: dict[bytes, bytes]) -> tuple[str, bool]:
-    """Return why a member is not read, and whether it may be a log."""
+    """Return why a member is skipped (empty if it is not), and whether it might be a log."""
     if kind == b"S" or any(key.startswith(b"GNU.sparse") for key in said):
         return "a sparse file, which is not supported", True
     if kind in _FILES:
@@ -204,7 +204,7 @@ def _name(block: bytes, said: dict[bytes, bytes]) -> bytes:
 
 
 def _is_header(block: bytes) -> bool:
-    """Return True if the checksum is right; it counts its own bytes as blanks."""
+    """Return True if the checksum, which counts its own bytes as blanks, is correct."""
     try:
         written = _number(block[148:156])
     except DamagedTar:

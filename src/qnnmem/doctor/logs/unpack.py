@@ -1,7 +1,7 @@
-"""Decompression of gzip, zstd, xz, bzip2, and members of zip archives.
+"""Decompression of gzip, zstd, xz and bzip2 data, and of members of zip archives.
 
-Data is returned in steps of bounded size and in bounded memory; an error at the end does not lose
-the data before it.
+Data is returned in steps of bounded size, using bounded memory. If the input breaks off or is
+damaged, the data before that point is still returned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Bytes(Protocol):
 
 
 class CountedBytes:
-    """Compressed file that counts the bytes read, because pipes have no position."""
+    """Compressed file that counts how many bytes are read, because pipes have no position."""
 
     def __init__(self, file: _Bytes) -> None:
         self._file = file
@@ -49,7 +49,7 @@ class CountedBytes:
 
 
 def packing_of(head: bytes) -> str:
-    """Return the compression of a file with these first bytes; empty if not compressed."""
+    """Return a file's compression, given its first bytes; empty if it is not compressed."""
     return next((packed for magic, packed in _MAGIC.items() if head.startswith(magic)), "")
 
 
@@ -64,7 +64,7 @@ def bomb_words(unpacked: int, packed: int) -> str:
 
 
 def unpacking(packed: str, file: CountedBytes) -> ReadInto:
-    """Return a function that fills a view with decompressed bytes and returns 0 at the end."""
+    """Return a function that fills a view with decompressed bytes and returns how many."""
     if packed == "gzip":
         return _Inflate(file, _GZIP).readinto
     if packed == "deflate":
@@ -73,7 +73,7 @@ def unpacking(packed: str, file: CountedBytes) -> ReadInto:
 
 
 def _unpacker(packed: str) -> Callable[[], Any]:
-    """Return a factory of decompressors for one stream or frame, in bounded memory."""
+    """Return a factory for decompressors; each decompresses one stream in bounded memory."""
     if packed == "xz":
         import lzma
 
@@ -91,9 +91,9 @@ def _unpacker(packed: str) -> Callable[[], Any]:
 
 
 class _Unpack:
-    """Decompressor of consecutive streams that works in steps of bounded size.
+    """Decompressor for consecutive streams that works in steps of bounded size.
 
-    An error at the end therefore does not lose the data before it.
+    Therefore the data before an error is not lost.
     """
 
     def __init__(self, file: CountedBytes, new: Callable[[], Any]) -> None:
@@ -129,10 +129,9 @@ def _zlib() -> Any:
 
 
 class _Inflate:
-    """Decompressor of gzip or raw deflate that returns all data before a break.
+    """Decompressor for gzip or raw deflate that returns all data up to where the input breaks off.
 
-    The file objects of both modules withhold decompressed data if the input breaks off, and a log
-    of a failure often ends like that.
+    The file objects of zlib and isal do not return such data, and logs of failures often break off.
     """
 
     def __init__(self, file: CountedBytes, form: int) -> None:

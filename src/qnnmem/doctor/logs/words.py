@@ -1,7 +1,7 @@
-"""The vocabulary of reading: rules and texts of `kb/words.toml`, compiled on first use.
+"""The vocabulary for reading lines: rules and texts from `kb/words.toml`.
 
-A rule is a list of expressions, and lines match few of them. Therefore each expression is stored
-with its required texts, and is compiled and tried only for lines with one of these texts.
+A rule is a list of expressions, few of which match a given line. Therefore each expression is
+stored with its required texts; it is compiled and tried only if one of them occurs in a line.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _OF_FORM = Path(__file__).parents[1] / "kb" / "required.py"
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """Expression without alternatives, and texts, one of which occurs in each match."""
+    """Expression without alternatives, and its required texts: each match contains one of them."""
 
     pattern: str
     texts: tuple[str, ...]  # empty: unknown, so every line is tried
 
 
 class WordRule(msgspec.Struct, frozen=True, dict=True):
-    """Rule: expressions that match a lower-case line if any of them occurs, with examples."""
+    """Rule: a lower-case line matches if any of its expressions occurs; with examples."""
 
     name: str
     any: tuple[Expression, ...]
@@ -37,14 +37,14 @@ class WordRule(msgspec.Struct, frozen=True, dict=True):
     nomatch: tuple[str, ...]
 
     def search(self, low: bytes) -> bool:
-        """Return True if an expression of the rule occurs in a lower-case line."""
+        """Return True if any expression of the rule occurs in a lower-case line."""
         for pattern in self._possible(low):  # noqa: SIM110 - `any` takes twice as long
             if _compiled(pattern).search(low):
                 return True
         return False
 
     def spans(self, low: bytes) -> list[tuple[int, int]]:
-        """Return start and end of the rule's matches in a lower-case line, in order."""
+        """Return the start and end of each of the rule's matches in a lower-case line, in order."""
         return sorted(
             hit.span()
             for pattern in self._possible(low)
@@ -52,12 +52,12 @@ class WordRule(msgspec.Struct, frozen=True, dict=True):
         )
 
     def removed(self, low: bytes) -> bytes:
-        """Return the line without the matches of the rule."""
+        """Return a lower-case line without the rule's matches."""
         here = tuple([one for one in self._possible(low) if _compiled(one).search(low)])
         return _joined(here).sub(b" ", low) if here else low
 
     def _possible(self, low: bytes) -> Iterator[bytes]:
-        """Yield the expressions whose required texts occur in a line."""
+        """Yield the expressions that a line could match, judged by their required texts."""
         for texts, pattern in self._encoded:
             for text in texts:
                 if text in low:
@@ -78,7 +78,7 @@ class _Words(msgspec.Struct, frozen=True):
 
 @cache
 def _words() -> _Words:
-    """Return the vocabulary; a cached form loads faster than TOML."""
+    """Return the vocabulary, from a cache if possible, because that loads faster than TOML."""
     from qnnmem.doctor import cache
 
     states = [(path.name, *_state(path)) for path in (FILE, _OF_FORM)]

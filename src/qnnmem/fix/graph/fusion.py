@@ -47,7 +47,7 @@ _TIME_LIMIT_S = 300.0
 
 
 def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> ShapedModel:
-    """Return the model after the optimiser's first level, without the named rules."""
+    """Return the model after the optimiser's first level, with the named rules disabled."""
     before = self_contained(model)
     with Reworker() as child:
         return taken_over(case, before, child.optimised(before, without))
@@ -61,7 +61,7 @@ def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedMo
 
 
 def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
-    """Return the rewritten model with types for all tensors, and nodes in the original order."""
+    """Return the rewritten model with a type for every tensor and its nodes in the old order."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
         raise ChildFailed("non-standard operators were inserted")
@@ -74,7 +74,7 @@ def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -
 
 
 def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Sort the nodes of a rewritten graph by the original order; outputs identify nodes."""
+    """Sort the nodes of a rewritten graph into the original order, matched by their outputs."""
     place = {name: at for at, node in enumerate(before.graph.node) for name in node.output if name}
     nodes = list(after.graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
@@ -118,7 +118,7 @@ class Reworker(ChildProcess):
         super().__init__("qnnmem.fix.graph.rework_program", time_limit_s)
 
     def optimised(self, model: onnx.ModelProto, without: Sequence[str]) -> onnx.ModelProto:
-        """Return the model rewritten by onnxruntime's optimiser, without the named rules."""
+        """Return the model that onnxruntime's optimiser rewrote with the named rules disabled."""
         return self._asked(Optimise(list(without)), model)
 
     def inlined(self, model: onnx.ModelProto, kinds: Sequence[str]) -> onnx.ModelProto:
@@ -174,7 +174,7 @@ class FusionRemedy:
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with the fusion of a recipe; raise UsageError if the model differs."""
+        """Return `base` with a recipe's fusion applied; raise UsageError if the model differs."""
         nodes, level = count(step["nodes"]), str(step["level"])
         found = len(base.model.scope.graph.node)
         if nodes != found:
@@ -214,12 +214,12 @@ def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
 
 
 def flagged(step: Step) -> bool:
-    """Return True if a recipe step was allowed to change last bits."""
+    """Return True if the recipe allowed this step to change the last bits of results."""
     return step.get("lossy") is True
 
 
 def _kinds(model: ShapedModel) -> Counter[str]:
-    """Count the operators that run, by kind; constants are computed in advance."""
+    """Count the operators of each kind that run; those that compute constants do not."""
     scope = model.scope
     running = (node for node in scope.graph.node if not scope.are_const(node.output))
     return Counter(node.op_type for node in running)

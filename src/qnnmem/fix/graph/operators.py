@@ -92,7 +92,7 @@ class _EinsumWriter:
     def _summed(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
-        """Return an operand summed over letters found nowhere else, and its other letters."""
+        """Sum an operand over letters that are not wanted; return its name and other letters."""
         axes = [at for at, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters
@@ -165,7 +165,7 @@ class _EinsumWriter:
 
 
 def _parts(node: onnx.NodeProto) -> list[str] | None:
-    """Return the letters of operands and result; None if a term repeats a letter."""
+    """Return the letters of each operand and the result; None if a term repeats a letter."""
     found = attribute(node, "equation")
     text = "" if found is None else found.s.decode("utf-8", "replace").replace(" ", "")
     match = _EQUATION.fullmatch(text)
@@ -255,7 +255,7 @@ class OperatorRemedy:
             yield allowed_to_round(may, bench.judged(self._change(bench.case, base.change, kinds)))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with a recipe's replacements; raise UsageError for another model."""
+        """Return `base` with a recipe's operators replaced; raise UsageError for another model."""
         kinds = [str(kind) for kind in step["operators"]][:_MOST_KINDS]
         if not replaceable(base.model, kinds):
             raise UsageError("the recipe replaces operators that this model does not have")
@@ -263,7 +263,7 @@ class OperatorRemedy:
         return replace(change, is_lossy=change.is_lossy or flagged(step))
 
     def _kinds(self, case: FixCase, model: ShapedModel) -> list[str]:
-        """Return the operator kinds to replace whose replacements are supported."""
+        """Return the operator kinds that are refused and have supported replacements."""
         refused = self.refused(model)
         found: list[str] = []
         for kind in sorted(replaceable(model, refused))[:_MOST_KINDS]:

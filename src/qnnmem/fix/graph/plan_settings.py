@@ -29,7 +29,7 @@ def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> Shaped
 
 
 def in_order(model: ShapedModel, plan: MemoryPlan) -> ShapedModel:
-    """Return the model with nodes in the order of a plan; nodes of constants come first."""
+    """Return the model with nodes in a plan's order; nodes that compute constants come first."""
     graph = model.scope.graph
     run = [at for op in plan.model.ops for at in op.sources]
     ours = set(run)
@@ -62,12 +62,12 @@ class PlanRemedy:
                 yield bench.judged(found)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with the plan settings of a recipe."""
+        """Return `base` with a recipe's plan settings applied."""
         wish = {name: flag(step[name]) for name in ("inplace", "reorder") if name in step}
         return self._made(case, base, "as in the recipe", wish) or base
 
     def best(self, bench: FixBench, change: Change) -> Change:
-        """Return the change with the plan settings that need least; results are not compared."""
+        """Return the change with the plan settings that need the least memory, without a proof."""
         found, need = change, bench.judge(change)
         for words, wish in _WISHES:
             if need.fits or ("reorder" in wish and "order" in bench.case.keep):
@@ -80,7 +80,7 @@ class PlanRemedy:
     def _made(
         self, case: FixCase, base: Change, words: str, wish: dict[str, bool]
     ) -> Change | None:
-        """Return the change with these settings; None if the search finds no other order."""
+        """Return the change with these settings; None if the search finds no better order."""
         options = base.pool_options
         if wish.get("inplace"):
             options = replace(options, inplace=True)

@@ -1,12 +1,13 @@
 """Remedy that recomputes cheap tensors shortly before a late use.
 
-at the step with most live bytes     tensors that are only used later
-can a tensor be recomputed           by a few cheap ops, from live inputs or smaller tensors
-are fewer bytes live then            counted as in the planner, over all steps
+The search repeats these steps until nothing improves:
 
-The search repeats this until nothing improves. Copies of the nodes get new names, and later readers
-read the copies. Quantize and dequantize nodes move with their op. The planner judges the whole
-model, and results are compared.
+    find the step with the most live bytes, and the tensors that are live there but used later
+    choose a tensor that a few cheap ops can recompute from live inputs or smaller tensors
+    keep the recomputation if fewer bytes are live, counted over all steps as in the planner
+
+Copies of the nodes get new names, and later readers read the copies. Quantize and dequantize nodes
+move with their op. The planner judges the whole model, and results are compared.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Positions of ops to recompute, and of the op before which they run again."""
+    """Positions of the ops to run again, and of the op before which they do so."""
 
     ops: tuple[int, ...]
     before: int
@@ -115,7 +116,7 @@ class _RecomputeWriter:
                 self._copy(at, self._new)
 
     def emit(self, at: int, op: Op) -> None:
-        """Write the nodes of an op; after the recomputation they read the copies."""
+        """Write the nodes of an op; nodes after the recomputation read the copies."""
         if at < self.recomputation.before or self._again.isdisjoint(op.inputs):
             for source in op.sources:
                 self._once(source)
@@ -137,7 +138,7 @@ class _RecomputeWriter:
             self.written.append(self.graph.nodes[source])
 
     def _copy(self, source: int, names: dict[str, str]) -> None:
-        """Write a copy of a node that reads by `names`; add its outputs to `names`."""
+        """Write a copy of a node with its inputs renamed by `names`; add its outputs there."""
         node = self.graph.nodes[source]
         inputs = [names.get(name, name) for name in node.input]
         outputs = [self._free(name) if name else "" for name in node.output]
@@ -158,7 +159,7 @@ class _RecomputeWriter:
         self.written.append(made)
 
     def _free(self, wish: str) -> str:
-        """Return an unused name; its tensor gets the type of the copied tensor."""
+        """Return an unused name for a copy of a tensor, and record the tensor's type for it."""
         number = 1
         while (name := f"{wish}/again{number}") in self._taken:
             number += 1
@@ -214,7 +215,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, done, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with a recipe's recomputations; raise UsageError for another model."""
+        """Return `base` with a recipe's recomputations; raise UsageError for another model."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:
@@ -389,5 +390,5 @@ def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recom
         raise UsageError(f"the recipe is for another model: no op produces {quote(unknown)}")
     *ops, before = (place[name] for name in names)
     if not ops or len(ops) > _MOST_OPS or max(ops) >= before:
-        raise UsageError("the recipe recomputes ops before they run")
+        raise UsageError("the recipe recomputes an op before its first run")
     return Recomputation(tuple(sorted(ops)), before)

@@ -29,7 +29,7 @@ class Optimise(WireMessage, frozen=True):
 
 
 class InlineOps(WireMessage, frozen=True):
-    """Request to inline operators of some kinds in the model of the payload."""
+    """Request to inline operators of the given kinds in the model in the payload."""
 
     doing: ClassVar[str] = "rewriting"
     kinds: list[str]
@@ -57,7 +57,7 @@ def _optimised(without: list[str], blob: bytes) -> bytes:
 
 
 def inline(kinds: list[str], blob: bytes) -> bytes:
-    """Return the model with operators of some kinds replaced by their ONNX definitions."""
+    """Return the model with operators of the given kinds replaced by their ONNX definitions."""
     import onnx
     import onnx.shape_inference
     from onnx.inliner import inline_selected_functions

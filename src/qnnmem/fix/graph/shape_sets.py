@@ -24,8 +24,8 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
     if len(counts) > 1:
         few, many = sorted(counts)[0], sorted(counts)[-1]
         raise UsageError(
-            f"one tensor has {many} shapes but another has {few}; give each tensor one "
-            "shape or one for each graph"
+            f"one tensor has {many} shapes but another has {few}; give each tensor either "
+            "one shape or one shape per graph"
         )
     graphs = max(counts, default=1)
     if graphs > _MOST_SETS:

@@ -71,7 +71,7 @@ class CompileJudge:
         return self._together(change, need) if need.fits and self.others else need
 
     def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
-        """Return the combined need of all parts, loaded in the rounds of the change."""
+        """Return the combined need of all parts when they are loaded in the change's rounds."""
         parts = change.parts
         if parts is None:
             return worst
@@ -87,7 +87,7 @@ class CompileJudge:
         pool = next(iter(over), self._pool)
         why = ""
         if over:
-            why = f"the parts together need {counted(over[pool], 'byte')} more of the {NOUNS[pool]}"
+            why = f"the parts together exceed the {NOUNS[pool]} by {counted(over[pool], 'byte')}"
         return replace(
             worst,
             size=best.pools.get(pool, worst.size),
@@ -182,7 +182,7 @@ class CompileJudge:
         return mine or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Return the need of the contexts of the worst round, placed together."""
+        """Return the need of the round whose contexts need the most when placed together."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
         worst = max(needs, key=lambda need: need.rank)
@@ -214,7 +214,7 @@ class CompileJudge:
 
 
 def _said_here(why: Words, allowed: frozenset[str]) -> Words:
-    """Return the reason for a failure; a fix replaces operators instead of using the CPU."""
+    """Return a failure's reason, suggesting `--allow operators` instead of `--partition`."""
     parts = (why,) if isinstance(why, str) else tuple(why)
     at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
     if at is None:

@@ -21,7 +21,7 @@ from qnnmem.text import quote
 
 
 def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
-    """Return each file's resident size as estimated by the library; repeated files count again."""
+    """Return each file's resident size as the library estimates it; duplicates count separately."""
     found: list[Resident] = []
     for path in paths:
         same = sum(one == path for one in paths[: len(found)])
@@ -55,7 +55,7 @@ _MOST_NAMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class PlacementRemedy:
-    """Remedy that changes the load order, then frees contexts while the model is loaded."""
+    """Remedy that reorders the loading of contexts; if needed, it frees some for the model."""
 
     name: str = "placement"
 
@@ -66,7 +66,7 @@ class PlacementRemedy:
             return
         known = own.library.residents(base.change)
         order = ordered(list(known.values()), own.library.domain_bytes)
-        yield own.judged(self._made(base.change, (order,), "another order of loading"))
+        yield own.judged(self._made(base.change, (order,), "another load order"))
         rounds = in_turn(own.library, known[MODEL])
         if rounds is None:
             own.obstacles.append("the other contexts do not fit even without the model")
@@ -76,8 +76,8 @@ class PlacementRemedy:
         yield own.judged(self._made(base.change, rounds, words))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with a recipe's load order; the judge checks that contexts exist."""
-        return self._made(base, read_rounds(step["rounds"]), "order of loading as in the recipe")
+        """Return `base` with a recipe's load order; the judge checks that the contexts exist."""
+        return self._made(base, read_rounds(step["rounds"]), "load order as in the recipe")
 
     def _made(self, base: Change, rounds: Rounds, words: str) -> Change:
         step = {"rounds": [list(names) for names in rounds]}

@@ -98,7 +98,7 @@ def every_pool() -> dict[str, Sourced]:
 
 
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
-    """Return the trial, checked again with the user's limits."""
+    """Return the trial, checked again against the user's limits."""
     fit, endless = trial.fit, every_pool()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(
@@ -155,7 +155,7 @@ class LibraryTrials(LibraryBench):
         return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:
-        """Return the path of a fitting model's binary; compile again if only the trial exists."""
+        """Return the path of a fitting model's binary; compile it again if it is not cached."""
         path = self.folder / f"{self._key(source, options)}.bin"
         if not path.exists():
             model = self._file(path.stem, source)
@@ -208,7 +208,7 @@ class LibraryTrials(LibraryBench):
 
 
 def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
-    """Return options without shapes and values, because a changed model already has them."""
+    """Return the options without shapes and values, which a changed model already contains."""
     return options if source.path is not None else replace(options, dims={}, shapes={}, values={})
 
 
@@ -315,7 +315,7 @@ class LibraryJudge:
         key = (stretch.first, stretch.last)
         if key not in self.found:
             ops = counted(stretch.last - stretch.first, "op")
-            self.trials.progress(f"compiling {ops} from {stretch.first}")
+            self.trials.progress(f"compiling {ops} from op {stretch.first}")
             self.found[key] = self.trials.trial(_source(sequence, stretch), self.options)
         # If the whole model fails because of an op, size is not the reason. In a part, the op may
         # be there only because of the cut, such as a Dropout that makes a part's output.

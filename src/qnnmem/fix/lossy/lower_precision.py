@@ -1,7 +1,7 @@
 """Remedy that computes with fewer bits: the model is quantized, and the error measured.
 
-    LPAI   int16, w8a16, int8   like `prepare` for LPAI, with integer inputs and outputs
-    HTP    fp16, w8a16, int8    like a compile for HTP, with integer inputs and outputs
+    LPAI   int16, w8a16, int8   as `prepare` does for LPAI, with integer inputs and outputs
+    HTP    fp16, w8a16, int8    as a compile for HTP does, with integer inputs and outputs
 
 Judge and proof get the quantized model itself, so other remedies such as bands or parts can follow.
 Ranges come from the user's samples, cropped or resized for the model.
@@ -45,8 +45,8 @@ _MOST = 256  # samples; more samples hardly change the ranges
 def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path | None:
     """Write the samples of a case for the model, one file each, and return their folder.
 
-    Return None without samples and with unchanged inputs: quantizer and proof then generate the
-    same random data.
+    Return None if the case has no samples and its inputs are unchanged: the quantizer and the proof
+    then generate the same random data.
     """
     import zipfile
 
@@ -124,7 +124,7 @@ class PrecisionRemedy:
         return replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change quantized as in the recipe, with the samples of this run."""
+        """Return `base` quantized as in the recipe, with ranges from the samples of this run."""
         word = str(step["to"])
         if word not in precisions_for(case):
             raise UsageError(
@@ -141,7 +141,7 @@ class PrecisionRemedy:
         notes = (f"float inputs and outputs become {kind}", *notes)
         if not case.samples and word != "fp16":
             notes = (
-                f"WARNING: ranges of {word} come from random data: sizes are right, "
+                f"WARNING: ranges of {word} come from random data: sizes are right, but "
                 "results are not, and the error on real inputs differs from the one shown; "
                 "pass your own samples",
                 *notes,

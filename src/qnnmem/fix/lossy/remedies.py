@@ -1,7 +1,7 @@
 """The remedies that change results, each followed by lossless remedies.
 
 for each lossy change that is not enough:
-    for each lossless remedy, on the best so far:
+    for each lossless remedy, on top of the best change so far:
         compare its changes bit by bit with the lossy change
 """
 
@@ -27,7 +27,7 @@ from qnnmem.fix.lossy.smaller_inputs import (
     BatchRemedy,
     ResolutionRemedy,
     batch_of,
-    smaller_pictures,
+    smaller_images,
 )
 from qnnmem.fix.remedy import (
     Change,
@@ -43,14 +43,14 @@ from qnnmem.planner.pools import PoolOptions
 
 LOSSY_REMEDIES: tuple[ModelRemedy, ...] = (BatchRemedy(), PrecisionRemedy(), ResolutionRemedy())
 FEWER_CHANNELS = (
-    "the remaining option is another model: fewer channels in the largest layers, trained again"
+    "the only option left is another model: reduce the channels of the largest layers and retrain"
 )
 _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """Wrapper around a remedy that keeps its name and repeats its steps."""
+    """Wrapper with the name of the remedy inside, which also repeats the steps of a recipe."""
 
     first: ModelRemedy
 
@@ -60,7 +60,7 @@ class _WrappedRemedy:
         return self.first.name
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change that the wrapped remedy makes for a step of a recipe."""
+        """Return `base` with a recipe step applied by the wrapped remedy."""
         return self.first.again(case, base, step)
 
 
@@ -80,7 +80,7 @@ class FollowedRemedy(_WrappedRemedy):
     then: tuple[ModelRemedy, ...] = ()
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield each lossy change, then lossless changes on top; only those use search time."""
+        """Yield each lossy change, then lossless changes on top of it within their time limit."""
         failure: ChildFailed | None = None
         left = whole = bench.case.seconds_left
         for made in self.first.changes(bench, base):
@@ -150,7 +150,7 @@ def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
 
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
-    """Yield kind and change of each lossy change that can be planned without quantization."""
+    """Yield each lossy change that can be planned without quantization, after its kind."""
     options, base = best.options, without_layout(best)
     if not isinstance(options, PoolOptions):
         return
@@ -160,8 +160,8 @@ def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
     for word, (bits, _) in LPAI_WIDTHS.items():
         if options.bits is None and word != "w8a16":
             yield word, replace(best, options=replace(options, bits=bits))
-    with suppress(ChildFailed):  # or no other picture size
-        if sizes := smaller_pictures(case, 0.5):
+    with suppress(ChildFailed):  # or no other image size
+        if sizes := smaller_images(case, 0.5):
             yield "resolution", ResolutionRemedy().again(case, base, {"shapes": sizes})
 
 

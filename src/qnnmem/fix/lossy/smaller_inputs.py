@@ -4,7 +4,7 @@ A batch of 8 becomes two runs of 4, four of 2 or eight of 1. That is correct onl
 items of a batch. Therefore the runs are made, concatenated and compared; a difference beyond the
 last bits rejects the change. `run_in_batches` runs the result on the original batch.
 
-Smaller pictures need a model that accepts any size. Outputs with a changed shape cannot be
+Smaller images need a model that accepts any size. Outputs with a changed shape cannot be
 compared: only the user can judge whether the model still recognises enough. Outputs with an
 unchanged shape, such as classes, are compared on resized samples.
 """
@@ -58,7 +58,7 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
 
 
 def first_of(change: Change) -> Change:
-    """Return the original model as a change without steps."""
+    """Return the change without steps that a change started from: the original model."""
     while change.of is not None:
         change = change.of
     return change
@@ -76,7 +76,7 @@ class BatchRemedy:
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield ever smaller batches, each divided by its smallest factor, down to one item."""
+        """Yield smaller and smaller batches: the size divided by its smallest factor, down to 1."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:
@@ -90,11 +90,11 @@ class BatchRemedy:
             yield judged
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with a recipe's batch size; raise UsageError if the batch differs."""
+        """Return `base` with a recipe's batch size; raise UsageError if it cannot be used."""
         size, whole = count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
             raise UsageError(
-                f"the recipe splits into batches of {size}, which do not divide {whole}"
+                f"the recipe splits the batch into runs of {size}, but the batch is {whole}"
             )
         return self._made(case, base, whole, size)
 
@@ -119,7 +119,7 @@ class BatchRemedy:
 
 
 def batch_of(case: FixCase) -> int:
-    """Return the batch, the first size of the first input; 1 if the batch cannot be divided."""
+    """Return the batch size: the first axis of the first input, or 1 if it cannot be divided."""
     shapes = list(input_shapes(case.model).values())
     options = case.options
     if not shapes or len(shapes[0]) < 2 or (isinstance(options, PoolOptions) and options.states):
@@ -132,26 +132,26 @@ def _smallest_factor(number: int) -> int:
 
 
 _FACTORS = (0.75, 0.5)
-_PICTURE_AXES = 4
-_MOST_CHANNELS = 4  # channels of a picture with channels last
+_IMAGE_AXES = 4
+_MOST_CHANNELS = 4  # channels of an image with channels last
 _COARSEST = 32  # usual product of a backbone's strides
-_LEAST = 8  # rows or columns; a smaller input is not a picture
+_LEAST = 8  # rows or columns; a smaller input is not an image
 
 Sizes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ResolutionRemedy:
-    """Remedy that gives every picture fewer rows and columns."""
+    """Remedy that gives every image fewer rows and columns."""
 
     name: str = "resolution"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the model with pictures of three quarters of the size, then of half."""
+        """Yield the model with images of three quarters of the size, then of half the size."""
         done: list[Sizes] = []
         refusal: ChildFailed | None = None
         for factor in _FACTORS:
-            sizes = smaller_pictures(bench.case, factor)
+            sizes = smaller_images(bench.case, factor)
             if not sizes or sizes in done:
                 continue
             done.append(sizes)
@@ -164,15 +164,15 @@ class ResolutionRemedy:
             judged = bench.judged(repeated_precision(bench.case, made, base.change))
             yield replace(judged, seconds=monotonic() - begin)
         if refusal is not None:
-            raise ChildFailed(f"the model does not accept pictures of another size: {refusal}")
+            raise ChildFailed(f"the model does not accept images of another size: {refusal}")
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with a recipe's picture sizes; raise UsageError for other inputs."""
+        """Return `base` with a recipe's image sizes; raise UsageError for other inputs."""
         known = input_shapes(case.model)
         sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
         for name, shape in sizes.items():
             if len(known.get(name, ())) != len(shape) or not all(shape):
-                raise UsageError("the recipe uses a picture size that this model does not accept")
+                raise UsageError("the recipe uses an image size that this model does not accept")
         return self._made(case, base, sizes)
 
     def _made(self, case: FixCase, base: Change, sizes: Sizes) -> Change:
@@ -181,7 +181,7 @@ class ResolutionRemedy:
         before = {name: case.model.scope.types[name].shape for name in outputs}
         after = {name: model.scope.types[name].shape for name in before}
         others = sum(before[name] != after[name] for name in before)
-        notes = ["smaller pictures may reduce recognition accuracy"]
+        notes = ["smaller images can reduce recognition accuracy"]
         if others:
             notes.append(
                 f"{others} of {len(before)} outputs have another shape, so their error cannot "
@@ -190,7 +190,7 @@ class ResolutionRemedy:
         shown = next(iter(sizes.values()))
         return base.then(
             self.name,
-            f"pictures {'x'.join(map(str, shown))}",
+            f"images {'x'.join(map(str, shown))}",
             {"shapes": {name: list(shape) for name, shape in sizes.items()}},
             model=model,
             is_lossy=True,
@@ -198,11 +198,11 @@ class ResolutionRemedy:
         )
 
 
-def smaller_pictures(case: FixCase, factor: float) -> Sizes:
-    """Return smaller shapes of the inputs that are pictures."""
+def smaller_images(case: FixCase, factor: float) -> Sizes:
+    """Return a smaller shape for each input that looks like an image, by input name."""
     found = {}
     for name, shape in input_shapes(case.model).items():
-        if len(shape) != _PICTURE_AXES:
+        if len(shape) != _IMAGE_AXES:
             continue
         last = shape[3] <= _MOST_CHANNELS < shape[1]
         axes = (1, 2) if last else (2, 3)

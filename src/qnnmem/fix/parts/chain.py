@@ -143,7 +143,7 @@ def read_chain(folder: Path) -> Chain:
     try:
         chain = msgspec.json.decode(read_bytes(path, _MOST), type=Chain)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        raise LoadError(path, f"is not a manifest of {SCHEMA}") from exc
+        raise LoadError(path, f"is not a {SCHEMA} manifest") from exc
     _check(path, chain)
     return chain
 
@@ -170,7 +170,7 @@ def _check(path: Path, chain: Chain) -> None:
 
 def _check_file(path: Path, name: str, sha256: str) -> None:
     if Path(name).name != name:
-        raise LoadError(path, f"has a part {quote(name)}, which is not a plain file name")
+        raise LoadError(path, f"names a part {quote(name)}, which is not a plain file name")
     blob = read_bytes(path.parent / name, _LARGEST)
     if hashlib.sha256(blob).hexdigest() != sha256:
         raise LoadError(path.parent / name, "is not the file that the manifest describes")

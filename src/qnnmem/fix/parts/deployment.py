@@ -87,7 +87,7 @@ class Deployment:
 
     @property
     def load_bytes(self) -> int:
-        """Bytes loaded or moved in each inference; with all weights if parts load in turn."""
+        """Bytes loaded or moved in each inference; includes all weights if parts load in turn."""
         weights = self.weights_bytes if self.arrangement is Arrangement.IN_TURN else 0
         return weights + self.moved_bytes
 

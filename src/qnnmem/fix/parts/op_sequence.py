@@ -89,7 +89,7 @@ class OpSequence:
 
     @cached_property
     def work(self) -> tuple[int, ...]:
-        """Bytes that each op writes, plus constants and inputs that it reads first."""
+        """Bytes that each op writes, plus constants and inputs that no earlier op reads."""
         outside = {*self.model.constants, *self.model.inputs}
         seen: set[str] = set()
         found = []
@@ -123,7 +123,7 @@ class OpSequence:
         )
 
     def around(self, first: int, most: int) -> tuple[list[int], list[int]]:
-        """Return bytes of constants and of IO for all ranges that start at `first`, by end."""
+        """Return the bytes of constants and of IO of each range from `first`, listed by its end."""
         weights, io = [0] * (first + 1), [0] * (first + 1)
         stored = given = 0
         seen: set[str] = set()

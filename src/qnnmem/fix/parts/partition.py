@@ -12,9 +12,9 @@ A judge may have to run a compiler, so the search asks it as rarely as possible:
 
     from each end, take the longest parts that fit, by bisection: an upper bound on the parts
     repeat:
-        take the cheapest parts, none of which is known not to fit
+        choose the cheapest parts that have not been excluded yet
         ask the judge about each part; if all fit, return them
-        else find the longest part that fits from the start of the part that does not
+        otherwise find the longest part that fits from the start of the part that failed
 
 A range that contains a range that does not fit is presumed not to fit either. Inputs and outputs
 can break this presumption: a cut with many crossing bytes can make a part larger than the whole
@@ -65,7 +65,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Result without valid cuts: no range from `first` on that ends at `last` fits."""
+    """Result without valid cuts: parts can cover ops before `first`, but none ends at `last`."""
 
     first: int
     last: int
@@ -172,7 +172,7 @@ class _CutSearch:
         return Cuts(ranges, sum(self.crossing[last] for _, last in ranges), self.trials)
 
     def _open(self) -> None:
-        """Compute the starts for each end that neither the rule nor a trial excludes."""
+        """Compute, for each end, the starts that neither the rule nor a trial excludes."""
         count = len(self.places)
         self.starts = [set() for _ in range(count)]
         for start in range(count - 1):
@@ -261,7 +261,7 @@ class _CutSearch:
     def _shortest_that_fails(self, first: int, last: int) -> int:
         """Return the first end at which a part from `first` does not fit.
 
-        That end is mostly close to the largest known fit, so the steps start small.
+        That end is usually close to the largest known fit, so the steps start small.
         """
         fitting = (key for key, answer in self.answers.items() if answer is PartFit.YES)
         low = max((b for a, b in fitting if a <= first < b < last), default=first)
@@ -396,12 +396,13 @@ def _stuck(
     reason = verdict.why
     if len(ops) == 1:
         what = (
-            f"parts that fit cover the model only up to {ops[0].type} {quote(ops[0].name)}; alone"
+            f"parts that fit cover the model only up to {ops[0].type} {quote(ops[0].name)}; for "
+            "this op alone"
         )
     else:
         what = (
-            f"parts that fit cover the model only up to {quote(ops[0].name)}; with the "
-            f"{len(ops)} ops there"
+            f"parts that fit cover the model only up to {quote(ops[0].name)}; for the next "
+            f"{len(ops)} ops"
         )
     why = chain_words(f"{what}, ", reason) if reason else what.split(";")[0]
     return NoPartition(why, found.trials, ops[0].name)
@@ -432,7 +433,7 @@ class PlannedParts:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a rule that excludes ranges with too large constants or IO, or None."""
+        """Return a rule that excludes ranges whose constants or IO exceed a limit, or None."""
         if self.options.bits is not None or self.options.states:
             return None  # other bits and states change the sizes
         limits = as_limits(self.budget)

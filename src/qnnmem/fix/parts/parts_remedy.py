@@ -63,7 +63,7 @@ class PlannedPartsRemedy:
         yield replace(judged, seconds=monotonic() - begin)
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with the cuts of a recipe."""
+        """Return `base` with its model cut into parts as in a recipe."""
         return cut_again(base, step, ())
 
 
@@ -103,13 +103,13 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
         raise ValueError("cuts must be positions of ops")
     places = [0, *cuts, len(sequence)]
     if sorted({*places}) != places:
-        raise ValueError("cuts must be positions of ops in rising order")
+        raise ValueError("cuts must be positions of ops in ascending order")
     found = parts_at(sequence, places)
     last = [sequence.model.ops[part.last - 1].outputs[0] for part in found.parts]
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
     if wrong:
         raise UsageError(
-            f"the recipe is for another model: a part would end with {quote(wrong[0])}"
+            f"the recipe is for another model: here, its cuts end a part at {quote(wrong[0])}"
         )
     words = f"{counted(len(found.parts), 'part')} as in the recipe"
     return cut(base, found, words, rounds)
@@ -152,14 +152,14 @@ class HtpPartsRemedy:
             own.obstacles.append(join_words(need.why))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with the cuts and the load rounds of a recipe."""
+        """Return `base` with its model cut into parts and load rounds, both as in a recipe."""
         return cut_again(base, step, read_rounds(step["rounds"]))
 
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:
         """Return the parts, or the reason why none were found."""
         start = base.change
         if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
-            return "each part uses all VTCM, like the whole model"
+            return "each part would use all of VTCM, like the whole model"
         if start.compile_options.precision is not HtpPrecision.FP16:
             return "a model cannot be split while it is quantized; quantize it first"
         try:
@@ -190,18 +190,18 @@ def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]
 
 
 def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
-    """Return the judge with the room that other contexts leave in a process domain as limit."""
+    """Return the judge, limited to the bytes that other contexts leave free in a process domain."""
     library = bench.library
     sizes = [one.size for one in library.others]
     placed = best_order(sizes, library.domain_bytes)
     room = max((domain.left for domain in placed.domains), default=library.domain_bytes)
-    left = Sourced(room, Origin.COMPUTED, "the rest of a process domain with other contexts")
+    left = Sourced(room, Origin.COMPUTED, "the bytes that other contexts leave free in a domain")
     trials = replace(judge.trials, budgets={**judge.trials.budgets, "pd": left})
     return LibraryJudge(trials, judge.options)
 
 
 def _residences(bench: HtpBench, found: HtpParts) -> Iterator[tuple[str, Rounds]]:
-    """Yield description and rounds: all parts resident if they fit, then one at a time."""
+    """Yield a description and the load rounds: all parts together if they fit, then in turn."""
     count = counted(len(found.binaries), "part")
     parts = found.residency.contexts
     names, others = tuple(one.file for one in parts), bench.library.others

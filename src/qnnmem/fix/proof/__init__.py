@@ -1,4 +1,4 @@
-"""Prove that a changed model computes the same: run both models, compare every output."""
+"""Prove that a changed model computes the same results: run both models, compare every output."""
 
 SAMPLES = 3  # random samples if the user gives none
 # onnxruntime's optimisation levels other than "disabled"; the last is its default.

@@ -3,8 +3,8 @@
 A change can also be run in planned memory. The payload of a request is a list of models,
 concatenated.
 
-A changed model may have other inputs and outputs than the original. `ModelBorder` converts between
-them:
+The inputs and outputs of a changed model can differ from those of the original. `ModelBorder`
+converts between them:
 
     other element type     quantized with the scale stored in the file, or cast
     smaller batch          several runs, results concatenated
@@ -57,7 +57,7 @@ class ModelBorder:
         for name, pieces in runs.items():
             if len(pieces) not in (1, count):
                 raise ValueError(
-                    f"the batch of {quote(name)} is split differently from that of other inputs"
+                    f"the batch of {quote(name)} needs another number of runs than other inputs"
                 )
         return [
             {name: pieces[at % len(pieces)] for name, pieces in runs.items()} for at in range(count)
@@ -89,7 +89,7 @@ class ModelBorder:
 
 
 def _cut(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
-    """Return the pieces of a batch; empty if more than the batch size differs."""
+    """Return the pieces of a batch; empty if it cannot be cut into pieces of this shape."""
     fits = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and shape[0] > 0
     if not fits or value.shape[0] % shape[0]:
         return []
@@ -127,7 +127,7 @@ def stored(value: NDArray[Any], kind: str, scale: Scale | None) -> NDArray[Any]:
     wanted = numpy.dtype(kind)
     if wanted.kind in "iu" and value.dtype.kind == "f":
         if scale is None:
-            raise ValueError(f"the meaning of {kind} integers is unknown")
+            raise ValueError(f"values cannot be converted to {kind} without a scale")
         limits = numpy.iinfo(wanted)
         steps = numpy.rint(value / numpy.float32(scale[0])) + scale[1]
         value = numpy.clip(steps, limits.min, limits.max)
@@ -258,7 +258,7 @@ class LevelGaps(WireMessage, frozen=True):
 
 
 class Validate(WireMessage, frozen=True):
-    """Request to run all models on the same data, and a binary for LPAI if given."""
+    """Request to run all models, and an LPAI binary if given, on the same data."""
 
     doing: ClassVar[str] = "validating"
     sizes: list[int]
@@ -276,7 +276,7 @@ class Validated(WireMessage, frozen=True):
 
 
 class CompareSaved(WireMessage, frozen=True):
-    """Request to run a model on samples, and compare its outputs with outputs in files."""
+    """Request to run a model on samples, and compare its outputs with saved outputs."""
 
     doing: ClassVar[str] = "comparing"
     sizes: list[int]
@@ -477,7 +477,7 @@ def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
 
 
 def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Return True if both arrays are equal bit by bit, where all NaNs count as equal."""
+    """Return True if both arrays are equal bit by bit, with all NaNs treated as equal."""
     import numpy
 
     if one.dtype.kind != "f" or is_same(one, other):

@@ -1,4 +1,4 @@
-"""Prove that a changed model computes the same: run both models, compare every output.
+"""Prove that a changed model computes the same results: run both models, compare every output.
 
 onnxruntime runs the models without optimisation on one thread, in a child process with limits.
 Models must contain their own data. A model cut into parts runs part by part; tensors are passed by
@@ -126,7 +126,7 @@ def beside_saved(
 
 
 def inputs_of(model: onnx.ModelProto, *, outputs: bool = False) -> list[Input]:
-    """Return the inputs of a model as specifications for random data; or its outputs."""
+    """Return a model's inputs, or its outputs, as specifications for random data."""
     from onnx import helper
 
     from qnnmem.loader.onnx.inputs import index_limits
@@ -198,12 +198,12 @@ def _blobs(change: Change) -> list[bytes]:
 
 
 def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
-    """Return a binary for LPAI, or the reason why none can be made."""
+    """Return an LPAI binary of the changed model, or the reason why there is none."""
     options = change.options
     if not isinstance(options, PoolOptions) or change.parts is not None:
-        return None, "several parts are not one program for LPAI"
+        return None, "a model cut into parts is not a single LPAI program"
     if any(step["remedy"] in _OTHER_BORDER for step in change.steps):
-        return None, "the result has other inputs than the original model"
+        return None, "the result and the original model have different inputs"
     if options.states:
         return None, "the result would carry its state from sample to sample"
     from qnnmem.lpai.preparation import prepare

@@ -1,9 +1,9 @@
-"""Tiling: compute a region of a model in bands of rows, each from region input to output.
+"""Tiling: compute a region of a model in bands of rows, one whole band after another.
 
-tiled_graph     the graph of a model for tiling: nodes in order, shapes, stored numbers
-needed_rows     ranges of rows, and the input rows that a node needs for rows of its output
-bands           rows of every tensor for each band, and the steps in order
-cost            live bytes while the bands run
-region_search   regions worth computing in bands
-tiling_remedy   the remedy, which writes the new nodes
+tiled_graph     gives access to nodes in execution order, shapes and stored numbers
+needed_rows     computes which input rows a node needs for given rows of its output
+bands           computes the rows of every tensor for each band, and the order of steps
+cost            counts the live bytes while the bands run
+region_search   finds regions that are worth computing in bands
+tiling_remedy   contains the remedy, which writes the new nodes
 """

@@ -1,7 +1,7 @@
 """Rows of every tensor for each band of a region, and the execution order of the bands.
 
-    each output of the region   its share of the rows
-    each node, backwards        the output rows needed by its readers -> the input rows it reads
+    each output of the region   a band computes its share of the output's rows
+    each node, backwards        the rows that its readers need determine the rows that it reads
 
 Rows that two bands need are computed in both. The schedule lists slices, nodes and the final
 concats. The live bytes and the nodes of the new model both follow from it.
@@ -58,7 +58,7 @@ class BandedRegion:
 
     @property
     def extra_macs(self) -> int:
-        """Additional multiply-adds: rows computed twice, minus rows that no band needs."""
+        """Additional multiply-adds: for rows computed twice, minus those for rows no band needs."""
         return self.band_macs - self.macs
 
 
@@ -134,7 +134,7 @@ class Bander:
     def _band(
         self, region: TileRegion, made: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
-        """Return the steps of one band; `need` starts with the exits and grows to all tensors."""
+        """Return the steps of one band; `need` starts with its output rows and gains all others."""
         steps: list[tuple[int, BandStep]] = []
         for at in reversed(region.nodes):
             wanted = list(self._wanted(at, need))

@@ -1,9 +1,9 @@
 """Live bytes while a region runs in bands, compared with the original model.
 
 The live bytes during a region do not depend on other regions, because between two regions every
-tensor is whole. So each region is judged alone, and the maximum decides. The plan of the finished
-model judges the whole. The counting follows `qnnmem.ir.lifetime`, with numbers for names and
-without checks, because the search counts many short trials. A test compares the two.
+tensor is whole. So each region is judged alone, and the maximum decides. The whole model is judged
+by its plan once it is finished. The counting follows `qnnmem.ir.lifetime`, but uses numbers instead
+of names and skips checks, because the search counts many short trials. A test compares the two.
 """
 
 from __future__ import annotations

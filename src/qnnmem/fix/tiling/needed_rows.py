@@ -1,6 +1,6 @@
 """Input rows that a node needs for some rows of its output, and changes to the node.
 
-The cut axis is counted from the last, so that it means the same for operands with fewer dimensions:
+The cut axis is counted from the end, so that it means the same for operands with fewer dimensions:
 -2 is rows of an image, -1 is columns, or time for audio. A rule exists for each supported kind of
 node; other nodes are refused with a reason.
 
@@ -58,7 +58,7 @@ class Rows(NamedTuple):
 
 
 def share(size: int, band: int, bands: int) -> Rows:
-    """Return the rows of one of several bands of nearly equal height."""
+    """Return the rows of one band when `size` rows are split into bands of nearly equal height."""
     return Rows(size * band // bands, size * (band + 1) // bands)
 
 
@@ -146,7 +146,7 @@ def _window(facts: NodeFacts) -> _Window | str:
     node, before, after = facts.node, facts.shape(0), facts.result
     count = len(before) - 2
     if count < 1 or len(after) != len(before) or count + facts.axis < 0:
-        return f"{node.op_type} of a tensor that is not a picture"
+        return f"{node.op_type} of a tensor that is not an image"
     weights = WEIGHTS.get(node.op_type)
     kernel = facts.ints("kernel_shape") or (() if weights is None else facts.shape(weights)[2:])
     strides = facts.ints("strides") or (1,) * count
@@ -317,7 +317,7 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
 
     rank = len(facts.result)
     if facts.text("mode", "constant") != "constant" or facts.has(3):
-        return "Pad with amounts that are not constant on all axes"
+        return "Pad that has an axes input or fills with other than a constant"
     stored = facts.numbers(1)
     ends = facts.ints("pads") if stored is None else tuple(int(end) for end in stored.reshape(-1))
     if ends is None or len(ends) != 2 * rank or min(ends) < 0:
@@ -339,7 +339,7 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
     block = integer(facts.node, "blocksize", 0)
     if len(facts.result) != 4 or block < 1:
-        return "DepthToSpace of a tensor that is not a picture"
+        return "DepthToSpace of a tensor that is not an image"
     there = Rows(need.first // block, -(-need.end // block))
     return BandStep(Rows(there.first * block, there.end * block), {0: there})
 
@@ -347,7 +347,7 @@ def _depth_to_space(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _space_to_depth(facts: NodeFacts, need: Rows) -> BandStep | str:
     block = integer(facts.node, "blocksize", 0)
     if len(facts.result) != 4 or block < 1:
-        return "SpaceToDepth of a tensor that is not a picture"
+        return "SpaceToDepth of a tensor that is not an image"
     return BandStep(need, {0: Rows(need.first * block, need.end * block)})
 
 
@@ -412,7 +412,7 @@ def _alike(facts: NodeFacts, need: Rows) -> BandStep | str:
     if node.op_type == "Dropout" and not is_deterministic(node):
         return "Dropout with random results"
     if node.op_type == "LRN" and len(facts.result) + facts.axis < 2:
-        return "LRN across the axis"
+        return "LRN across the cut axis"
     reads = {}
     for slot in range(len(node.input)):
         if not facts.has(slot):
@@ -429,7 +429,7 @@ def _normalise(facts: NodeFacts, need: Rows) -> BandStep | str:
     if integer(facts.node, "training_mode", 0) or len([*filter(None, facts.node.output)]) > 1:
         return "BatchNormalization in training"
     if len(facts.result) + facts.axis < 2:
-        return "BatchNormalization along the axis"
+        return "BatchNormalization along the cut axis"
     return BandStep(need, {0: need})
 
 
@@ -439,12 +439,12 @@ def _quantize(facts: NodeFacts, need: Rows) -> BandStep | str:
         return f"{node.op_type} in blocks"
     scales = facts.shape(1)
     if scales and scales != (1,) and integer(node, "axis", 1) % rank == rank + facts.axis:
-        return f"{node.op_type} with scales along the axis"
+        return f"{node.op_type} with scales along the cut axis"
     return BandStep(need, {0: need})
 
 
 def _one_axis(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Softmax along another axis."""
+    """Return the step of a Softmax along an axis other than the cut axis."""
     if facts.graph.opset < _SOFTMAX_OF_ONE_AXIS:
         return f"{facts.node.op_type} of an old operator set"
     return _along_another(facts, need, -1)
@@ -453,7 +453,7 @@ def _one_axis(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _along_another(facts: NodeFacts, need: Rows, usual: int) -> BandStep | str:
     rank = len(facts.result)
     if integer(facts.node, "axis", usual) % rank == rank + facts.axis:
-        return f"{facts.node.op_type} along the axis"
+        return f"{facts.node.op_type} along the cut axis"
     size = rows_of(facts.result, facts.axis)
     slots = [slot for slot in range(len(facts.node.input)) if facts.has(slot)]
     reads = {slot: need for slot in slots if len(facts.shape(slot)) == rank}
@@ -471,7 +471,7 @@ def _split(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Slice along other axes."""
+    """Return the step of a Slice that leaves the cut axis whole."""
     rank = len(facts.result)
     if any(facts.has(slot) and facts.numbers(slot) is None for slot in range(1, 5)):
         return "Slice with computed positions"
@@ -482,7 +482,7 @@ def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
     else:
         found = [*(facts.ints("axes") or range(len(facts.ints("starts") or ())))]
     if any(axis % rank == rank + facts.axis for axis in found):
-        return "Slice along the axis"
+        return "Slice along the cut axis"
     return BandStep(need, {0: need})
 
 
@@ -491,7 +491,7 @@ def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
     rank = len(facts.result)
     order = facts.ints("perm") or tuple(range(rank))[::-1]
     if order[facts.axis :] != tuple(range(rank))[facts.axis :]:
-        return "Transpose that moves the axis"
+        return "Transpose that moves the cut axis"
     return BandStep(need, {0: need})
 
 
@@ -501,7 +501,7 @@ def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
 
     before, after = facts.shape(0), facts.result
     if min(len(before), len(after)) < -facts.axis or before[facts.axis :] != after[facts.axis :]:
-        return "Reshape that moves the axis"
+        return "Reshape that moves the cut axis"
     if 0 in before or not facts.has(1):
         return "Reshape of an empty tensor, or of an old operator set"
     shape = [*after]
@@ -512,7 +512,7 @@ def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
 def _matmul(facts: NodeFacts, need: Rows) -> BandStep | str:
     """Return the step of a MatMul: product rows need the same rows of the first factor."""
     if facts.axis != -2 or len(facts.shape(0)) < 2 or len(facts.shape(1)) < 2:
-        return "MatMul along the axis"
+        return "MatMul along the cut axis"
     return BandStep(need, {0: need})
 
 

@@ -38,7 +38,7 @@ _PATIENCE = 2  # consecutive band counts without a gain
 
 @dataclass(frozen=True, slots=True)
 class TileCover:
-    """Regions in bands, and the peak of the model with them."""
+    """Regions to compute in bands, and the peak that the model then has."""
 
     regions: tuple[BandedRegion, ...]
     peak: int
@@ -123,9 +123,9 @@ class RegionSearch:
         return best
 
     def cheapest(self, limit: int) -> TileCover | None:
-        """Return the cheapest cover for a limit, also from covers for slightly lower limits.
+        """Return the cheapest cover for a limit; covers for slightly lower limits compete too.
 
-        A cover uses the shortest sufficient regions, so a cover for a lower limit may cost less.
+        A cover uses the shortest sufficient regions, so a cover for a lower limit can cost less.
         """
         found = self.cover(limit)
         best, below = found, limit
@@ -179,7 +179,7 @@ class RegionSearch:
                     yield at, reasons[0]
 
     def _floor(self) -> int:
-        """Return a lower bound of every cover: live bytes at nodes that cannot be cut."""
+        """Return a lower bound on the peak of every cover: live bytes at nodes without bands."""
         return max((self.costs.at_node[at] for at, _ in self.obstacles(0)), default=0)
 
     def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
@@ -202,7 +202,7 @@ class RegionSearch:
         return None
 
     def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
-        """Return first and end of candidate regions around a node, the shortest first."""
+        """Return the first node and the end of candidate regions around a node, shortest first."""
         before = self.costs.before_node
         found: set[tuple[int, int]] = set()
         for axis in AXES:
@@ -223,9 +223,9 @@ class RegionSearch:
         return sorted(likely, key=lambda one: (one[1] - one[0], one))
 
     def _inviting(self, places: Sequence[int], limit: int) -> list[int]:
-        """Return places with few live bytes, the nearest first: records, then local minima.
+        """Return places with few live bytes: each new minimum on the way out, then local minima.
 
-        A farther place with fewer live bytes makes a longer region: neither always wins.
+        A place farther away can have fewer live bytes but makes the region longer; either can win.
         """
         before = self.costs.before_node
         fit = [at for at in places if before[at] <= limit]

@@ -120,7 +120,7 @@ class _Writer:
         return part.tensor if part.band == WHOLE else self.names[part]
 
     def _new(self, part: Part) -> str:
-        """Return a new name for a part; its type is stored."""
+        """Return a new name for a part, and record the part's type for it."""
         rows = f"/{part.rows.first}:{part.rows.end}" if part.is_cut else ""
         name = self._free(f"{part.tensor}/band{part.band}{rows}")
         kind = self.graph.types[part.tensor]
@@ -217,7 +217,7 @@ class TilingRemedy:
         regions: Sequence[BandedRegion],
         graph: TiledGraph,
     ) -> Change:
-        """Return the change in its own order, or in a better order if allowed."""
+        """Return the change with its nodes as written, or in a better order if that is allowed."""
         plain = self._change(base, graph, regions, options)
         need = bench.judge(plain)
         limit = bench.case.limit
@@ -255,7 +255,7 @@ class TilingRemedy:
         )
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return the change with the bands of a recipe; raise UsageError if the model differs."""
+        """Return `base` with a recipe's bands; raise UsageError if the model differs."""
         graph = TiledGraph.of(base.model)
         options = replace(base.pool_options, inplace=flag(step["inplace"]))
         made = self._change(base, graph, _banded(graph, step), options)

@@ -48,7 +48,7 @@ class BinarySource:
 
 
 def is_context_binary(head: bytes) -> bool:
-    """Return whether these first bytes start a context binary of a known version."""
+    """Return True if these first bytes start a context binary of a known version."""
     return len(head) >= _VERSION.size and _VERSION.unpack_from(head) in _FORMATS
 
 

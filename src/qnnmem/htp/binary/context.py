@@ -1,6 +1,6 @@
 """The content of a QNN context binary of the HTP backend.
 
-`describe_context` nests it like qnn-context-binary-utility and adds the fields of qnnmem.
+`describe_context` nests it the way qnn-context-binary-utility does, and adds qnnmem's own fields.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MIB = 1 << 20
 class GraphRam:
     """Memory needs of one graph, as the compiler logs them and stores them in the binary.
 
-    Sizes are bytes, None if the file does not state them. Files of SDK 2.34 and earlier state only
+    Sizes are in bytes; None if the file does not state them. Files of SDK 2.34 and older state only
     spill/fill.
     """
 

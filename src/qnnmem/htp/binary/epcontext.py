@@ -39,7 +39,7 @@ class _EpContextNode:
 
     @property
     def holds_context(self) -> bool:
-        """Return whether this is a main node, which holds or names a context."""
+        """Return True if this is a main node, which holds or names a context."""
         cache = self.texts.get("ep_cache_context")
         return cache is not None and cache.size > 0 and self.numbers.get("main_context", 1) != 0
 

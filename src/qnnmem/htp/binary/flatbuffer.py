@@ -1,8 +1,8 @@
-"""Reads FlatBuffers without generated code: tables, vectors and texts, with checked offsets.
+"""Reads FlatBuffers without generated code: tables, vectors and strings, with checked offsets.
 
 The input is not trusted. Each position is compared with the end of the buffer, and a field must lie
 inside its table. All bytes returned are charged to a budget, so a file whose offsets all lead to
-one large text cannot take more memory than a few times its own size. Only the caller follows
+one large string cannot take more memory than a few times its own size. Only the caller follows
 offsets to tables, so a cycle is walked only as deep as the caller's own code is nested.
 """
 
@@ -37,7 +37,7 @@ class FlatBuffer:
     def __init__(self, data: Octets, most: int | None = None, *, sizes: bool = True) -> None:
         """Wrap a buffer; `most` limits the bytes read, for buffers that hold mostly other data.
 
-        Without `sizes` a field may lie outside its table's stated size, as in ExecuTorch files.
+        Without `sizes` a field can lie outside its table's stated size, as in ExecuTorch files.
         """
         self._data, self._has_sizes = data, sizes
         self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE
@@ -61,9 +61,9 @@ class FlatBuffer:
         return Table(self, position, size, vtable, vtable_size, where)
 
     def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
-        """Return where the elements of a vector start, and their count, from its offset.
+        """Return the start and the number of a vector's elements; its offset is at `position`.
 
-        The elements are at most `most`, lie inside the buffer and are charged to a budget.
+        There are at most `most` elements. They lie inside the buffer and are charged to a budget.
         """
         start, count = self.extent(position, width, where)
         if count > most:
@@ -72,7 +72,7 @@ class FlatBuffer:
         return start, count
 
     def extent(self, position: int, width: int, where: str) -> tuple[int, int]:
-        """Return start and count of a vector without reading, limiting or charging its elements."""
+        """Return a vector's start and length without reading, limiting or charging its elements."""
         start = self._target(position, where)
         count = self._number(_U32, start, where)
         if count * width > len(self._data) - start - 4:
@@ -91,7 +91,7 @@ class FlatBuffer:
         return layout.unpack(self._data[position : position + layout.size])
 
     def holds(self, table: Table, offset: int, width: int) -> bool:
-        """Return whether a field at an offset of a table lies inside the table."""
+        """Return True if a field at an offset of a table lies inside the table."""
         end = table.size if self._has_sizes else len(self._data) - table.position
         return 4 <= offset <= end - width
 

@@ -52,7 +52,7 @@ def read_context(path: Path | str) -> HtpContext:
 
 
 def describe_binary(path: Path | str) -> HtpContext:
-    """Return the content of an HTP or LPAI context binary; of LPAI only the public part."""
+    """Return the content of an HTP or LPAI context binary; for LPAI, only the public part."""
     return _read_part(*binary_at(Path(path)), backends=(HTP_BACKEND, LPAI_BACKEND))
 
 
@@ -256,7 +256,7 @@ def _quantization(table: Table) -> Quantization | None:
 
 
 def _version_of(outer: Table, known: tuple[int, ...]) -> int:
-    """Return the version of a union; Damaged if its version number and type disagree."""
+    """Return the version of a union; raise Damaged if its version number and type disagree."""
     version, kind = outer.u32(0, "version"), outer.u8(1, "type")
     if version not in known or kind != version:
         words = ", ".join(map(str, known))
@@ -265,7 +265,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
 
 
 def _first(table: Table) -> Table:
-    """Return the nested table of the previous version."""
+    """Return the nested table with the fields of the previous version."""
     return _needed(table.table(0, "graph"), f"{table.where}.graph")
 
 
@@ -319,7 +319,7 @@ _SIZES_V2 = ("io", "op_data", "const", "ddr_tensors", "shared_weights")
 
 
 def read_record(data: bytes, where: str) -> Mapping[str, Any]:
-    """Return the fields of a graph by name; parts after the second are not read."""
+    """Return the fields of a graph's record by name, from its first two parts."""
     if not data:
         return {}
     if len(data) < _V1.size:
@@ -352,7 +352,7 @@ def _second(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_hardware(data: bytes) -> Mapping[int, int]:
-    """Return spill/fill by graph number, as stored by SDK 2.25 and earlier."""
+    """Return the spill/fill size by graph number, as stored by SDK 2.25 and older."""
     if len(data) % _HARDWARE.size:
         raise Damaged(f"hwInfoBlob has {len(data)} bytes, not a multiple of {_HARDWARE.size}")
     records = (record for record in _HARDWARE.iter_unpack(data) if record[0] == 1)

@@ -1,4 +1,4 @@
-"""Deployment files: the context binaries inside, and the file's claims about them.
+"""Deployment files: the context binaries that they contain, and their claims about these.
 
 pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place
@@ -7,7 +7,7 @@ pte        ExecuTorch programs
 litert     LiteRT models for an NPU, and .litertlm
 folders    Genie bundles and folders of ONNX Runtime GenAI
 archive    apps and bundles that hold any of them
-judged     bills and claims: each distinct binary once
+judged     bills, and a check of the claims: each distinct binary counts once
 
 `opened` chooses the reader by the kind of the file.
 """
@@ -32,7 +32,7 @@ _KINDS: dict[str, CarrierKind] = {
 
 
 def is_carrier(path: Path) -> bool:
-    """Return whether a file or folder is of a kind that holds context binaries."""
+    """Return True if a file or folder is of a kind that holds context binaries."""
     return kind_of_file(path).name in CARRIERS
 
 
@@ -60,7 +60,8 @@ def opened(path: Path) -> Iterator[Carrier]:
             read_archive(path, Path(scratch), found)
             carrier = found.carrier(path, _KINDS[kind], words)
         if not (carrier.payloads or carrier.dlcs or carrier.unread):
-            raise LoadError(path, "contains no QNN context binary, and no model or file with one")
+            what = "contains no QNN context binary, and no model or other file that holds one"
+            raise LoadError(path, what)
         yield carrier
 
 

@@ -202,7 +202,7 @@ def _group(name: str) -> str:
 
 
 def _check_directory(path: Path) -> None:
-    """Raise Damaged if the archive directory is larger than any app's, before it is loaded."""
+    """Raise Damaged before the archive's directory is loaded if it is larger than any app's."""
     size = regular_size(path)
     tail = read_range(path, max(0, size - (1 << 16) - _END_RECORD.size), 1 << 17)
     place = tail.rfind(_END)
@@ -216,7 +216,7 @@ def _check_directory(path: Path) -> None:
             raise Damaged("the directory of the archive is not where its end record states")
         directory = _RECORD_64.unpack(record)[1]
     if directory > _MOST_DIRECTORY:
-        raise Damaged(f"the archive has a directory of {format_size(directory)}")
+        raise Damaged(f"the archive's directory takes {format_size(directory)}, over the limit")
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -231,10 +231,10 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     end = 0
     for info in sorted(infos, key=lambda one: one.header_offset):
         if info.header_offset < end:
-            raise Damaged(f"the member {quote(info.filename)} overlaps another one")
+            raise Damaged(f"the member {quote(info.filename)} overlaps another member")
         end = info.header_offset + _LOCAL.size + info.compress_size
         if info.compress_type == _STORED and info.compress_size != info.file_size:
-            raise Damaged(f"the member {quote(info.filename)} states two sizes")
+            raise Damaged(f"the member {quote(info.filename)} states two different sizes")
     if end > regular_size(path):
         raise Damaged("a member reaches past the end of the archive")
     return found

@@ -135,7 +135,7 @@ class Gathered:
 
 
 def is_binary(piece: Piece) -> bool:
-    """Return whether a piece starts like a QNN context binary."""
+    """Return True if a piece starts like a QNN context binary."""
     return is_context_binary(piece.head(8))
 
 

@@ -23,13 +23,13 @@ class Tree(Protocol):
     """Files by relative name: in a folder, or in an archive."""
 
     def piece(self, name: str) -> Piece:
-        """Return a file; Damaged if the name leaves the tree, LoadError if it does not exist."""
+        """Return a file; raise Damaged for a name outside the tree, LoadError if it is missing."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FolderTree:
-    """A folder; it gives access only to files below it, after following links."""
+    """A folder that gives access only to files inside it; links out of it are refused."""
 
     folder: Path
 
@@ -116,7 +116,7 @@ def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
 
 
 def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathered) -> None:
-    """Add the SoC and Hexagon that the backend's config file names as claims."""
+    """Add as claims the SoC and the Hexagon version that the backend's config file names."""
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
@@ -170,7 +170,7 @@ def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, 
 
 
 def add_epcontext(tree: Tree, piece: Piece, name: str, used_by: str, found: Gathered) -> None:
-    """Add every context of a model with EPContext nodes; NotCompiled if it has none."""
+    """Add every context of a model with EPContext nodes; raise NotCompiled if it has none."""
     model = FileRange(piece.start, piece.size)
     try:
         with piece.file.open("rb") as file:
@@ -179,12 +179,12 @@ def add_epcontext(tree: Tree, piece: Piece, name: str, used_by: str, found: Gath
         raise LoadError(name, f"cannot be read ({exc.strerror or exc})") from exc
     for one in contexts:
         if isinstance(one, FileRange):
-            place = f"bytes {one.start - piece.start:,} of {name}"
+            place = f"offset {one.start - piece.start:,} in {name}"
             found.add(piece.part(one.start - piece.start, one.size, place), used_by)
             continue
         other = tree.piece(beside(name, one)) if one else None
         if other is None:
-            raise LoadError(name, "its context binary names no usable file")
+            raise LoadError(name, "does not state a usable file name for its context binary")
         found.add(other, used_by)
 
 

@@ -1,4 +1,4 @@
-"""The bill of a whole deployment file: each distinct binary once, and the file's claims."""
+"""The bill of a whole deployment file: distinct binaries count once, and its claims are checked."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def need_contexts(read: ReadCarrier) -> None:
         return
     named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
-    raise LoadError(read.carrier.path, f"contains no context binary for HTP with a bill{why}")
+    raise LoadError(read.carrier.path, f"contains no HTP context binary that can be billed{why}")
 
 
 def context_of(path: Path) -> HtpContext:
@@ -128,7 +128,7 @@ def context_of(path: Path) -> HtpContext:
 
 
 def common_soc(contexts: Sequence[HtpContext]) -> int | None:
-    """Return the SoC that all contexts were made for; None if they differ or one has none."""
+    """Return the SoC that all contexts were made for; None if they differ or one states no SoC."""
     models = {one.soc_model for one in contexts}
     return models.pop() if len(models) == 1 else None
 
@@ -181,7 +181,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Return one bill for several binaries: sums, but VTCM once, as graphs use it in turn."""
+    """Return one bill for several binaries: sums of all parts but VTCM, which is used in turn."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -214,7 +214,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
 
 
 def _domain(bills: Sequence[Bill]) -> SizeRange | None:
-    """Return the need of all contexts, or of the largest if one process domain cannot hold all."""
+    """Return the need of all contexts, or of the largest one if no domain can hold them all."""
     needs = [bill.process_domain for bill in bills]
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
@@ -251,7 +251,7 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     placed = place(sizes, budget)
     if len(sizes) < 2 or sum(sizes) <= budget:
         return
-    words = f"its {len(sizes)} contexts need {sum(sizes):,} bytes of process domains"
+    words = f"its {len(sizes)} contexts need {sum(sizes):,} bytes in process domains"
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
         what = (
@@ -340,7 +340,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the bytes of the KV cache: the largest graph of each binary, as graphs share it."""
+    """Return the size of the KV cache; the graphs of a binary share it, so the largest counts."""
     most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
     if not sum(most):
         return None
@@ -352,7 +352,7 @@ def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
 
 
 def kv_bytes(graph: HtpGraph) -> int:
-    """Return the bytes of KV-cache inputs, as far as the attention mask identifies them."""
+    """Return the size of the KV-cache inputs, as far as the attention mask identifies them."""
     sizes = _mask_sizes(graph)
     if sizes is None:
         return 0
@@ -438,7 +438,7 @@ def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool
 def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
     if not lengths:
-        return "no graph has an attention mask that shows the length", None
+        return "no graph has an attention mask that shows the context length", None
     known = sorted(one for one in lengths if one is not None)
     words = ", ".join(f"{one:,}" for one in known[:_NAMED])
     return f"the attention masks are for {words} tokens", known[-1] == value

@@ -1,4 +1,4 @@
-"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), and .litertlm around them."""
+"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), and .litertlm files of them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Model:
         name = str(options.get("name", ""))
         if not isinstance(start, int) or not isinstance(size, int) or not size:
             raise Damaged(f"{row.where} does not state where its binary is")
-        piece = self._piece.part(start, size, f"bytes {start:,} of {self._piece.name}")
+        piece = self._piece.part(start, size, f"offset {start:,} in {self._piece.name}")
         self._pieces.append(piece)
         if maker and maker != _QUALCOMM:
             self._found.leave(piece.name, f"the part is for {quote(maker)} {quote(model)}", size)
@@ -102,7 +102,7 @@ class _Model:
         return "", ""
 
     def _tensors(self, graph: Table, number: int) -> None:
-        """Add the memory of the interpreter's non-constant tensors to the host part."""
+        """Add the memory of the interpreter's non-constant tensors to the memory on the host."""
         total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
         for row in graph.tables(0, "tensors", _TENSORS):
             index = row.u32(2, "buffer")
@@ -111,7 +111,7 @@ class _Model:
                 continue
             total += _bytes_of(row)
         if total:
-            name = f"tensors of subgraph {number}, at most"
+            name = f"tensors of subgraph {number} (upper bound)"
             source = "sum of all tensors except constants; the interpreter lets some share memory"
             self._found.host.append(HostPart(name, Sourced(total, Origin.COMPUTED, source)))
 
@@ -155,7 +155,8 @@ def read_litertlm(piece: Piece, found: Gathered) -> None:
         raise Damaged(f"{piece.name} does not start like a LiteRT-LM file")
     end = _LM_HEAD.unpack(head)[4]
     if not _LM_BEGIN < end <= min(piece.size, _LM_MOST):
-        raise Damaged(f"the header ends at byte {end:,} of {piece.size:,}")
+        what = f"its header states an impossible end, {end:,}; the file has {piece.size:,} bytes"
+        raise Damaged(what)
     root = FlatBuffer(piece.part(_LM_BEGIN, end - _LM_BEGIN, "header").head(end), sizes=False).root(
         "header"
     )
@@ -174,7 +175,7 @@ def read_litertlm(piece: Piece, found: Gathered) -> None:
             else:
                 found.leave(one.name, "a TFLite model that is not compiled has no bill", one.size)
         elif kind == _LM_WEIGHTS:
-            size = Sourced(one.size, Origin.MEASURED, "bytes of the section")
+            size = Sourced(one.size, Origin.MEASURED, "size of the section")
             found.host.append(HostPart(f"weights in section {number}", size))
     check_apart(pieces)
     if not models:
@@ -191,7 +192,7 @@ _LONGEST_NAME = 4096
 
 
 def flex_map(data: bytes, where: str) -> dict[str, int | str]:
-    """Return the numbers and strings of a map by key; Damaged if the data is not a map."""
+    """Return the numbers and strings of a map by key; raise Damaged if the data is not a map."""
     try:
         return _flex_map(data)
     except (IndexError, ValueError, struct.error) as exc:

@@ -1,7 +1,7 @@
 """ExecuTorch programs (.pte): the context binaries of their QNN delegates, read in place.
 
 A program is a FlatBuffer, followed by segments with most of the bytes. A delegate's blob is inline
-or in a segment, and several methods may use the same blob. The compile spec is a separate
+or in a segment, and several methods can use the same blob. The compile spec is a separate
 FlatBuffer.
 """
 
@@ -39,7 +39,7 @@ _MIB = 1 << 20
 
 
 def read_pte(piece: Piece, found: Gathered) -> None:
-    """Add the binaries of a program; Damaged if it is not an ExecuTorch program."""
+    """Add the binaries of a program; raise Damaged if it is not an ExecuTorch program."""
     with PieceBytes(piece) as data:
         _Program(piece, data, found).read()
 
@@ -69,7 +69,8 @@ class _Program:
         _, length, size, base = _EXTENDED.unpack_from(head, 8)
         if size < 8 or size > self._piece.size or (base and base > self._piece.size):
             raise Damaged(
-                f"the header states {size:,} bytes of program and segments from byte {base:,}"
+                f"the header states a program of {size:,} bytes and segments at offset {base:,}, "
+                f"which does not match a file of {self._piece.size:,} bytes"
             )
         self._base = base
         if length >= 32 and len(head) >= 40:
@@ -227,7 +228,7 @@ class _Program:
 
     def _host(self, name: str, size: int) -> None:
         if size:
-            source = f"bytes of them in {self._piece.name}"
+            source = f"their size in {self._piece.name}"
             self._found.host.append(HostPart(name, Sourced(size, Origin.MEASURED, source)))
 
 

@@ -43,7 +43,7 @@ Part = Callable[[Any], int]  # writes itself into a builder and returns its offs
 
 
 def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
-    """Write a program around a binary; UsageError if ExecuTorch has no element type for its IO."""
+    """Write a program around a binary; raise UsageError for IO types that ExecuTorch lacks."""
     size = binary.stat().st_size
     program = _program(context, _PADDING + size)
     # The header is between the identifier and the first table and shifts all offsets equally.

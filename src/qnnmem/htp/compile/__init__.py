@@ -111,7 +111,7 @@ def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
 
 
 def is_composed(path: Path) -> bool:
-    """Return whether a file already holds QNN graphs, which are compiled without changes."""
+    """Return True if a file already holds QNN graphs, which are compiled without changes."""
     from qnnmem.loader.file_kind import kind_of_file
 
     return kind_of_file(path).name == "dlc"
@@ -136,7 +136,7 @@ def check_composed(path: Path, options: CompileOptions) -> None:
 def model_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
-    """Return the file itself if its inputs are fixed, which saves a trial run."""
+    """Return the model to compile: the file itself if its inputs are fixed, to save a trial run."""
     if options.dims or options.shapes or options.values or not _is_static(path):
         return fixed_source(path, options, scratch, deadline)
     return ModelSource(path, path.absolute().parent)
@@ -331,11 +331,11 @@ class _Job:
         tried = trial._compile(source)  # as the command line would
         them = "it" if len(refused.unsupported) == 1 else "them"
         if isinstance(tried, _Done):
-            rest = f" leaves {them} on the CPU and compiles the rest; a trial compiled"
+            rest = f" leaves {them} on the CPU and compiles the rest; a trial compile succeeded"
             return "; ", Setting("partition"), rest
         if tried.outcome.kind in ("refused", "done"):  # done, but no node runs on HTP
             return chain_words(f"; with {them} on the CPU the compile fails too: ", tried.why)
-        rest = f" may compile the rest; a trial ended with: {tried.outcome.sentence}"
+        rest = f" might compile the rest; a trial ended with: {tried.outcome.sentence}"
         return "; ", Setting("partition"), rest
 
     def _quantized(self, source: ModelSource) -> ModelSource | CompileFailure:
@@ -349,7 +349,7 @@ class _Job:
         return ModelSource(target, self.scratch, is_fixed=True)
 
     def _composed(self) -> _Done | CompileFailure:
-        """Return the outcome of composing and compiling the graphs of a file by the library."""
+        """Let the library compose and compile the graphs of a file, and return the outcome."""
         output = self.scratch / "model.bin"
         kind: Literal["library", "dlc"] = "library" if self.options.trust else "dlc"
         request = ComposeRequest(kind, self.path.absolute(), output, self._settings())
@@ -398,7 +398,7 @@ class _Job:
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries; this is the first")
             return replace(done, run=several)
-        self.progress(f"running the compiled {self.path.name} and the CPU")
+        self.progress(f"running {self.path.name} on HTP and on the CPU")
         ran = run_partition(
             self.worker,
             self._settings(),
@@ -519,7 +519,7 @@ class _Job:
     def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
     ) -> tuple[tuple[MissingOutput, ...], int]:
-        """Return the outputs that the binary lacks, and the number of outputs if any is missing."""
+        """Return the outputs that the binary lacks, and how many it should have (0 if complete)."""
         if epcontext is None:
             outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}
@@ -533,14 +533,14 @@ class _Job:
 
 
 def _untried() -> Words:
-    return "; ", Setting("partition"), " may compile the rest (not tried)"
+    return "; ", Setting("partition"), " might compile the rest (not tried)"
 
 
 def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[str]:
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
     if options.precision is not HtpPrecision.FP16 and options.calibration is None:
-        yield "ranges come from random data: sizes are right, results are not accurate"
+        yield "ranges come from random data: sizes are right, but results are not accurate"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
     yield from log.warnings

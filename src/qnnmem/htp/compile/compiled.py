@@ -51,7 +51,7 @@ def compared(difference: float, output: str) -> PartitionCheck:
         return PartitionCheck(True, difference, what)
     what = (
         f"not verified: ran in ONNX Runtime, but output {quote(output)} is {share} off the "
-        f"model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+        f"model on the CPU for random inputs; FP16 explains only {TOLERANCE:.0%}"
     )
     return PartitionCheck(False, difference, what)
 
@@ -110,9 +110,9 @@ def rename_binary(epcontext: bytes, old: str, new: str) -> bytes:
 
 
 def _parsed(epcontext: bytes) -> onnx.ModelProto:
-    """Return the parsed model; WorkerError if it is invalid.
+    """Return the parsed model; raise WorkerError if it is invalid.
 
-    A remote worker may send any bytes.
+    A remote worker can send any bytes.
     """
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
@@ -148,7 +148,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return whether a node runs a graph of this binary; only main nodes name the file."""
+    """Return True if a node runs a graph of this binary; only main nodes name the file."""
     found = {item.name: item for item in node.attribute}
     if "main_context" in found and not found["main_context"].i:
         return True
@@ -260,7 +260,7 @@ class CompileFailure:
 
 
 def for_a_cluster(options: CompileOptions) -> CompileOptions:
-    """Return options that are valid on other machines; UsageError if they name local files."""
+    """Return options that are valid on other machines; raise UsageError for local files."""
     if any(isinstance(value, Path) for value in options.values.values()):
         raise UsageError("a cluster takes input values as numbers, not as files")
     return replace(options, log_file=None)
@@ -339,12 +339,12 @@ def say_why(
 
 
 def needs_int8(failure: CompileFailure) -> bool:
-    """Return whether a float model was refused because its SoC does not compute in FP16."""
+    """Return True if a float model was refused because its SoC does not compute in FP16."""
     return failure.soc.fp16 is False and any("FP16" in node.reason for node in failure.unsupported)
 
 
 def can_leave_rest(failure: CompileFailure) -> bool:
-    """Return whether the rest of a model may compile without the nodes that QNN refused."""
+    """Return True if the rest of a model might compile without the nodes that QNN refused."""
     types = (text for node in failure.unsupported for text in (*node.inputs, *node.outputs))
     is_cut = failure.stage == "partition" and not failure.all_refused and not needs_int8(failure)
     return is_cut and not any(text.startswith(_NOT_BETWEEN) for text in types)
@@ -367,7 +367,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:
-    """Return a node's name and operator; for a few nodes also their inputs and outputs."""
+    """Return a node's name and operator; with `few`, also its inputs and outputs."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
     return f"{quote(node.name)} ({node.operator}{types})"

@@ -1,4 +1,4 @@
-"""Checks before a compile: models that fail late or compile for minutes; sizes and limits."""
+"""Checks before a compile: warn of late failures and slow compiles; state sizes and limits."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _ranks(
 def _reduced(
     node: onnx.NodeProto, rank: int | None, constants: Mapping[str, onnx.TensorProto]
 ) -> int | None:
-    """Return the rank after axes are added or removed; None if the axes are unknown."""
+    """Return the rank that a node gives by adding or removing axes; None if they are unknown."""
     given = {item.name: item for item in node.attribute}
     kept = given["keepdims"].i if "keepdims" in given else 1
     if rank is None or node.op_type.startswith("ArgM"):
@@ -182,7 +182,7 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
         ]
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         yield (
-            f"{counted(len(found), 'constant')} may overflow: HTP computes in FP16, whose "
+            f"{counted(len(found), 'constant')} might overflow: HTP computes in FP16, whose "
             f"largest value is {LARGEST_FP16:,.0f}: {', '.join(named)}{more}"
         )
 
@@ -230,7 +230,7 @@ class _Search:
     def _batch_norm(
         self, node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Yield factor and offset, as the library computes them for the node, if beyond FP16."""
+        """Yield the node's factor and offset, as the library computes them, if beyond FP16."""
         import numpy
 
         values = [self._values(known[name]) for name in node.input[1:5]]
@@ -289,7 +289,7 @@ def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield the constants of a graph as tensors named as nodes read them."""
+    """Yield the constants of a graph as tensors, under the names by which nodes read them."""
     import onnx
 
     yield from graph.initializer
@@ -355,7 +355,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
             which = quote(node.name or next(iter(node.output), ""))
             yield (
                 f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler "
-                f"unrolls: this may take minutes and gigabytes ({_SEEN}); fewer steps, "
+                f"unrolls: this can take minutes and gigabytes ({_SEEN}); fewer steps, "
                 "with the state as input and output, compile faster"
             )
 
@@ -386,7 +386,7 @@ _SOCS = 3  # for more SoCs, the limits have their own table
 
 
 def known_uncompiled(path: Path, socs: Sequence[Soc], options: CompileOptions) -> Facts:
-    """Return the sizes of a model and the limits of SoCs, each with its origin."""
+    """Return a model's sizes and the limits of SoCs, every number with its origin."""
     for soc in socs:
         check_options(soc, options)
     if is_composed(path):
@@ -441,7 +441,7 @@ def _weights(model: Model, precision: HtpPrecision) -> Facts:
     source = "constants as stored in the file"
     found = [("weights in the file", Sourced(stored, Origin.COMPUTED, source))]
     if made != stored and 2 * real > stored:  # the floats of a quantized model are scales
-        source = f"{bits // 8} bytes for each float" if bits > 8 else "a byte for each float"
+        source = f"{bits // 8} bytes for each float" if bits > 8 else "1 byte for each float"
         source += ", before the compiler packs them"
         found.append((f"weights as {precision.value}", Sourced(made, Origin.COMPUTED, source)))
     return tuple(found)

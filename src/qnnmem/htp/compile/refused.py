@@ -43,7 +43,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     """Return the refused nodes in order, each once.
 
     If ONNX Runtime lists nodes, only lines up to its first list count. Later lines repeat the nodes
-    for the graph in another layout, and their number depends on the time when the process was
+    for the graph in another layout, and their number depends on when the process was
     stopped.
     """
     mark = UNSUPPORTED.decode()
@@ -73,7 +73,7 @@ def _with_lines(
 
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
-    """Yield refused nodes, each with the first line before its verdict that gives a reason."""
+    """Yield refused nodes, each with the first line that gives a reason before its verdict."""
     nodes: list[RefusedNode] = []
     said, decisive, failed = "", "", False
     for line in log:
@@ -160,16 +160,16 @@ _MEANINGS = (
         "QNN chose nodes that cannot be fused: a node that QNN does not support lies between them",
     ),
 )
-VALIDATOR = "the library's validator rejects the operator without a reason (code 3110)"
+VALIDATOR = "the library's validator rejects the operator without giving a reason (code 3110)"
 
 
 def is_generic(line: str) -> bool:
-    """Return whether a line reports a refusal without its reason."""
+    """Return True if a line reports a refusal without its reason."""
     return _GENERIC.search(line) is not None
 
 
 def has_no_builder(line: str) -> bool:
-    """Return whether a line reports an unsupported node type, regardless of shapes."""
+    """Return True if a line reports an unsupported node type, regardless of shapes."""
     return _NO_TYPE.search(line) is not None or unknown_operator(line) is not None
 
 
@@ -186,7 +186,7 @@ def unknown_tensors(line: str) -> str:
 
 
 def is_about_type(line: str) -> bool:
-    """Return whether a line reports an unmapped tensor type without naming the type."""
+    """Return True if a line reports an unmapped tensor type without naming the type."""
     return _UNMAPPED.search(line) is not None
 
 
@@ -195,18 +195,19 @@ def meaning(line: str, soc: str) -> str:
     if not line:
         return VALIDATOR
     if unknown := unknown_operator(line):
-        return f"ONNX Runtime knows no operator {':'.join(filter(None, unknown))}"
+        return f"ONNX Runtime has no operator {':'.join(filter(None, unknown))}"
     if found := _NO_TENSORS.search(line):
         return f"ONNX Runtime does not support tensors of {found[1]}"
     if found := _OPSET.search(line):
         given, domain, last = found.groups()
         return (
-            f"the model uses opset {given} of {domain}, but ONNX Runtime supports it up to {last}"
+            f"the model uses opset {given} of {domain}; ONNX Runtime supports opsets up to {last}"
         )
     if has_no_builder(line):
         return "QNN has no operator of this type"
     if found := _RANK.search(line):
-        return f"one of the tensors has {found[1]} dimensions, which HTP does not support there"
+        what = f"one of the tensors has {found[1]} dimensions"
+        return f"{what}, which HTP does not support for this operator"
     if found := _VALUE.search(line):
         wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"supports {found[2]} only"
         return f"one parameter is {found[1]}, but HTP {wanted}"
@@ -214,7 +215,7 @@ def meaning(line: str, soc: str) -> str:
         return f"QNN does not support zero points of {element_name(int(found[1]))}"
     if found := _MISMATCH.search(line):
         one, other = (type_name(int(number, 16)) for number in found.groups())
-        return f"the tensors are {one} and {other} in QNN but must have one type"
+        return f"the tensors are {one} and {other} in QNN but must have the same type"
     if found := _TENSOR.search(line):
         return f"QNN does not support tensors of {type_name(int(found[1]))}"
     for pattern, words in _MEANINGS:
@@ -409,7 +410,7 @@ def _with_type(reason: str, tensors: Iterable[str]) -> str:
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return a node without a name by its position, or by its type if that is unique."""
+    """Return a nameless node, found by its position or, if unique, by its type."""
     index = refused.index
     if index is not None and 0 <= index < len(nodes):
         node = nodes[index]
@@ -424,7 +425,7 @@ def _typed(names: Iterable[str], types: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _types(graph: onnx.GraphProto) -> dict[str, str]:
-    """Return type and shape of every tensor for which the file states them."""
+    """Return the type and shape of every tensor for which the file states them."""
     from qnnmem.loader.onnx.tensor import type_of
 
     found = {}

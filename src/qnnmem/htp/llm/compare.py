@@ -66,7 +66,7 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
 def exported_model(path: Path) -> LlmModel:
     """Return the known model whose layers, KV caches and vocabulary match exported files.
 
-    If several match, return the model with the nearest weights: models of a family may differ only
+    If several match, return the model with the nearest weights: models of a family can differ only
     in width.
     """
     with read_carrier(path) as read:
@@ -82,7 +82,7 @@ def exported_model(path: Path) -> LlmModel:
 
 
 def _is_whole(model: LlmModel, contexts: Sequence[HtpContext]) -> bool:
-    """Return whether the contexts hold all layers of a model, and its head."""
+    """Return True if the contexts hold all layers of a model, and its head."""
     spans = list(_spans(model, contexts))
     known = [span for span in spans if span is not None]
     return (
@@ -169,7 +169,7 @@ def _findings(
     own = sum(graph.const or 0 for graph in graphs)
     if len(graphs) > 1 and not (shared and shared.value) and own:
         more = own - max(graph.const or 0 for graph in graphs)
-        yield f"its {len(graphs)} graphs share no weights: up to {more:,} bytes are there twice"
+        yield f"its {len(graphs)} graphs share no weights: up to {more:,} bytes are stored twice"
     if expected and abs(one.context.file_bytes / expected - 1) > _NEAR:
         share = 100 * (one.context.file_bytes / expected - 1)
         yield f"{share:+.0f} % against {case.recipe.name}: another recipe, or weights stored twice"

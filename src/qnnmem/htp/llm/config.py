@@ -87,11 +87,7 @@ def read_model(text: str) -> LlmModel:
             raise LoadError(path, "no such file")
         meant = nearest(text, known)
         families = dict.fromkeys(name.partition("-")[0] for name in known)
-        hint = (
-            f"did you mean {meant}?"
-            if meant
-            else (f"Supported are models of {', '.join(families)}.")
-        )
+        hint = f"did you mean {meant}?" if meant else (f"Known families: {', '.join(families)}.")
         what = f"{quote(text)} is neither a file nor a known model"
         raise UsageError(what, cure=f"{hint} A config.json or a GGUF file works for any other")
     if path.is_dir():
@@ -135,7 +131,7 @@ def _read_config(path: Path) -> LlmModel:
     notes = []
     inner = values.get("text_config")
     if isinstance(inner, dict):
-        notes.append("only the text decoder is planned, not encoders of images or sound")
+        notes.append("only the text decoder is planned, not image or audio encoders")
         values = {**values, **inner}
     _refuse(path, values)
     name = values.get("_name_or_path") or path.absolute().parent.name or path.name
@@ -145,7 +141,7 @@ def _read_config(path: Path) -> LlmModel:
 def _refuse(path: Path, values: Mapping[str, Any]) -> None:
     for key, what in _REFUSED.items():
         if values.get(key):
-            raise LoadError(path, f"has {what}, which are not supported ({key})")
+            raise LoadError(path, f"has {what}; this is not supported ({key})")
     layers = values.get("layer_types")
     if isinstance(layers, list):
         others = {str(one) for one in layers} - {"full_attention", "sliding_attention"}
@@ -158,7 +154,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
     family = values.get("model_type")
     family = printable(family[:40]) if isinstance(family, str) else "not stated"
     if family in _UNGATED:
-        raise LoadError(path, f"is a {family}, whose MLP has no gate, which is not supported")
+        raise LoadError(path, f"is a {family} model; an MLP without a gate is not supported")
     sizes = {key: _first(path, values, names) for key, names in _NAMES.items()}
     experts = next((key for key in _EXPERTS if values.get(key)), "")
     more = 0
@@ -201,7 +197,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
 
 
 def checked(path: Path, sizes: Mapping[str, int | None], **rest: Any) -> LlmModel:
-    """Return the decoder; LoadError for sizes that are missing, absurd or contradictory."""
+    """Return the decoder; raise LoadError for missing, absurd or contradictory sizes."""
     for key, most in _BOUNDS.items():
         value = sizes[key]
         if value is None:
@@ -317,7 +313,7 @@ def _gguf_model(path: Path, found: Mapping[str, Any], names: set[str]) -> LlmMod
     family = str(found.get("general.architecture", "not stated"))[:40]
     for word in (".ssm.", "kv_lora_rank"):
         if any(word in key for key in found):
-            raise LoadError(path, f"is a {quote(family)}, whose layers are not supported")
+            raise LoadError(path, f"is a {quote(family)} model, whose layers are not supported")
     values = {_NAMES[key][0]: found.get(f"{family}.{name}") for key, name in _GGUF.items()}
     tokens = found.get("tokenizer.ggml.tokens")
     if values["vocab_size"] is None and isinstance(tokens, range):

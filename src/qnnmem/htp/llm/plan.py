@@ -1,4 +1,4 @@
-"""Shards of a decoder against the limits of a SoC: the fewest that fit, the longest context."""
+"""Check a decoder's shards against a SoC's limits: the fewest that fit, the longest context."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def llm(
             ar=expect_items(ar, int, "ar must be the lengths of the graphs, in tokens"),
             recipe=recipe,
             bits=expect_mapping(bits, "bits must map parts to numbers of bits").items(),
-            shards=expect_items(layers, int, "shards must be a number, or the layers of each"),
+            shards=expect_items(layers, int, "shards must be a number or the layers of each shard"),
         )
     )
 
@@ -91,7 +91,7 @@ def llm_case(
     bits: Iterable[tuple[str, int]],
     shards: tuple[int, ...],
 ) -> LlmCase:
-    """Return the case to plan; UsageError if settings contradict the model or each other."""
+    """Return the case to plan; raise UsageError if settings contradict the model or each other."""
     parts = find_recipe(recipe, model, bits)
     return _checked(
         LlmCase(model=model, recipe=parts, soc=find_soc(soc), context=context, ar=ar, shards=shards)
@@ -134,7 +134,7 @@ def _checked(case: LlmCase) -> LlmCase:
         raise UsageError(what)
     layers = case.model.layers
     if case.shards and min(case.shards) < 1:
-        raise UsageError("a shard has at least one layer")
+        raise UsageError("a shard must have at least one layer")
     if len(case.shards) > 1 and sum(case.shards) != layers:
         listed = " + ".join(map(str, case.shards[:20]))
         raise UsageError(
@@ -354,7 +354,7 @@ def _graphs(case: LlmCase, part: LayerSpan) -> list[LlmGraph]:
 
 
 def _domain(graph: LlmGraph, own: int, io: int, ops: int, ddr: int, spill: int) -> tuple[int, int]:
-    """Return minimum and maximum need of a graph in the process domain, without shared weights."""
+    """Return a graph's minimum and maximum need in a process domain, without shared weights."""
     parts = (_computed(size, "") for size in (own, io, ops, ddr, spill, graph.vtcm, graph.vtcm))
     need = graph_pd(*parts)
     if need is None:
@@ -363,12 +363,12 @@ def _domain(graph: LlmGraph, own: int, io: int, ops: int, ddr: int, spill: int) 
 
 
 def shares_weights(case: LlmCase) -> bool:
-    """Return whether graphs of a context are documented to share their weights."""
+    """Return True if graphs of a context are documented to share their weights."""
     return len(case.ar) == 1 or _reaches(case.soc, "weight_sharing")
 
 
 def _reaches(soc: Soc, feature: str) -> bool:
-    """Return whether a SoC's Hexagon is new enough for a feature, by the documentation."""
+    """Return True if a SoC's Hexagon is new enough for a feature, by the documentation."""
     return (soc.arch or 0) >= htp_constant(feature, "arch").value
 
 
@@ -376,13 +376,13 @@ def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
     """Return why sizes alone give no verdict: untested layers and features; empty if none."""
     model, recipe, soc = case.model, case.recipe, case.soc
     if model.experts:
-        return "experts: unknown, no model with experts was ever compiled to check"
+        return "experts: unknown, because no model with experts was ever compiled to check"
     if model.family not in FAMILIES:
-        return f"layers: those of the family {model.family} are unknown"
+        return f"layers: the layers of family {model.family} are unknown"
     if recipe.kv > _KV_EVERYWHERE and not _reaches(soc, "kv_16"):
-        return f"KV cache: {recipe.kv} bits are documented from v{_first('kv_16')} on"
+        return f"KV cache: {recipe.kv} bits are documented only from v{_first('kv_16')} on"
     if recipe.block and not _reaches(soc, "block_scales"):
-        return f"recipe: scales of blocks are documented from v{_first('block_scales')} on"
+        return f"recipe: block scales are documented only from v{_first('block_scales')} on"
     graph = _graphs(case, parts[-1])[0]
     if graph.head_keys >= graph.vtcm:
         return (
@@ -411,7 +411,8 @@ def _recipe_range(case: LlmCase) -> SizeRange | None:
     whole = LayerSpan(0, case.model.layers, embedding=True, head=True)
     sizes = [rule.weights(case.model, one, whole, case.measured) for one in found]
     source = (
-        "weights, from a 4-bit head and one scale per channel to 8-bit head and down, blocks of 16"
+        "weights: from a 4-bit head with one scale per channel, "
+        "to 8-bit head and down matrices with blocks of 16"
     )
     return _range(sizes[0], sizes[1], source)
 
@@ -428,9 +429,9 @@ def _notes(case: LlmCase, best: _Judged) -> Iterator[str]:
     yield "the RAM of the device is not checked: these are limits of the compiler and the DSP"
     if not shares_weights(case):
         yield (
-            f"weight sharing between graphs is documented from v{_first('weight_sharing')} "
-            f"on: the upper ends count the weights {len(case.ar)} times, and files may "
-            "store them as often"
+            "weight sharing between graphs is documented only from "
+            f"v{_first('weight_sharing')} on: upper bounds count the weights {len(case.ar)} "
+            "times, and files might store them as often"
         )
     if (case.soc.arch or 0) < _OLD_ARCH:
         yield f"phones before v{_OLD_ARCH} were reported to reject contexts near 2 GiB"

@@ -1,4 +1,4 @@
-"""Bytes of a decoder on HTP by arithmetic; `LayerRatios` corrects them by compiled layers.
+"""Sizes of a decoder on HTP, by arithmetic; `LayerRatios` corrects them from compiled layers.
 
 Constants come from single layers of Qwen3-0.6B and Llama-3.2-1B and from pairs of graphs of
 Llama-3.2-3B and Llama-3-8B, compiled with onnxruntime-qnn 2.7.0 (QAIRT 2.51) for SM8650.
@@ -64,23 +64,23 @@ class LlmGraph(NamedTuple):
 
     @property
     def scores(self) -> int:
-        """Bytes of the attention scores of all heads of a layer."""
+        """Size of the attention scores of all heads of a layer."""
         return self.model.heads * self.ar * self.context * ACTIVATION * bool(self.part.layers)
 
     @property
     def logits(self) -> int:
-        """Bytes of the output of the head."""
+        """Size of the output of the head."""
         return self.ar * self.model.vocab * ACTIVATION * self.part.head
 
     @property
     def head_keys(self) -> int:
-        """Bytes of the keys of one KV head of a layer."""
+        """Size of the keys of one KV head of a layer."""
         token = self.model.head_dim * self.recipe.kv // 8
         return token * self.context * bool(self.part.layers)
 
     @property
     def keys(self) -> int:
-        """Bytes of the keys of a layer; its values take as many."""
+        """Size of the keys of a layer; its values have the same size."""
         return self.model.kv_heads * self.head_keys
 
 
@@ -123,7 +123,7 @@ def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
 
 
 def matrix_bytes(inputs: int, outputs: int, bits: int, block: int = 0) -> int:
-    """Return the bytes of one weight matrix; the scale of a block takes one byte."""
+    """Return the size of one weight matrix; the scale of a block takes one byte."""
     scales = inputs * outputs // block if block and bits == 4 else 0
     channels = 0 if bits == 16 else _PER_CHANNEL * outputs
     return inputs * outputs * bits // 8 + scales + channels
@@ -154,7 +154,7 @@ def weights(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, measured: Layer
 
 
 def io_bytes(graph: LlmGraph) -> int:
-    """Return the bytes of inputs and outputs, each rounded up as the library does."""
+    """Return the size of inputs and outputs, each rounded up the way the library does."""
     unit = htp_constant("io", "unit").value
     return sum(round_up(size, unit) * count for size, count in _io(graph))
 
@@ -174,19 +174,19 @@ def _io(graph: LlmGraph) -> Iterator[tuple[int, int]]:
 
 
 def kv_per_token(model: LlmModel, recipe: LlmRecipe) -> int:
-    """Return the bytes by which each token grows the KV cache."""
+    """Return how many bytes each token adds to the KV cache."""
     return 2 * model.layers * model.kv_heads * model.head_dim * recipe.kv // 8
 
 
 def graph_layers(graph: LlmGraph) -> float:
-    """Return the file bytes of a graph's layers without weights; they depend on the context."""
+    """Return how many bytes of the file a graph's layers take in addition to their weights."""
     ar, context = graph.ar, graph.context
     per_head = 2_600 + 1.34 * context if ar == 1 else 3_100 + 2.34 * context * max(1, ar / 128)
     return graph.part.layers * graph.model.heads * per_head
 
 
 def file_extra(graph: LlmGraph, how: LayerRatios) -> int:
-    """Return the file bytes of a graph in addition to the weights."""
+    """Return how many bytes of the file a graph takes in addition to its weights."""
     return round(graph_layers(graph) * how.file.get(graph.ar, 1.0)) + _ONCE
 
 
@@ -197,7 +197,7 @@ def op_data(graph: LlmGraph, how: LayerRatios) -> int:
 
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return minimum and maximum op data; less VTCM or wide matrices mean more tiles."""
+    """Return the minimum and maximum op data; less VTCM or wide matrices mean more tiles."""
     compiled = _compiled(graph, how)
     if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)
@@ -220,7 +220,7 @@ def _compiled(graph: LlmGraph, how: LayerRatios) -> MeasuredParts | None:
 
 
 def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return minimum and maximum spill buffer: the compiler's tiling cannot be predicted."""
+    """Return the minimum and maximum spill buffer: the compiler's tiling is unpredictable."""
     logits = graph.logits if graph.ar > 1 else 0
     gated = _MLP_COPIES * graph.ar * graph.model.inter * ACTIVATION * bool(graph.part.layers)
     most = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys + gated
@@ -230,7 +230,7 @@ def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return minimum and maximum DDR tensors: attention scores, logits and KV caches."""
+    """Return the minimum and maximum DDR tensors: attention scores, logits and KV caches."""
     many = graph.ar > 1
     logits = round(_LOGIT_COPIES * graph.logits) if many else 0
     copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0

@@ -25,14 +25,14 @@ _FLOAT = 16
 
 
 class CompiledLayers(Struct, frozen=True):
-    """The bill of a model of a few layers, or the reason of a refusal."""
+    """The bill of a model with a few layers, or the reason why it was refused."""
 
     bill: Bill | None = None
     why: Words = ""
 
 
 def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
-    """Return the bill of a model of a few layers, compiled on a local or cluster worker."""
+    """Return the bill of a model with a few layers, compiled on a local or cluster worker."""
     made = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
     if isinstance(made, CompileFailure):
         return CompiledLayers(why=made.why)
@@ -43,10 +43,10 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
 def plain_case(case: LlmCase) -> LlmCase:
-    """Return the case with uniform layers, which are compiled and compared with the rule."""
+    """Return the case with all layers alike, because these are compiled to check the rule."""
     if case.recipe.bits == _FLOAT:
         cure = ("remove ", Setting("compile"))
-        raise UsageError("layers of floats are planned by rule, not compiled", cure=cure)
+        raise UsageError("floating-point layers are planned by rule, not compiled", cure=cure)
     recipe = case.recipe if case.recipe.wide_layers is None else replace(case.recipe, wide=())
     model = replace(case.model, experts=0)
     return replace(case, model=model, recipe=recipe, measured=LayerRatios())

@@ -1,7 +1,7 @@
 """The child program: serves each request in a separate, forked process.
 
-Forking has three uses. A request that crashes the library loses only that request. The memory limit
-and the peak are those of one request. And the compiler has internal state: only the first compile
+Forking has three uses. If a request crashes the library, only that request is lost. The memory
+limit and the peak apply to one request. And the compiler has internal state: only the first compile
 of a process gives the same bytes every time.
 
 Standard output and error are the log, so replies use a descriptor that libraries do not know.
@@ -93,7 +93,7 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
 
 
 def _finish(pid: int, results: int) -> tuple[Ended, bytes]:
-    """Return exit status, costs and encoded reply of a request's process."""
+    """Return the exit status, the costs and the encoded reply of a request's process."""
     with os.fdopen(results, "rb") as stream:
         reply = stream.read(MAX_FRAME)
     _, status, usage = os.wait4(pid, 0)

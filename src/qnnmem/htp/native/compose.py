@@ -1,8 +1,8 @@
 """Composes graphs in libQnnHtp, finalizes them, and writes a context binary.
 
-The graphs come from a DLC, a list of calls or a model library. Each of these calls the functions of
-the library itself, with wrappers around four of them. The wrappers add the settings of a graph,
-give inputs and outputs the Qmem hint, and record which call was refused.
+The graphs come from a DLC, a list of calls or a model library. All three call libQnnHtp's own
+functions, four of them through wrappers. The wrappers add the settings of a graph, give inputs and
+outputs the Qmem hint, and record which call was refused.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class ComposeTable:
         self.calls = bind(self.interface.table, BACKEND_CALLS)
 
     def check(self) -> None:
-        """Raise the first refusal of a call."""
+        """Raise the error of the first call that was refused, if any."""
         if self._refusal is not None:
             raise self._refusal
 
@@ -237,7 +237,7 @@ class ComposeTable:
 
 
 class LibraryCalls:
-    """Replays recorded calls from a file that compose graphs, in order."""
+    """Replays the recorded calls in a file, in order; the calls compose graphs."""
 
     def __init__(self, calls: Mapping[str, Any], context: Any) -> None:
         self._calls, self._context = calls, context
@@ -348,7 +348,7 @@ class LibraryCalls:
 
 
 def _word(kind: DataType, number: float) -> int:
-    """Return the eight bytes of a QNN scalar's union, as an integer."""
+    """Return the eight bytes of a QNN scalar's union as an integer."""
     if kind == DataType.FLOAT_32:
         return c_uint32.from_buffer_copy(ctypes.c_float(number)).value
     if kind == DataType.FLOAT_64:

@@ -86,7 +86,7 @@ def compile_model(folder: Path, request: CompileRequest) -> CompileReply:
 def compare(folder: Path, request: CompareRequest) -> CompareReply:
     """Run a model on the CPU and its EPContext model on HTP; return differences per output.
 
-    Raise Refused with stage `sample` if the CPU fails too, with `run` if only HTP fails.
+    Raise Refused: with stage `sample` if the CPU also fails, with stage `run` if only HTP fails.
     """
     onnxruntime = import_onnxruntime()
     both = session_at(request.epcontext, session_options(folder, request.settings))
@@ -124,7 +124,7 @@ def _difference(wanted: Any, found: Any) -> tuple[float, float]:
 def _sample(item: Any, low: int) -> Any:
     """Return a random input: floats from `low` to `low` + 2, or integers 0 and 1.
 
-    Integers may be indices, for which 0 and 1 are usually valid.
+    Integers might be indices, for which 0 and 1 are usually valid.
     """
     import numpy
 
@@ -174,7 +174,7 @@ def session_of(model: Path, folder: Path, settings: Any) -> Any:
     """Return a session made from a model's bytes.
 
     From a path, ONNX Runtime would name the graph by a hash of the path, which changes the binary.
-    Hence bytes, and a folder that always has the same path.
+    Therefore it gets bytes, and weights from a folder that always has the same path.
     """
     onnxruntime = import_onnxruntime()
     blob = model.read_bytes()
@@ -204,7 +204,7 @@ def _guarded(work: Any, stage: str = "compile") -> Any:
 
 
 def _quiet() -> None:
-    """Stop logging: after a compile, thousands of irrelevant lines follow."""
+    """Stop logging, because thousands of irrelevant lines follow a compile."""
     onnxruntime = import_onnxruntime()
     onnxruntime.set_default_logger_severity(4)
     os.write(2, b"[qnnmem] session made\n")
@@ -315,7 +315,7 @@ def quantize(request: QuantizeRequest) -> QuantizeReply:
 
 
 def _folded(request: QuantizeRequest) -> Path:
-    """Return the model with folded constants: Q and DQ nodes would block folding later."""
+    """Return the model with constants folded now, because Q and DQ nodes would block it later."""
     import onnx
 
     from qnnmem.loader.onnx.tensor import embed, tensors
@@ -346,7 +346,7 @@ def _folded(request: QuantizeRequest) -> Path:
 def _check_float(model: onnx.ModelProto) -> None:
     quantized = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger"}
     if any(node.op_type in quantized for node in model.graph.node):
-        raise Refused("quantize", "the model is quantized already; compile it with precision fp16")
+        raise Refused("quantize", "the model is already quantized; compile it with precision fp16")
 
 
 class _Samples:

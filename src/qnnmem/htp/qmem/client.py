@@ -246,7 +246,7 @@ class HtpClientContext:
         self._made.freed()
 
     def not_freed(self) -> Finding:
-        """Return the finding about a context that is alive when its backend is freed."""
+        """Return the finding about a context that still exists when its backend is freed."""
         return self._made.leaked("was not freed before its backend", call=_BACKEND_FREE)
 
     def _check_alive(self, call: str) -> None:
@@ -268,7 +268,7 @@ class HtpClientGraph:
         self._mixed: dict[IoMode, str] = {}
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Return inputs and outputs from the binary's description; the caller fills in memory."""
+        """Return inputs and outputs from the binary's description; the caller adds the memory."""
         sides = (self.described.inputs, self.described.outputs)
         inputs, outputs = (list(map(QnnTensor.of, side)) for side in sides)
         return inputs, outputs
@@ -286,7 +286,7 @@ class HtpClientGraph:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Warnings about tensors executed in another mode than prepared, with the cost."""
+        """Warnings about tensors whose IO mode differs from the prepared mode, with the cost."""
         return tuple(self._mixed.values())
 
     def _note_mixed(self, memory: Given) -> None:
@@ -331,7 +331,7 @@ class HtpClientGraph:
         return run
 
     def _given(self, tensors: Sequence[QnnTensor], known: Sequence[TensorInfo], side: str) -> Given:
-        """Return the memory of each tensor of a side; QNN matches tensors by id."""
+        """Return the memory of each input or each output; QNN matches tensors by id."""
         listed = expect_items(tensors, QnnTensor, f"the {side}s must be a list of QnnTensor")
         by_id = {tensor.id: tensor for tensor in listed}
         for number in by_id.keys() - {tensor.id for tensor in known}:
@@ -486,7 +486,7 @@ class HtpComposedGraph(GraphDraft):
         self.is_finalized = True
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
-        """Return inputs and outputs; the caller fills in their memory for an execution."""
+        """Return inputs and outputs; the caller adds their memory for an execution."""
         return self._finalized("QnnGraph_execute").tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
@@ -495,7 +495,7 @@ class HtpComposedGraph(GraphDraft):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Warnings about tensors executed in another mode than prepared, with the cost."""
+        """Warnings about tensors whose IO mode differs from the prepared mode, with the cost."""
         return () if self._ready is None else self._ready.remarks
 
     @property

@@ -250,7 +250,7 @@ class LibraryGraph:
         times: int = 1,
         memory_limit: int | None = None,
     ) -> None:
-        """Store the settings; `time_limit_s` is for loading and each execution.
+        """Store the settings; `time_limit_s` applies to loading and to each execution.
 
         If `deadline` is given, it covers all runs instead. A run executes `times` times after one
         load and stores the durations in `seconds`.

@@ -68,7 +68,7 @@ class SharedBuffer:
 
     @property
     def is_freed(self) -> bool:
-        """Whether the buffer was freed."""
+        """True if the buffer was freed."""
         return self.fd < 0
 
     @classmethod
@@ -220,7 +220,7 @@ class MemRegistry:
         return "" if made is None else made.caller.line
 
     def is_elsewhere(self, handle: object) -> bool:
-        """Return whether a handle is registered with another context."""
+        """Return True if a handle is registered with another context."""
         return self._owner(handle) not in (None, self)
 
     def fate(self, handle: object) -> str:
@@ -312,7 +312,7 @@ class MemRegistry:
             self.fail(8005, finding("Q4", what, _REGISTER))
 
     def _size(self, given: HtpMemDescriptor) -> int:
-        """Return the bytes of the tensor; a scalar is described as one dimension of 1."""
+        """Return the size of the tensor; a scalar is described as one dimension of 1."""
         if not given.dimensions or not all(0 < size < 1 << 40 for size in given.dimensions):
             shape = "x".join(map(str, given.dimensions[:8])) or "without dimensions"
             what = f"the shape {shape} does not set every dimension"
@@ -405,7 +405,7 @@ class RpcHeap:
     def freed_again(self, buffer: SharedBuffer) -> None:
         """Report a second free to all living backends.
 
-        Without any, report it to the freed backends, and at process exit.
+        If there are none, report it to the freed backends, and at process exit.
         """
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""

@@ -223,7 +223,7 @@ def _handle(number: int | str) -> CallTensor:
 
 
 def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int = 0) -> list[Call]:
-    """Return the call of an execution, with other memory for one tensor if given."""
+    """Return an execute call; if `given`, it replaces the memory of one tensor."""
     tensors = {tensor.id: _raw(tensor) for tensor in graph.tensors}
     if given is not None:
         tensors[graph.tensors[position].id] = given
@@ -231,7 +231,7 @@ def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int
 
 
 def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
-    """Return the call of an execution with a changed description of the first tensor."""
+    """Return an execute call with changes in the description of the first tensor."""
     return _ask_execute(graph, _raw(graph.tensors[0], **changes))
 
 
@@ -240,9 +240,9 @@ def _ask_short_size(graph: HtpGraph) -> list[Call]:
 
 
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
-    """Return the call of an execution whose output buffer is one byte short.
+    """Return an execute call with an output buffer that is one byte too short.
 
-    A short input would prove nothing: a graph may leave part of an input unread.
+    A short input would prove nothing: a graph might leave part of an input unread.
     """
     last = graph.tensors[-1]
     return _ask_execute(graph, _raw(last, size=last.nbytes - 1), -1)
@@ -253,7 +253,7 @@ def _ask_retrieve(graph: HtpGraph) -> list[Call]:
 
 
 class Misuse(NamedTuple):
-    """A mistake: its description, code for the emulated contract, calls of the library."""
+    """A mistake: its description, how to make it in the emulated contract, and the QNN calls."""
 
     what: str
     make: Callable[[_Stage], None]
@@ -263,27 +263,27 @@ class Misuse(NamedTuple):
 
 MISUSES: Mapping[str, Misuse] = MappingProxyType(
     {
-        "registered-twice": Misuse("the same fd and offset registered twice", _registered_twice),
+        "registered-twice": Misuse("registered the same fd and offset twice", _registered_twice),
         "closed-fd": Misuse(
-            "a closed fd registered", _closed_fd, lambda graph: _ask_register(graph, memory="none")
+            "registered a closed fd", _closed_fd, lambda graph: _ask_register(graph, memory="none")
         ),
         "wrong-offset": Misuse(
-            "an offset past the end of the buffer registered",
+            "registered an offset past the end of the buffer",
             _past_the_end,
             lambda graph: _ask_register(graph, offset=_total(graph)),
         ),
         "unaligned-offset": Misuse(
-            f"an offset registered that is not a multiple of {ALIGNMENT}",
+            f"registered an offset that is not a multiple of {ALIGNMENT}",
             _unaligned,
             lambda graph: _ask_register(graph, offset=4),
         ),
         "wrong-size": Misuse(
-            "more bytes registered than the buffer has",
+            "registered more bytes than the buffer has",
             _wrong_size,
             lambda graph: _ask_register(graph, total_size=_total(graph) + PAGE),
         ),
         "wrong-type": Misuse(
-            "DMA-BUF memory registered",
+            "registered DMA-BUF memory",
             _wrong_type,
             lambda graph: _ask_register(graph, mem_type=int(MemRegisterType.DMA_BUF)),
         ),
@@ -293,7 +293,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             lambda graph: [_FREE, *_ask_register(graph)],
         ),
         "deregistered-twice": Misuse(
-            "a handle deregistered twice",
+            "deregistered a handle twice",
             _deregistered_twice,
             lambda _graph: [DeregisterCall(_STRANGE)],
         ),
@@ -301,10 +301,8 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             "executed with a deregistered handle", _deregistered_then_executed
         ),
         "other-context": Misuse("executed with a handle of another context", _other_context),
-        "freed-registered": Misuse(
-            "a buffer freed while it is registered", _freed_while_registered
-        ),
-        "leak": Misuse("a context freed with memory still registered", _never_deregistered),
+        "freed-registered": Misuse("freed a buffer that is registered", _freed_while_registered),
+        "leak": Misuse("freed a context with memory still registered", _never_deregistered),
         "short-handle": Misuse(
             "executed with fewer bytes registered than the tensor has", _short_handle
         ),
@@ -320,7 +318,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             lambda graph: _ask_changed(graph, size=None),
         ),
         "no-handle": Misuse(
-            "executed with memhandle and no handle",
+            "executed as memhandle without a handle",
             _no_handle,
             lambda graph: _ask_execute(graph, _handle(0)),
         ),
@@ -334,13 +332,13 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             _no_memory_type,
             lambda graph: _ask_changed(graph, mem_type=int(TensorMemType.UNDEFINED)),
         ),
-        "overlap": Misuse("an output registered over an input", _overlapping),
+        "overlap": Misuse("registered an output over an input", _overlapping),
         "dead-graph": Misuse(
             "executed after the context was freed",
             _dead_graph,
             lambda graph: [*_ask_retrieve(graph), _FREE, *_ask_execute(graph)],
         ),
-        "freed-twice": Misuse("a context freed twice", _freed_twice, lambda _graph: [_FREE, _FREE]),
+        "freed-twice": Misuse("freed a context twice", _freed_twice, lambda _graph: [_FREE, _FREE]),
     }
 )
 
@@ -354,7 +352,7 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseAnswer, ...]:
-    """Return the results of every mistake; without a worker, only under the contract."""
+    """Return the results of every mistake; without a worker, only those of the contract."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
@@ -382,7 +380,7 @@ def obstacle_to_misuse(graph: HtpGraph) -> str:
     """Return why mistakes cannot be made with a graph; empty if they can."""
     names = {tensor.name for tensor in graph.tensors}
     if len(names) < len(graph.tensors):
-        return "has two inputs or outputs of one name"
+        return "has two inputs or outputs with the same name"
     if any(tensor.nbytes < 2 * ALIGNMENT for tensor in (*graph.inputs[:1], *graph.outputs[-1:])):
         return f"has an input or output of less than {2 * ALIGNMENT} bytes"
     return "" if graph.inputs and graph.outputs else "has no input or no output"

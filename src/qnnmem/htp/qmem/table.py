@@ -147,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return the free bytes of the process domain if inputs and outputs map `io` bytes."""
+    """Return how much of the process domain is left if inputs and outputs map `io` bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain
@@ -274,7 +274,7 @@ def run_rows(
 ) -> QmemRun:
     """Return the results of all combinations, executed within one time limit.
 
-    `binaries` has the binary prepared for each mode. Both modes may use the same binary: the
+    `binaries` has the binary prepared for each mode. Both modes can use the same binary: the
     library for x86 stores the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
@@ -364,7 +364,7 @@ def _client_memory(
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     """Return random bytes for every input: normal floats, noise if quantized, else 0 and 1.
 
-    Whole numbers may be indices, so they must be valid for a small table.
+    Whole numbers might be indices, so they must be valid for a small table.
     """
     import numpy
 
@@ -516,12 +516,12 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
 
 
 def is_binary_itself(path: Path) -> bool:
-    """Return whether the library can load a file unchanged."""
+    """Return True if the library can load a file unchanged."""
     return path.suffix.lower() != ".onnx" and not is_carrier(path)
 
 
 def is_model(path: Path) -> bool:
-    """Return whether a file must be compiled before its table can be made."""
+    """Return True if a file must be compiled before its table can be made."""
     try:
         context_of(path)
     except NotCompiled:

@@ -69,7 +69,7 @@ _QUEUED = 16  # frames
 
 
 class Connection(PipeEnd):
-    """A worker started by a command, with a frame protocol; closing it ends the worker.
+    """A connection to a worker that a command started; closing it ends the worker.
 
     Every failure raises WorkerLost, whose message ends with the command's last output.
     """
@@ -101,7 +101,7 @@ class Connection(PipeEnd):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker can take a request."""
+        """True if the worker can take a request."""
         reads = self._threads[0].is_alive()
         return reads and not self._over.is_set() and self._process.poll() is None
 
@@ -125,14 +125,14 @@ class Connection(PipeEnd):
                 if not isinstance(message, Beat):
                     return message, frame[1]
         except queue.Empty:
-            self._why = self._why or "does not keep the time limit"
+            self._why = self._why or "did not keep the time limit"
             kill_group(self._process)
             raise self.lost() from None
         except ValueError:
             raise self.nonsense() from None
 
     def has_answer(self) -> bool:
-        """Return whether a frame waits to be received."""
+        """Return True if a frame waits to be received."""
         return not self._frames.empty()
 
     def lost(self, what: str = "") -> WorkerLost:
@@ -164,7 +164,7 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait briefly for the threads: a program outside the process group may hold a pipe."""
+        """Wait briefly for the threads: a program outside the process group might hold a pipe."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:
@@ -275,7 +275,7 @@ class Connection(PipeEnd):
             self._beat(self.send)
 
     def _watch(self) -> None:
-        """Kill a silent worker: a network may be cut without notice."""
+        """Kill a silent worker: a network can be cut without notice."""
         if self._falls_silent():
             self._why = self._why or f"was silent for {self._silence_s:g} s"
             kill_group(self._process)
@@ -285,7 +285,7 @@ class Connection(PipeEnd):
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    """Return a started command in its own session, without Ctrl-C or password prompts."""
+    """Start a command in its own session, safe from Ctrl-C and password prompts; return it."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(  # noqa: S603  the user's own command, no shell
@@ -574,7 +574,7 @@ class _Answer:
         )
 
     def _here(self, reply: Reply) -> Reply:
-        """Return the reply with paths of received files; it cannot name any other local file."""
+        """Return the reply with the paths of received files; it can name no other local file."""
         try:
             return with_paths(reply, lambda path: self._made[str(path)], self._request)
         except (KeyError, ValueError):

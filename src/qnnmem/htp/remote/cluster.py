@@ -117,7 +117,7 @@ def run_there(
 
 @contextmanager
 def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
-    """Yield the model as a file of this cluster worker, or the hashes of files that it lacks."""
+    """Yield the model as a file of this cluster worker, or the hashes of files not yet here."""
     from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
@@ -139,7 +139,7 @@ def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path
 
 
 def library_there_is() -> str:
-    """Return the library name of this cluster worker, or `!` and the reason why there is none."""
+    """Return the library's name on this cluster worker, or `!` and the reason for having none."""
     from qnnmem.htp.library import find_library
 
     try:

@@ -132,11 +132,11 @@ class IncomingFile:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all bytes have arrived."""
+        """True if all bytes have arrived."""
         return self._left == 0
 
     def take(self, part: bytes) -> None:
-        """Write some bytes; raise OutputError if they cannot be written or are too many."""
+        """Write some bytes; raise OutputError if they are too many or cannot be written."""
         self._left -= len(part)
         if self._left < 0:
             raise OutputError("more bytes arrived than announced")
@@ -224,7 +224,7 @@ class PackedFile:
 
     @property
     def keep(self) -> bool:
-        """Whether the worker should store the file; shared memory is only needed once."""
+        """True if the worker should store the file; shared memory is only needed once."""
         return isinstance(self.source, Path)
 
     def parts(self) -> Iterator[bytes | memoryview]:
@@ -348,7 +348,7 @@ class RequestFolder:
 
     @property
     def shared(self) -> Path:
-        """The folder of shared memory, one file for each number."""
+        """The folder with the contents of shared memory, in numbered files."""
         return self.root / "shared"
 
     def make(self) -> None:
@@ -448,7 +448,7 @@ def _check_weights(model: Path, folder: Path) -> None:
 def with_paths(
     reply: Reply, change: Callable[[Path], Path], request: AnyRequest | None = None
 ) -> Reply:
-    """Return a reply with changed paths; ValueError if it does not match the request."""
+    """Return a reply with changed paths; raise ValueError if it does not match the request."""
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)

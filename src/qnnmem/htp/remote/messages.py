@@ -95,7 +95,7 @@ class Beat(WireMessage, frozen=True):
 
 
 class FileName(Struct, frozen=True):
-    """A file named by its content."""
+    """A file, identified by its content."""
 
     sha256: Digest
     size: ByteCount
@@ -114,7 +114,7 @@ class Missing(WireMessage, frozen=True):
 
 
 class SendFile(WireMessage, frozen=True):
-    """Announces a file in parts; without `keep` it is only for the next request."""
+    """Announces a file that follows in parts; without `keep` it is only for the next request."""
 
     file: FileName
     keep: bool = True
@@ -145,7 +145,7 @@ class RemoteProgress(WireMessage, frozen=True):
 
 
 class ResultFile(WireMessage, frozen=True):
-    """Announces a result in parts: a named file, numbered shared memory, or the log."""
+    """Announces a result that follows in parts: a file, numbered shared memory, or the log."""
 
     size: Annotated[int, Meta(ge=0, le=MAX_RESULT)]
     name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
@@ -153,7 +153,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request; texts in it name the worker's folders `out` and `root`."""
+    """The outcome of a request; it refers to the worker's folders as `out` and `root`."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results
@@ -229,5 +229,5 @@ def parts_of(path: Path) -> Iterator[bytes]:
 
 
 def is_digest(value: str) -> bool:
-    """Return whether a name is a lower-case SHA-256 in hex."""
+    """Return True if a name is a lower-case SHA-256 in hex."""
     return len(value) == 64 and set(value) <= set("0123456789abcdef")

@@ -1,9 +1,8 @@
 """Context binaries: reading and writing a compiled context as one file.
 
 The container is qnnmem's own; `docs/reference/lpai-context-binary.md` documents every byte.
-Untrusted files are safe to read: reading executes nothing, and sections follow each other in a
-fixed order, so an offset is either right or wrong. No number in the file makes the reader allocate
-memory.
+Untrusted files are safe to read: reading executes nothing, and no number in the file makes the
+reader allocate memory. Sections follow each other in a fixed order, so every offset can be checked.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class BinarySections(NamedTuple):
 def assemble(
     meta: bytes, programs: Sequence[bytes], constants: memoryview
 ) -> Iterator[bytes | memoryview]:
-    """Yield pieces of the file, which together are the whole binary."""
+    """Yield the contents of the binary piece by piece."""
     kinds = [(META, 0), *((PROGRAM, index) for index in range(len(programs))), (CONSTANTS, 0)]
     bodies: list[bytes | memoryview] = [meta, *programs, constants]
     header_size = HEADER_SIZE + SECTION_SIZE * len(bodies)
@@ -110,7 +109,7 @@ def _head(table: Sequence[Section], header_size: int, file_size: int) -> bytes:
 
 
 def take_apart(file: memoryview) -> BinarySections:
-    """Return the sections of a binary after verifying checksums and padding; raise Damaged."""
+    """Return the sections of a binary; raise Damaged if a checksum or the padding is wrong."""
     table = _read_table(file)
     end = HEADER_SIZE + SECTION_SIZE * len(table)
     bodies = []
@@ -161,11 +160,11 @@ def _follow(
         section = Section(kind, index, offset, size, crc)
         if offset != round_up(end, ALIGN):
             where = f"{offset:,} instead of {round_up(end, ALIGN):,}"
-            raise Damaged(f"the table states byte {where} as the start of the {section.name}")
+            raise Damaged(f"the table gives {where} as the offset of the {section.name}")
         if size > file_size - offset:
             raise Damaged(
-                f"the {section.name} has {size:,} bytes according to the table, past the "
-                "end of the file"
+                f"the table gives {size:,} as the size of the {section.name}, past the end "
+                "of the file"
             )
         if kind == META and size > MAX_META:
             raise Damaged(f"the description has {size:,} bytes, over the limit of {MAX_META:,}")
@@ -236,7 +235,7 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
 def read_binary(path: Path) -> tuple[CompiledContext, int]:
     """Return the context in a file and the file's size; raise LoadError if it is damaged.
 
-    The file is read, not mapped: a file that shrinks meanwhile must cause an error message.
+    The file is read, not mapped, so that a file that shrinks meanwhile cannot crash the process.
     """
     data = read_bytes(path, _LARGEST)
     try:
@@ -246,10 +245,10 @@ def read_binary(path: Path) -> tuple[CompiledContext, int]:
 
 
 def map_file(path: Path | str) -> memoryview:
-    """Return the bytes of a mapped file; the mapping lasts as long as a view of it.
+    """Return the bytes of a mapped file; the mapping lasts as long as any view of it exists.
 
-    The start is on a page, so every section is aligned to 256 bytes in memory too. The file must
-    not be shortened meanwhile: reading a missing page kills the process.
+    The mapping starts on a page boundary, so every section is aligned to 256 bytes in memory too.
+    The file must not be shortened while it is mapped: reading a missing page kills the process.
     """
     import mmap
 
@@ -263,7 +262,7 @@ def map_file(path: Path | str) -> memoryview:
 
 
 def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
-    """Raise QnnError for a context made for newer hardware; with `strict` also for older."""
+    """Raise QnnError for a context made for newer hardware; with `strict`, for older too."""
     made, device = _age(context.hw_version), _age(hw_version)
     if made <= device and not (strict and made < device):
         return
@@ -306,7 +305,7 @@ _CURE = "qnnmem reads only its own format, written by 'qnnmem prepare MODEL -o m
 
 
 def guess_kind(file: memoryview) -> tuple[str, str]:
-    """Return a clause that names the likely file type, and the remedy."""
+    """Return a clause that names the likely file type, and a clause with the remedy."""
     head = bytes(file[:_HEAD])
     if not head:
         return "the context binary is empty", _CURE

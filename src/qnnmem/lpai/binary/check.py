@@ -121,7 +121,7 @@ def _check_buffers(graph: CompiledGraph) -> None:
     for number, buffer in enumerate(graph.buffers):
         fault = _fault(buffer, pools, graph.align)
         if not fault and graph.model.ops and buffer.live.upper > steps + 1:
-            fault = f"is in use until step {buffer.live.upper:,}, but the graph has {steps:,} steps"
+            fault = f"is in use until step {buffer.live.upper:,} of a graph with {steps:,} steps"
         if fault:
             raise Damaged(f"({quote(buffer.name)}) {fault}", f".buffers[{number}]")
 
@@ -129,7 +129,7 @@ def _check_buffers(graph: CompiledGraph) -> None:
 def _fault(buffer: PlacedBuffer, pools: Mapping[Pool, int], align: int) -> str:
     size = pools.get(buffer.pool)
     if size is None:
-        return f"is in pool {buffer.pool.value}, which this graph does not plan"
+        return f"is in pool {buffer.pool.value}, which this graph does not have"
     end = buffer.offset + buffer.size
     if end > size:
         return f"ends at byte {end:,} of {buffer.pool.value}, which has only {size:,}"
@@ -143,21 +143,21 @@ def _check_places(graph: CompiledGraph) -> None:
     for number, buffer in enumerate(graph.buffers):
         for name in (buffer.name, *buffer.aliases):
             if name in sizes:
-                raise Damaged(f"place {quote(name)} twice", f".buffers[{number}]")
+                raise Damaged(f"places {quote(name)} a second time", f".buffers[{number}]")
             sizes[name] = buffer.size
     for name in _planned(graph.model):
         tensor = graph.model.tensors.get(name)
         if name not in sizes and (
             tensor is None or tensor.nbytes
         ):  # an empty tensor needs no place
-            raise Damaged(f"give no place for {quote(name)}", ".buffers")
+            raise Damaged(f"do not include {quote(name)}", ".buffers")
     for name, size in sizes.items():
         tensor = graph.model.tensors.get(
             name
         )  # None: memory of a body, which only the plan contains
         if tensor is not None and tensor.nbytes > size:
-            need = f"{tensor.nbytes:,} bytes of {quote(name)}"
-            raise Damaged(f"have {size:,} bytes for the {need}", ".buffers")
+            need = f"{quote(name)}, which needs {tensor.nbytes:,}"
+            raise Damaged(f"reserve {size:,} bytes for {need}", ".buffers")
 
 
 def _planned(model: Model) -> Iterator[str]:
@@ -210,9 +210,10 @@ def _window_fault(window: FrameWindow) -> str:
             "execution adds"
         )
     if not window.frames <= window.stride <= window.size or window.stride % window.frames:
-        return f"moves by {window.stride:,} frames, with {window.frames:,} of {window.size:,} new"
+        valid = f"a multiple of {window.frames:,} up to {window.size:,}"
+        return f"moves by {window.stride:,} frames; the number must be {valid}"
     if window.padding > window.size:
-        return f"starts with {window.padding:,} frames but has only {window.size:,}"
+        return f"has {window.padding:,} frames of padding, but only {window.size:,} frames"
     return ""
 
 
@@ -225,7 +226,7 @@ def _check_constants(constants: tuple[Constant, ...], constants_bytes: int) -> N
         if constant.offset % CONSTANT_ALIGN:
             fault = f"starts at byte {constant.offset:,}, not a multiple of {CONSTANT_ALIGN}"
         elif end > constants_bytes:
-            fault = f"ends at byte {end:,} of {constants_bytes:,} bytes of constants"
+            fault = f"ends at byte {end:,}, but there are {constants_bytes:,} bytes of constants"
         elif constant.size != need:
             fault = f"has {constant.size:,} bytes, but its type and shape need {need:,}"
         if fault:

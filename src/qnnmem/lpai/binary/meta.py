@@ -45,7 +45,7 @@ _NOT_STORED = frozenset(("program", "assumed", "encodings", "holds_for"))
 
 
 class Row(Generic[T]):
-    """Reader of a JSON object with exactly these keys, each with its own reader."""
+    """Reader of a JSON object that has exactly the given keys; each key has its own reader."""
 
     def __init__(self, make: Callable[..., T], **reads: Read[Any]) -> None:
         self._make, self._reads = make, reads
@@ -75,7 +75,7 @@ class Row(Generic[T]):
 def text(value: Any) -> str:
     """Return a string of bounded length; raise Damaged for other values."""
     if type(value) is not str:
-        raise Damaged(f"is {_shown(value)} instead of a text")
+        raise Damaged(f"is {_shown(value)} instead of a string")
     if len(value) > MAX_TEXT:
         raise Damaged(f"has {len(value):,} characters, over the limit of {MAX_TEXT:,}")
     return value
@@ -180,7 +180,7 @@ def encode(context: CompiledContext) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that `json` can write, for a value that it cannot."""
+    """Convert a value that `json` cannot encode to one that it can."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Span):
@@ -244,7 +244,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> float:
-    raise Damaged(f"description has the number {name}")
+    raise Damaged(f"description contains {name}, which JSON does not allow")
 
 
 _size = integer(0, MAX_POOL)

@@ -103,7 +103,7 @@ def _value_fault(key: Key, node: JsonNode) -> ValueFault | None:
             "bad-value", f"{show(node)} is not a value of this key", _value_cure(key, node)
         )
     if key.kind is JsonKind.TEXT and not node.value:
-        return ValueFault("bad-value", "the text is empty", "fill it in or remove the key")
+        return ValueFault("bad-value", "the string is empty", "fill it in or remove the key")
     if isinstance(node.value, float | int) and node.value < 0:
         return ValueFault("bad-value", f"{show(node)} is below 0", "write 0 or more")
     if key.kind is JsonKind.WHOLE and isinstance(node.value, int) and node.value > key.high:
@@ -127,7 +127,7 @@ def _item_fault(key: Key, node: JsonNode) -> ValueFault | None:
 
 
 def show(node: JsonNode) -> str:
-    """Return a value for a sentence, short and escaped."""
+    """Return a value as short, escaped text for a message."""
     if node.kind is JsonKind.FLAG:
         return "true" if node.value else "false"
     if node.kind is JsonKind.NUMBER:
@@ -146,7 +146,7 @@ def _json(value: object) -> str:
 
 
 def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
-    """Return the effective value: from the file, else the default; None if not allowed."""
+    """Return a key's effective value, from the file or by default; None if it is not allowed."""
     key, node = BY_PATH[path], root.find(path)
     if node is None:
         return key.default
@@ -173,7 +173,7 @@ def _likeness(name: str, kind: FileKind) -> int:
 
 
 def is_htp_library(name: str) -> bool:
-    """Return whether a library is the HTP's extension, judged by its name."""
+    """Return True if the name of a library is that of the HTP extension."""
     return "htp" in name.lower().replace("\\", "/").rpartition("/")[2]
 
 
@@ -246,7 +246,7 @@ def _value(key: Key, node: JsonNode, shown: str, find: Finder) -> Iterator[Confi
 def _unknown_key(
     member: JsonMember, known: dict[str, Key], path: str, find: Finder
 ) -> ConfigFinding:
-    """Return the finding for an unknown key: misplaced, misspelt, or unknown."""
+    """Return the finding for a key that this section does not have; it might be misplaced."""
     home = next((key for key in BY_PATH.values() if key.name == member.name), None)
     if home is not None:
         where = home.section or "the top-level object"
@@ -372,7 +372,7 @@ def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigF
 
 
 def _only_prepares(lpai: JsonNode) -> bool:
-    """Return whether the file has settings for the offline generator only, not for a run."""
+    """Return True if the file has only settings for the offline generator and none for a run."""
     return lpai.find("lpai_graph.prepare") is not None and lpai.find(_EXECUTE) is None
 
 
@@ -486,7 +486,7 @@ class _Run:
         try:
             found = locate(node.value, document.path)
         except Damaged as exc:
-            cure = "put the file in the folder of this one, or below it"
+            cure = "move the file into the folder of this file, or a subfolder"
             yield find.error(node.at, _POINTER, "outside-folder", str(exc), cure)
             return
         if found is None:
@@ -519,7 +519,7 @@ def _is_for_htp(tool: Document) -> bool:
 
 
 def _rank(finding: ConfigFinding) -> tuple[int, int, int]:
-    """Return the sort key of a finding: by position, findings about the whole file last."""
+    """Return a sort key that orders findings by position, with those about the whole file last."""
     return (finding.line or 1 << 30, finding.column or 0, _ORDER.index(finding.severity))
 
 

@@ -37,7 +37,7 @@ class JsonKind(Enum):
 
     OBJECT = "an object"
     LIST = "a list"
-    TEXT = "a text"
+    TEXT = "a string"
     WHOLE = "a whole number"
     NUMBER = "a number"
     FLAG = "true or false"
@@ -154,7 +154,7 @@ class _Reader:
             self.issues.append(SyntaxIssue(self.place(spot), sentence, cure))
 
     def peek(self) -> str:
-        """Skip space and comments; return the next character, or empty at the end of the text."""
+        """Skip space and comments; return the next character, or '' at the end of the text."""
         while True:
             self.spot = self._after(_SPACE)
             comment = _COMMENT.match(self.text, self.spot)
@@ -179,11 +179,11 @@ class _Reader:
             self.fail(f"a config file is one JSON object in braces, not {what}", 0)
         root = self.value(1)
         if self.peek():
-            self.fail("text follows the end of the object; a brace may be closed too early")
+            self.fail("text follows the end of the object; a brace might be closed too early")
         return root
 
     def _anything(self) -> str:
-        return "a list" if self.peek() == "[" else "a text"
+        return "a list" if self.peek() == "[" else "a string"
 
     def value(self, depth: int) -> JsonNode:
         if depth > MAX_DEPTH:
@@ -241,7 +241,7 @@ class _Reader:
         return True
 
     def ended(self, opened: int) -> str:
-        """Return an error if the text ends while a bracket is open; else empty."""
+        """Return an error message if the text ends while a bracket is open, otherwise ''."""
         if self.spot < len(self.text):
             return ""
         return (
@@ -259,7 +259,7 @@ class _Reader:
     def string(self) -> str:
         match = _STRING.match(self.text, self.spot)
         if match is None:
-            self.fail("a text is not closed on its line or has an invalid escape")
+            self.fail("a string is not closed on its line or has an invalid escape")
         self.spot = match.end()
         return str(json.loads(match[0]))
 
@@ -286,7 +286,7 @@ class _Reader:
         if found == "":
             return f"the file ends where {wanted} is expected"
         if found == "'":
-            return "text is in single quotes; JSON uses double quotes"
+            return "a string is in single quotes; JSON uses double quotes"
         if self.text.startswith("/*", self.spot):
             return "a comment is never closed"
         return f"{quote(found)} is here where {wanted} is expected"

@@ -139,7 +139,7 @@ def file_of(key: Key) -> FileKind:
 
 
 def tcm_works_on(hw_version: str) -> bool:
-    """Return whether an LPAI version has the TCM pool, which is v6 and later."""
+    """Return whether an LPAI version has the TCM pool; v6 and later have one."""
     return int(hw_version[1:].partition("_")[0]) >= 6
 
 

@@ -1,7 +1,8 @@
 """Converts config files to the settings of a run, and settings to a pair of config files.
 
 Unknown keys are ignored here, as the tools ignore them; `qnnmem lint` reports them. A value that is
-not allowed is an error, except for `mem_type`: the run must fail on it later, as on the device.
+not allowed is an error. The exception is `mem_type`: a wrong value fails later in the run, as it
+does on the device.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _what(kind: FileKind) -> str:
 
 
 def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
-    """Return the LPAI settings of a tool file, or defaults, and a note if the path differs."""
+    """Return the LPAI settings for a tool file, and a note if another path than named was read."""
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig(), ""
@@ -179,19 +180,19 @@ def _graph(document: Document, entry: JsonNode) -> GraphSettings:
             _refuse_fault(document, BY_PATH[f"graph_configs[].{name}"], member.node)
             found[name] = str(member.node.value)
     if "graph_name" not in found:
-        raise LoadError(document.path, f"line {entry.at.line}: an entry without graph_name")
+        raise LoadError(document.path, f"line {entry.at.line}: this entry has no graph_name")
     return GraphSettings(**found)
 
 
 def _settings(document: Document, section: str, form: type[_T]) -> _T:
-    """Return settings whose fields are named like the keys of a section."""
+    """Return a `form` whose fields have the values of the section's keys of the same names."""
     names = signature(form).parameters
     values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
     return form(**values)
 
 
 def _read(document: Document, path: str) -> Any:
-    """Return the value at a path or its default; raise LoadError for a value not allowed."""
+    """Return the value at a path or its default; raise LoadError if the value is not allowed."""
     steps = path.split(".")
     node: JsonNode | None = document.root
     for depth in range(1, len(steps) + 1):
@@ -217,7 +218,7 @@ def _refuse_fault(document: Document, key: Key, node: JsonNode) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPair:
-    """Names and texts of a tool file and its LPAI file."""
+    """The names and contents of a tool file and its LPAI file."""
 
     tool_name: str
     tool_text: str
@@ -226,7 +227,7 @@ class ConfigPair:
 
 
 def make_pair(config: LpaiConfig) -> ConfigPair:
-    """Return the texts of both files for settings; raise UsageError for contradictions."""
+    """Return both config files for the settings; raise UsageError for contradictory settings."""
     refuse_contradictions(config)
     direct = config.target_env == "adsp"
     stem = "eaiParams_direct" if direct else "lpaiParams"
@@ -261,7 +262,7 @@ def refuse_contradictions(config: LpaiConfig) -> None:
         )
     if several_cores(execute.core_selection):
         raise UsageError(
-            f"core selection {execute.core_selection} has several cores, which LPAI does "
+            f"core selection {execute.core_selection} selects several cores, which LPAI does "
             "not support yet; use 0 for any core, 1 for core 0, 2 for core 1"
         )
 

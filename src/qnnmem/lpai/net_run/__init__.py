@@ -1,4 +1,4 @@
-"""`qnn-net-run` without a device: a context binary run under the memory contract.
+"""`qnn-net-run` without a device: runs a context binary under the LPAI memory contract.
 
     read the config                     which platform, which memory
     create the backend, load the binary TCM: the binary is the first allocation
@@ -79,7 +79,7 @@ class Job:
         return [self._input(name, files[name]) for name in dict.fromkeys(self.compiled.inputs)]
 
     def outputs(self, content: bytes) -> dict[str, NDArray[Any]]:
-        """Return the bytes of each output by name, cut from the joined bytes."""
+        """Return each output's bytes by name; `content` is all outputs joined together."""
         import numpy
 
         names = tuple(dict.fromkeys(self.compiled.outputs))
@@ -119,7 +119,7 @@ def make_jobs(
 def native_inputs(
     graphs: Sequence[CompiledGraph], options: RunOptions
 ) -> Mapping[str, frozenset[str]]:
-    """Return for each graph the inputs whose files hold the tensor's own type."""
+    """Return, for each graph, the inputs whose files contain the tensor's own type, not float32."""
     if options.native_inputs:
         return {graph.name: frozenset(graph.inputs) for graph in graphs}
     return native_tensors(options.native_names, {graph.name: graph.inputs for graph in graphs})
@@ -153,7 +153,7 @@ def _wrong_count(graphs: Sequence[CompiledGraph], lists: int) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers of executions so far, by result."""
+    """How many executions have ended so far, by result."""
 
     executions: int = 0
     completed: int = 0
@@ -166,9 +166,9 @@ def schedule(
     duration_s: float | None,
     clock: Clock = monotonic,
 ) -> Iterator[tuple[int, Inputs]]:
-    """Yield numbered inferences: the list once, or repeated up to a number or a time.
+    """Yield numbered inferences: the list once, or repeatedly up to a number or a duration.
 
-    At least one inference runs, even if the time is zero.
+    At least one inference runs, even if the duration is zero.
     """
     if not lines:
         return
@@ -197,7 +197,7 @@ class Loop:
             self._finish(number, self._device.execute(self._job.compiled.name, inputs))
 
     def queued(self, inferences: Iterator[tuple[int, Files]], sets: int) -> None:
-        """Execute the inferences asynchronously, as many at a time as there are sets of buffers."""
+        """Execute the inferences asynchronously, at most `sets` of them at the same time."""
         free = deque(range(sets))
         waiting: deque[tuple[int, int]] = deque()
         graph = self._job.compiled.name
@@ -234,13 +234,13 @@ class Loop:
         self._progress(self.tally)
 
     def _raise(self, code: int) -> None:
-        """Raise the error of a queued execution; the last finding is its reason."""
+        """Raise the error of a queued execution, with the last finding as the reason."""
         findings = self._device.findings
         raise qnn_error(code, findings[-1] if findings else finding("B1", "an execution failed"))
 
 
 class FileCount(NamedTuple):
-    """Number of files that a run wrote."""
+    """How many files a run wrote."""
 
     results: int = 0
     inputs: int = 0
@@ -248,7 +248,7 @@ class FileCount(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Number of all files."""
+        """Total number of files."""
         return sum(self)
 
 
@@ -265,12 +265,12 @@ class RunReport:
 
     @property
     def refused(self) -> bool:
-        """Whether the binary itself was refused: damaged, of another version, or foreign."""
+        """True if the binary itself was refused: damaged, other version, or not from qnnmem."""
         return isinstance(self.failure, QnnError) and self.failure.code in REFUSALS
 
     @property
     def passes(self) -> bool:
-        """Whether everything ran and no rule was broken."""
+        """True if everything ran and no rule was broken."""
         return self.failure is None and not self.findings
 
 
@@ -280,9 +280,9 @@ def net_run(
     progress: Progress | None = None,
     limits: RunLimits | None = None,
 ) -> RunReport:
-    """Return the report of running a binary like qnn-net-run.
+    """Run a binary the way qnn-net-run does, and return a report.
 
-    Results are written as files, everything else is printed.
+    Results are written as files; everything else is printed.
     """
     with folder_for_output(options.output_dir):
         run = _Run(options, console, progress or (lambda _text: None))
@@ -308,7 +308,7 @@ class _Run:
             None if text == SKIP else InputList.read(Path(text)) for text in options.input_lists
         ]
         if options.made_inputs is None and not any(self._lists):
-            raise UsageError("--input_list skips all graphs; pass a list for at least one")
+            raise UsageError("--input_list skips all graphs; pass a list for at least one graph")
         self._size = regular_size(options.retrieve_context)
         if self._size > LARGEST_BINARY:
             reason = (
@@ -407,7 +407,7 @@ class _Run:
                     device.finalize(job.compiled.name)
 
     def _make_inputs(self, graphs: Sequence[CompiledGraph]) -> None:
-        """Write generated inputs, whose names and shapes are known only now."""
+        """Write the generated inputs; their names and shapes are not known any earlier."""
         source, force = self._options.made_inputs, self._options.force
         if source is None:
             return
@@ -484,7 +484,7 @@ class _Run:
         return self._tcm_account() if short else None
 
     def _tcm_account(self) -> TcmAccount | None:
-        """Return the account of the TCM pool; None if the binary cannot be read."""
+        """Return how this run uses the TCM pool; None if the binary cannot be read."""
         try:
             context = unpack(map_file(self._options.retrieve_context))
         except (QnnError, LoadError):

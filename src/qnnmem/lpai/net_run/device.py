@@ -1,8 +1,8 @@
-"""The device of a run: backend, context, buffers, executions. It reads no file but the binary.
+"""The device of a run: backend, context, buffers and executions; reads only the binary.
 
 The device runs in a child process, so an untrusted binary cannot harm the parent. The parent sends
-`Start`, and the child replies `Ready`. Then each `DeviceCall` names a method of `Device`; its
-payload has the inputs of an execution. The child sends any number of `DeviceLogLine`, then one
+`Start`, and the child replies `Ready`. Then each `DeviceCall` names a method of `Device`; the
+payload holds the inputs of an execution. The child sends any number of `DeviceLogLine`, then one
 `DeviceAnswer` with the result, new findings and times, and the outputs of an execution.
 """
 
@@ -92,14 +92,14 @@ class IoBuffers:
     fd: int | None = None
 
     def close(self) -> None:
-        """Close the file descriptor, after the context was freed."""
+        """Close the file descriptor; call this only after the context was freed."""
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
 
 
 def shared_io(context: Context, graph: CompiledGraph, kind: MemRegisterType) -> IoBuffers:
-    """Return buffers in one file, registered with the context, so that nothing is copied."""
+    """Return buffers in one shared file, registered with the context, so that nothing is copied."""
     inputs, outputs = io_tensors(graph)
     tensors = (*inputs, *outputs)
     sizes = [graph.model.tensors[tensor.name].nbytes for tensor in tensors]
@@ -138,7 +138,7 @@ def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
 
 
 def _memory_fd(size: int) -> int:
-    """Return a file descriptor of an anonymous file of `size` bytes."""
+    """Return a file descriptor for an anonymous file of `size` bytes."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("qnnmem-io")
     else:  # pragma: no cover - systems other than Linux
@@ -164,7 +164,7 @@ class DeviceSettings:
 
 
 class Executed(NamedTuple):
-    """The code of an execution; on success also the bytes of all outputs in the graph's order."""
+    """The code of an execution and, on success, the bytes of all outputs in the graph's order."""
 
     code: int
     outputs: bytes = b""
@@ -227,7 +227,7 @@ class Device:
         context, extensions = self._made()
         compiled = context.compiled.graph(graph)
         if compiled is None:
-            raise AssertionError("a graph that is not in the binary")
+            raise AssertionError("the graph is not in the binary")
         buffers = self._buffers[graph] = []
         for _ in range(sets):
             buffers.append(self._io(context, extensions, compiled))
@@ -317,7 +317,7 @@ class Device:
         return self._context, self._extensions
 
     def _check_file(self) -> None:
-        """Raise the error of a foreign binary before memory for it is allocated."""
+        """Raise the error for a binary of another program before allocating memory for it."""
         path = self._settings.binary
         head = read_head(path, _HEAD_BYTES)
         try:
@@ -343,7 +343,7 @@ class Device:
 
 
 def _load_binary(settings: DeviceSettings, extensions: Extensions) -> Any:
-    """Return the binary's bytes in memory of the run's type, or mapped if the options say so."""
+    """Return the binary, copied to memory of the run's type, or mapped if the options say so."""
     path, size = settings.binary, settings.size
     if settings.use_mmap and extensions.mem_type is MemType.DDR:
         return map_file(path)
@@ -365,7 +365,7 @@ def enabled_graphs(context: CompiledContext, config: RunConfig | None) -> list[C
 
 
 def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
-    """Yield parts of these sizes, one after the other."""
+    """Yield consecutive parts of `content` with the given sizes."""
     at, whole = 0, memoryview(content)
     for size in sizes:
         yield whole[at : at + size]
@@ -380,7 +380,7 @@ class Start(WireMessage, frozen=True):
 
 
 class Ready(WireMessage, frozen=True):
-    """The libraries are imported; from now on the time of calls is limited."""
+    """Message: the libraries are imported, and from now on each call has a time limit."""
 
 
 class DeviceCall(WireMessage, frozen=True):
@@ -420,7 +420,7 @@ class DeviceAnswer(WireMessage, frozen=True):
 
 
 class _Times(ApiTimes):
-    """Times that are sent with the next answer."""
+    """Durations of API calls, collected until the next answer sends them."""
 
     def __init__(self) -> None:
         super().__init__(None)

@@ -1,7 +1,7 @@
 """The device of a run in a child process, with limits on memory and on the time of each call.
 
 The parent sends calls and receives results; it reads and writes all files except the binary.
-Answers are checked here, because an untrusted program may have changed them.
+Answers are checked here, because an untrusted program might have changed them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LARGEST_ANSWER = 64 << 20  # without outputs: log lines, findings, times
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Limits of a program: time and memory."""
+    """Limits on the time and memory of a program."""
 
     time_s: float = TIME_LIMIT_S  # for loading the binary, and for each execution
     memory: int | None = None  # address space in bytes; None: three quarters of the machine
@@ -173,7 +173,7 @@ class DeviceChild(ChildProcess):
             self.deadline = whole
 
     def _note(self, method: str, answer: DeviceAnswer) -> None:
-        """Store findings and times of an answer; raise the device's error, if any."""
+        """Store the findings and times in an answer; raise the device's error, if any."""
         self.findings += answer.findings
         for name, duration in answer.times:
             self._times.add(name, duration)
@@ -202,7 +202,7 @@ class DeviceChild(ChildProcess):
         return Executed(code, outputs)
 
     def _lose(self, call: str) -> NoReturn:
-        """Raise the error of a lost device process, as if the program had failed."""
+        """Raise an error that says that the program failed, because the device process was lost."""
         self._lost = True
         if self.expired:
             what = f"the program did not finish within {self._limits.time_s:g} s"

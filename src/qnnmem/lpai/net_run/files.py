@@ -3,13 +3,13 @@
 An input list has one line for each inference:
 
     entries are separated by single spaces; an entry is `path` or `tensor:=path`
-    empty lines do not count
-    a first line that begins with `#`, then one that begins with `%`, are headers and do not count
-    names count only if all entries of the first line have one; that line fixes the order for all
+    empty lines are ignored
+    a first line with `#`, and then a line with `%`, at the start are headers and are ignored
+    names are used only if every entry of the first line has a name; they then set the order for all
 
 Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written next to
-the results: `input_list.txt` next to `Input_<i>/<tensor>.raw`, in the folder of the graph if there
-are several. qnn-net-run reads the same files. Either all of them are written or none.
+the results, as `input_list.txt` and `Input_<i>/<tensor>.raw`; with several graphs, in a folder for
+each graph. qnn-net-run can read these files. Either all of them are written or none.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class InputList:
         return InputFiles(self, order)
 
     def entries(self, number: int, count: int | None = None) -> list[InputEntry]:
-        """Return the entries of a line; raise LoadError unless there are `count`."""
+        """Return the entries of a line; raise LoadError unless it has `count` entries."""
         line = self.lines[number].removesuffix("\r").removesuffix(" ")
         entries = [_entry(text) for text in line.split(" ")]
         if not all(entry.path for entry in entries):
@@ -111,7 +111,7 @@ class InputList:
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
-        """Return input names in entry order: by names in the first line, else the graph's order."""
+        """Return the inputs in the order of a line's entries: the first line's, or the graph's."""
         entries = self.entries(0)
         if not all(entry.name for entry in entries):
             return list(inputs)
@@ -134,7 +134,7 @@ class InputList:
     def _warn_of_order(
         self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
     ) -> bool:
-        """Return whether a line lists files in another order than they are read, and warn of it."""
+        """Return True, and warn, if the names in a line are in another order than is used."""
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
@@ -147,12 +147,12 @@ class InputList:
 
     def _refuse(self, number: int, what: str) -> NoReturn:
         raise LoadError(
-            self.file, f"line {number + 1} (headers and empty lines not counted) {what}"
+            self.file, f"line {number + 1} (not counting headers and empty lines) {what}"
         )
 
 
 class InputFiles(Sequence[Mapping[str, Path]]):
-    """The file of each input for every inference; a line is parsed on access."""
+    """The file of each input for every inference; lines are parsed when they are accessed."""
 
     def __init__(self, inputs: InputList, order: Sequence[str]) -> None:
         self._inputs, self._order = inputs, order
@@ -173,7 +173,7 @@ class InputFiles(Sequence[Mapping[str, Path]]):
 
 
 def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool) -> NDArray[Any]:
-    """Return an input file as bytes of the tensor; files hold float32 unless `native`."""
+    """Return an input file's content in the tensor's type; the file has float32 unless `native`."""
     import numpy
 
     elements = 1
@@ -194,7 +194,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
 
 
 def is_convertible(tensor: Tensor) -> bool:
-    """Return whether NumPy knows the type, so that elements can be converted from float32."""
+    """Return whether NumPy has the tensor's type, so that it can be converted from float32."""
     import numpy
 
     try:
@@ -204,20 +204,20 @@ def is_convertible(tensor: Tensor) -> bool:
 
 
 def sanitized(name: str) -> str:
-    """Return a name with `_` for all other characters, and not starting with a digit."""
+    """Return a name as a valid C identifier, with `_` for each run of invalid characters."""
     word = re.sub(r"\W+", "_", name, flags=re.ASCII)
     return word if re.match(r"[A-Za-z_]", word) else f"_{word}"
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """Return the tensor with a raw or sanitised name from a list or option; None if unknown."""
+    """Return the name that matches `written` exactly or when sanitized; None if no name does."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
 
 
 def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Return for each graph the inputs named in `--native_input_tensor_names`.
+    """Return, for each graph, the inputs named in `--native_input_tensor_names`.
 
     The text is `graph:tensor,tensor;graph:tensor`. Names without a graph are looked up in all
     graphs.
@@ -239,7 +239,7 @@ def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, fro
 
 
 def _of_graph(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
-    """Return the graphs that a group refers to, and its names."""
+    """Return the graphs that a group refers to, and the group's tensor names."""
     graph, colon, names = group.partition(":")
     if colon:
         meant = matching(graph, list(graphs))
@@ -271,7 +271,7 @@ def _counted(inputs: int) -> str:
 
 
 def _check_readable(path: Path, limit: int | None = None) -> int:
-    """Return the size of an ordinary file; other files are refused without blocking."""
+    """Return a file's size; raise LoadError, without blocking, unless it is an ordinary file."""
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -318,7 +318,7 @@ class OutputTree:
 
     @property
     def has_results(self) -> bool:
-        """Whether an earlier run left results here."""
+        """True if an earlier run left results here."""
         return any(True for pattern in ("Result_*", "*/Result_*") for _ in self._find(pattern))
 
     def _find(self, pattern: str) -> Iterator[Path]:
@@ -334,7 +334,7 @@ class OutputTree:
 
 
 class ResultWriter:
-    """Writes the results of one graph, up to a number."""
+    """Writes the results of one graph, up to a maximum number of inferences."""
 
     def __init__(
         self, folder: Path, graph: CompiledGraph, form: OutputForm, keep: int | None
@@ -375,7 +375,7 @@ class ResultWriter:
 
 
 def file_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return a unique file name without suffix for each tensor."""
+    """Return a unique file name, without a suffix, for each tensor."""
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
@@ -407,7 +407,7 @@ def _make(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MadeInputs:
-    """One input list per graph, None to skip it, and the number of written files."""
+    """One input list per graph (None for a graph to skip), and the number of written files."""
 
     lists: tuple[InputList | None, ...]
     files: int
@@ -496,12 +496,12 @@ def _by_graph(
     if len(source.places) != len(graphs):
         names = ", ".join(quote(graph.name) for graph in graphs[:8])
         raise UsageError(
-            f"--inputs is given {_times(len(source.places))} for {len(graphs)} "
+            f"--inputs occurs {_times(len(source.places))} for {len(graphs)} "
             f"graph{'' if len(graphs) == 1 else 's'} ({names}); pass it once for each, "
             f"{SKIP} for a graph to skip"
         )
     if all(place == SKIP for place in source.places):
-        raise UsageError("--inputs skips all graphs; pass a place for at least one")
+        raise UsageError("--inputs skips all graphs; pass a path for at least one graph")
     for graph, place in zip(graphs, source.places, strict=True):
         yield graph, None if place == SKIP else Path(place)
 
@@ -538,7 +538,7 @@ def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
 
 
 def _random(graph: CompiledGraph, wanted: Sequence[Input], seed: int, number: int) -> Arrays:
-    """Return random arrays; every value that a quantized input can store is equally likely."""
+    """Return random arrays; all values that a quantized input can store are equally likely."""
     import numpy
 
     found = random_sample(wanted, seed, number)
@@ -588,7 +588,7 @@ def _check_listable(folder: Path, *, named: bool) -> None:
 
 
 def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force: bool) -> int:
-    """Write all files or none, and return the number of written files.
+    """Write all files or none of them, and return how many were written.
 
     Existing files with the same bytes stay unchanged.
     """

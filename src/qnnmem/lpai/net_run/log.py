@@ -1,7 +1,7 @@
-"""The log of a run: lines of qnn-net-run, explanations, times of API calls.
+"""The log of a run: the lines of qnn-net-run, explanations, and durations of API calls.
 
-The transcript in the words of the real tool goes to one stream, warnings and diagnostics to
-another, so that scripts can parse the transcript.
+The lines that the real tool would print go to one stream, warnings and diagnostics to another, so
+that scripts can parse the former.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Console:
         self._start = monotonic()
 
     def say(self, text: str) -> None:
-        """Print a line of the tool at any log level."""
+        """Print a line of the real tool, whatever the log level."""
         self._out(text)
 
     def log(self, level: LogLevel, text: str) -> None:
@@ -48,7 +48,7 @@ class Console:
             self._out(f"{elapsed_ms:.1f}ms [{_WORDS.get(level, level.name)}] {text}")
 
     def backend_log(self, level: LogLevel, text: str) -> None:
-        """Log a line of the backend; for an error, only its code.
+        """Log a line of the backend; if it is an error, log only the code.
 
         The reason of an error is printed later.
         """
@@ -58,7 +58,7 @@ class Console:
         self.log(level, match[1] if match else text)
 
     def warn(self, sentence: str) -> None:
-        """Print a warning that changes no result."""
+        """Print a warning; it does not affect the results."""
         self._err(f"warning: {sentence}")
 
     def note(self, text: str) -> None:
@@ -66,7 +66,7 @@ class Console:
         self._err(text)
 
     def explain(self, found: Finding) -> None:
-        """Print a finding: the rule's id, the event, the cure."""
+        """Print a finding: the rule's id, what happened, and the cure."""
         cure = f"; {found.cure}" if found.cure else ""
         self._err(f"[{found.rule}] {found.sentence}{cure}")
 
@@ -82,7 +82,7 @@ class Console:
 
 
 class ApiTimes:
-    """Durations by API function; the format of the file is qnnmem's own."""
+    """Durations of calls, by API function; the format of the file is qnnmem's own."""
 
     def __init__(self, level: str | None) -> None:
         self._level = level
@@ -91,7 +91,7 @@ class ApiTimes:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Measure the block as one call of `name`."""
+        """Measure the duration of the block, and record it as one call of `name`."""
         start = perf_counter_ns()
         try:
             yield
@@ -99,7 +99,7 @@ class ApiTimes:
             self.add(name, perf_counter_ns() - start)
 
     def report(self, producer: str) -> str:
-        """Return all times in microseconds as text."""
+        """Return the text of the file: all durations in microseconds."""
         lines = [f"# {producer}: time per API call in microseconds; the format is qnnmem's own"]
         lines.append(
             f"{'api':<32} {'calls':>8} {'total':>12} {'average':>10} {'min':>10} {'max':>10}"

@@ -42,14 +42,14 @@ class RandomInputs:
 
 @dataclass(frozen=True, slots=True)
 class SampleInputs:
-    """Inferences with sample inputs (`qnnmem.calibration`): a path for each graph, or `SKIP`."""
+    """Sample inputs for inferences (see `qnnmem.calibration`): a path or `SKIP` for each graph."""
 
     places: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of qnn-net-run that work without a device, and those of qnnmem."""
+    """The options of qnn-net-run that work without a device, and qnnmem's own options."""
 
     retrieve_context: Path
     input_lists: tuple[str, ...] = ()  # empty if inputs are generated
@@ -89,7 +89,7 @@ def check_backend(library: str) -> None:
 
 
 def platform(options: RunOptions, config: RunConfig | None, warn: Line) -> Profile:
-    """Return the platform of a run: caller of QNN, hardware, alignment."""
+    """Return the platform of a run: the processor that calls QNN, hardware, and alignment."""
     version = options.hw_version
     if version is None and config is not None and config.lpai.file is not None:
         version = config.lpai.hw_version
@@ -111,9 +111,8 @@ def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
     if stated is not Mode.ADSP:
         return stated or Mode.X86
     warn(
-        "the config's target_env is adsp but --direct_mode is not set: the process that "
-        "calls QNN is not on the DSP, so this runs like the traditional path over FastRPC "
-        "(arm)"
+        "the config's target_env is adsp, but without --direct_mode the process that calls "
+        "QNN is not on the DSP; this run simulates the traditional path over FastRPC (arm)"
     )
     return Mode.ARM
 

@@ -1,13 +1,13 @@
-"""Turns a planned model into a program: its nodes in planned order, its constants separate.
+"""Turns a planned model into a program: nodes in planned order, and constants kept apart.
 
   for each op in planned order
     append its nodes; if an earlier op contains the same node, append a copy with other tensor
     names, so that each op reads exactly the tensors in its plan
-  constants leave the graph; opening a session embeds small ones again and lends it large ones
-  constants computed from constants are computed now, by onnxruntime in a child process: a few
-  nodes can require any amount of time and memory
+  constants leave the graph; a new session gets small ones embedded and large ones by reference
+  constants that nodes compute from constants are computed now, by onnxruntime in a child process,
+  because even a few nodes can require any amount of time and memory
 
-onnxruntime may treat stored constants specially (pre-packing), which could change results.
+onnxruntime might treat stored constants specially (pre-packing), which could change results.
 Therefore values computed by nodes of the model enter the program as inputs, not as constants.
 """
 
@@ -53,7 +53,7 @@ NODE_PREFIX = "node:"
 
 
 class Form(NamedTuple):
-    """ONNX element type and shape of a tensor."""
+    """The ONNX element type and the shape of a tensor."""
 
     element: int
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ def bytes_of(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def element_of(dtype: DType) -> int:
-    """Return ONNX's number of an element type."""
+    """Return ONNX's number for an element type."""
     import onnx
 
     word = _ELEMENT.get(dtype.value, dtype.value.upper())
@@ -79,7 +79,7 @@ def element_of(dtype: DType) -> int:
 
 @dataclass(frozen=True)
 class ProgramSource:
-    """Graph from which sub-models are extracted."""
+    """A graph from which sub-models are extracted."""
 
     proto: onnx.ModelProto
     model: Model
@@ -87,7 +87,7 @@ class ProgramSource:
 
     @cached_property
     def initializers(self) -> dict[str, onnx.TensorProto]:
-        """Stored weights by name."""
+        """The stored weights, by name."""
         return {tensor.name: tensor for tensor in self.proto.graph.initializer}
 
     @cached_property
@@ -99,7 +99,7 @@ class ProgramSource:
 
     @cached_property
     def producers(self) -> dict[str, int]:
-        """Index of the node that produces each tensor."""
+        """The index of the node that produces each tensor."""
         nodes = self.proto.graph.node
         return {name: at for at, node in enumerate(nodes) for name in node.output if name}
 
@@ -110,7 +110,7 @@ class ProgramSource:
 
     @cached_property
     def declared(self) -> dict[str, onnx.TypeProto.Tensor]:
-        """Tensor types that the graph declares."""
+        """The tensor types that the graph declares."""
         graph = self.proto.graph
         infos = (*graph.value_info, *graph.input, *graph.output)
         return {info.name: info.type.tensor_type for info in infos}
@@ -129,7 +129,7 @@ class ProgramSource:
 
     @property
     def _path(self) -> Path:
-        """Path that errors show, in the folder of the external data."""
+        """The path that error messages show; it is in the folder of the external data."""
         return Path(self.folder or "", self.model.name)
 
     def stored_size(self, name: str) -> int:
@@ -156,7 +156,7 @@ class ProgramSource:
 
         attributes = self.literals[name].attribute
         if len(attributes) != 1 or attributes[0].name not in _LITERALS:
-            raise UsageError(f"constant {quote(name)} has no supported value")
+            raise UsageError(f"the value of constant {quote(name)} is of an unsupported kind")
         value = helper.get_attribute_value(attributes[0])
         if attributes[0].name == "value":
             tensor: onnx.TensorProto = value
@@ -186,7 +186,7 @@ class ProgramSource:
         return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
 
     def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
-        """Return the type and shape under which onnxruntime receives a tensor."""
+        """Return the type and shape with which a tensor is passed to onnxruntime."""
         from onnx import helper
 
         if name in constants:
@@ -203,7 +203,7 @@ class ProgramSource:
         inputs: Mapping[str, Form],
         outputs: Iterable[str],
     ) -> onnx.ModelProto:
-        """Return a model of some nodes, which contains the stored constants among `reads`."""
+        """Return a model that consists of `nodes` and the stored constants among `reads`."""
         import onnx
         from onnx import helper
 
@@ -257,12 +257,12 @@ class ProgramSource:
 
     def _stated(self, name: str) -> Form:
         if name not in self.declared:
-            raise UsageError(f"constants depend on {name[:80]!r}, whose shape is not stated")
+            raise UsageError(f"constants depend on {name[:80]!r}, whose shape is unknown")
         kind = self.declared[name]
         return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
-        """Return indices of the nodes that compute constants which are not stored in the file."""
+        """Return the indexes of the nodes that compute constants that the file does not store."""
         found: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:
@@ -289,7 +289,7 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
-    """Return the names that nodes read before a node writes them, in order, without repeats."""
+    """Return the names that the nodes read but none has written before, in order."""
     made: set[str] = set()
     reads: dict[str, None] = {}
     for node in nodes:
@@ -331,8 +331,8 @@ def arrange(
 ) -> Program:
     """Return the program of `model`.
 
-    The ops of the program contain indices of its nodes. Its constants begin at offset `start`. A
-    child process computes constants that are not stored, within the time limit.
+    The ops of the program refer to its nodes by index. Its constants begin at offset `start`. A
+    child process computes the constants that are not stored, within the time limit.
     """
     source = ProgramSource(proto, model, folder)
     computed = source.compute(dict.fromkeys(source.computed_up_front()), time_limit_s)
@@ -425,10 +425,10 @@ class _Arrangement:
             self._node_bytes += node.ByteSize()
             if self._node_bytes > MAX_STRUCTURE_BYTES:
                 size = format_size(MAX_STRUCTURE_BYTES)
-                raise UsageError(f"the nodes of the program take more than {size}, the limit")
+                raise UsageError(f"the nodes of the program exceed the limit of {size}")
 
     def _keep(self, name: str) -> None:
-        """Store a constant that nodes read; ignore other tensors."""
+        """Store `name` if it is a constant; ignore other tensors."""
         from onnx import helper
 
         tensor = self._source.initializers.get(name)
@@ -450,11 +450,11 @@ class _Arrangement:
         self._constants.append(Constant(name, element, value.shape, offset, size, folded))
 
     def _check_room(self, name: str) -> None:
-        """Raise UsageError if a constant exceeds the limit of a binary, before reading it."""
+        """Raise UsageError, before reading a constant, if it would exceed the limit of a binary."""
         need = self._source.stored_size(name)
         if self._end + need > self._most:
             size = format_size(MAX_CONSTANTS)
-            raise UsageError(f"constants up to {quote(name)} take more than {size}, the limit")
+            raise UsageError(f"the constants exceed the limit of {size} at {quote(name)}")
 
 
 def find_quants(
@@ -477,7 +477,7 @@ def _node_quants(
 
 
 def _scalar(tensor: onnx.TensorProto | None) -> float | int | None:
-    """Return the only number in a tensor; None for several, as in per-channel scales."""
+    """Return a tensor's only number; None if it has several, such as per-channel scales."""
     from onnx import numpy_helper
 
     if tensor is None or tensor.data_location or any(dim != 1 for dim in tensor.dims):

@@ -4,8 +4,8 @@ A binary is a single file, and its program must not read others. ONNX has many p
 a file (tensors anywhere, sparse tensors, functions, training, operators that load files), and later
 versions will have more. So every message is checked, and unlisted fields are rejected.
 
-  fields a program needs                checked recursively
-  notes of people and tools             removed before any other code sees them
+  fields that a program needs           checked recursively
+  notes by people and tools             removed before any other code sees them
   a single value equal to its default   treated as absent
   anything else                         rejected
 """
@@ -78,7 +78,7 @@ _NOTES = _words(
 )
 _NOTHING: frozenset[str] = frozenset()
 _SINGLE = (int, float, str, bytes)
-_NOT_TEXT = "the program contains names that are not text"
+_NOT_TEXT = "the program contains names that are not valid text"
 # Operators that onnxruntime adds to ONNX, as far as models that it optimised or quantized use them
 # on a CPU. None of them reads a file or contains a graph; EPContext and Snpe read files.
 _RUNTIME_DOMAIN = "com.microsoft"
@@ -113,7 +113,7 @@ def check_contents(program: onnx.ModelProto) -> None:
 
 
 def _check(message: Any) -> None:
-    """Check a message and those inside; their depth was limited before unpacking."""
+    """Check a message and all nested messages; unpacking has already limited their depth."""
     ask_deadline()
     kind = message.DESCRIPTOR.full_name
     needed, notes = _NEEDED.get(kind, _NOTHING), _NOTES.get(kind, _NOTHING)
@@ -135,7 +135,7 @@ def _refusal(message: Any, field: str) -> ProgramError:
     if field in ("external_data", "data_location"):
         return ProgramError(f"constant {quote(message.name)} is stored in another file")
     return ProgramError(
-        f"the program contains {field} of {message.DESCRIPTOR.name}, which may refer to "
+        f"the program contains {field} of {message.DESCRIPTOR.name}, which might refer to "
         "another file or change what runs; this is not allowed in a binary"
     )
 
@@ -147,7 +147,7 @@ def _messages(field: Any, value: Any) -> Iterable[Any]:
 
 
 def _is_text(value: Any) -> bool:
-    """Return whether a text field holds text; some protobuf versions also return bytes."""
+    """Return whether the value of a text field is a string; some protobuf versions return bytes."""
     values = (value,) if isinstance(value, str | bytes) else value
     return all(isinstance(item, str) for item in values)
 
@@ -182,7 +182,7 @@ def _operators() -> dict[str, frozenset[str]]:
 
 
 def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Return how many operators of each kind no public source lists for LPAI."""
+    """Return the operators that no public source lists for LPAI, with how often each occurs."""
     found: dict[str, int] = {}
     for kind, domain in nodes:
         plain = kind.removeprefix("QLinear")  # QLinear: the quantized form of an operator

@@ -1,7 +1,7 @@
-"""Runs a program with onnxruntime's kernels at given addresses.
+"""Runs a program with onnxruntime's kernels and with its tensors at given addresses.
 
 A stage is a range of ops that runs as one session. A single stage for the whole program is fastest;
-a stage for each op lets the sanitizer check memory between any two. In both cases every planned
+a stage for each op lets the sanitizer check memory after every op. In both cases every planned
 tensor is an output of its stage, bound to its address, so that onnxruntime reads and writes it
 there.
 """
@@ -78,7 +78,7 @@ class Parts:
 
     @cached_property
     def values(self) -> dict[str, NDArray[Any]]:
-        """Constants of the binary as arrays, without copying them."""
+        """The constants of the binary as arrays that share its memory."""
         return {c.name: self._value(c) for c in self.graph.constants}
 
     @cached_property
@@ -103,7 +103,7 @@ class Parts:
                 raise ProgramError(f"no op fills or empties window {window.name[:80]!r}")
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
-        """Return a model of the ops from `first` up to, not including, `last`.
+        """Return a model of the ops from `first` up to but not including `last`.
 
         `whole` embeds all constants.
         """
@@ -133,7 +133,7 @@ class Parts:
         return part
 
     def form(self, name: str) -> tuple[int, tuple[int, ...]]:
-        """Return ONNX element type and shape of a tensor that is bound to an address."""
+        """Return the ONNX element type and shape of a tensor that is bound to an address."""
         tensor: Tensor | None = self.graph.model.tensors.get(name)
         if name in self.values and name not in self.stored:
             constant = next(c for c in self.graph.constants if c.name == name)
@@ -175,12 +175,12 @@ class Parts:
         return tensor
 
     def lent(self, model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
-        """Return constants of a stage whose bytes onnxruntime reads from the binary."""
+        """Return those constants of a stage that onnxruntime reads directly from the binary."""
         return {t.name: self.values[t.name] for t in model.graph.initializer if t.external_data}
 
 
 class Stage:
-    """Range of ops as an onnxruntime session with all tensors bound to addresses."""
+    """A range of ops as an onnxruntime session, with all its tensors bound to addresses."""
 
     def __init__(self, parts: Parts, first: int, last: int) -> None:
         self.first, self.last = first, last
@@ -226,7 +226,7 @@ class Stage:
             raise ProgramError(f"execution failed: {sentence(exc)}") from exc
 
     def strays(self) -> list[str]:
-        """Return tensors that onnxruntime wrote elsewhere than to their address in the last run."""
+        """Return the tensors that onnxruntime did not write to their addresses in the last run."""
         outputs = zip(self.writes, self._binding.get_outputs(), strict=True)
         return [name for name, value in outputs if value.data_ptr() != self._addresses[name]]
 
@@ -265,10 +265,10 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     """Return whether onnxruntime runs a program in the planned order.
 
     Raise ProgramError if the program crashes, cannot be opened or computes other shapes than
-    planned. A program that fails only on random inputs is accepted, but its order stays unknown:
-    False.
+    planned. A program that fails only on random inputs is accepted, but the result is False
+    because its order is unknown.
 
-    A child process runs the program. `here` runs it in this process, which must be a limited child.
+    A child process runs the program. With `here` this process runs it, and must be a limited child.
     """
     from qnnmem.errors import ChildFailed
     from qnnmem.loader.onnx.trial import TrialChild

@@ -1,10 +1,10 @@
 """Makes state explicit: replaces Buffer ops and the state of RNN nodes with standard ops.
 
   a Buffer whose input has a known shape is replaced by the ops of a shifting window
-  the nodes after it then have known shapes, so this repeats until no Buffer is left
+  the nodes after that Buffer then have known shapes, so this repeats until no Buffer is left
   the hidden state of LSTM, GRU and RNN nodes becomes an input and an output, if requested
 
-A planner puts these pairs into persistent memory; their initial content is zero.
+The planner puts each pair of state input and output into persistent memory, which starts as zeros.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
     if way != b"forward":
         words = "runs backwards through its sequence, so its state cannot be kept from "
         raise refusal(
-            draft.path, node, words + ("one execution to the next; keep no RNN state for it")
+            draft.path, node, words + ("one execution to the next; do not keep RNN state")
         )
 
 
 def find_kept(draft: Draft) -> frozenset[str]:
-    """Return keys of the RNN nodes whose initial state is zero; add a note about each other one."""
+    """Return the keys of the RNN nodes that start from zero; add a note about every other node."""
     makers = {name: made for made in draft.model.graph.node for name in made.output if name}
     stored = {item.name: item for item in draft.model.graph.initializer}
     kept = set()
@@ -100,7 +100,7 @@ def find_kept(draft: Draft) -> frozenset[str]:
 
 
 def key(node: onnx.NodeProto) -> str:
-    """Return a unique key of a node: the name of its first output, as node names may repeat."""
+    """Return a node's key: the name of its first output, because node names can repeat."""
     return next(filter(None, node.output), "")
 
 
@@ -144,7 +144,7 @@ def _state_type(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> OnnxType:
     by_batch = integer(node, "layout", 0) == 1
     batch = shape[0] if by_batch else shape[1]
     if not 0 < batch * hidden <= _MAX_STATE:
-        words = f"has a state of {quote(batch)} times {quote(hidden)} values, which is out of range"
+        words = f"has a state of {quote(batch)} by {quote(hidden)} values, which is out of range"
         raise refusal(draft.path, node, words)
     return OnnxType(kind.elem, (batch, 1, hidden) if by_batch else (1, batch, hidden))
 
@@ -204,7 +204,8 @@ def rewrite_states(
     """Write a model with explicit state to `folder` if the model has implicit state.
 
     Return the path and the state pairs. `shapes`, `dims` and `values` fix open dimensions and
-    inputs, as in `qnnmem.load`. The new file does not contain them: load it with the same ones.
+    inputs, as in `qnnmem.load`. The new file does not contain these settings: load it with the same
+    ones.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)
@@ -224,7 +225,7 @@ def rewrite_states(
 
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
-    """Return the model in a file; None if its bytes show that no node has state."""
+    """Return the model in a file; None if a look at its bytes shows that no node has state."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.passes.read import mentions
 
@@ -249,7 +250,7 @@ def _check_buffers(draft: Draft) -> bool:
 
 
 def _check_rnns(draft: Draft) -> bool:
-    """Return whether there are RNN nodes in the main graph; add a note about all others.
+    """Return whether the main graph has RNN nodes; add a note about RNN nodes elsewhere.
 
     Raise LoadError for too many nodes or a node that reads its sequence backwards.
     """
@@ -306,7 +307,7 @@ def _rewrite(
 
 
 def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Turn constants that replaced inputs into inputs again."""
+    """Restore the inputs that constants had replaced."""
     kept = [item for item in graph.initializer if item.name not in names]
     del graph.initializer[:]
     graph.initializer.extend(kept)
@@ -362,7 +363,7 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
 
     found = find_type(trials, draft.model.graph, name)
     if not found.is_static:
-        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; set it by hand")
+        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; set it with an option")
     return found
 
 
@@ -378,7 +379,7 @@ def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
 
 
 def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWindow, ...]:
-    """Return the windows, each with the outputs that wait until it is full."""
+    """Return each window together with the outputs that wait until the window is full."""
     steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
     outputs = [item.name for item in graph.output]
     found = []
@@ -393,7 +394,7 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
 
 
 def _behind(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
-    """Return the tensors that are computed from a window."""
+    """Return the tensors whose values depend on a window."""
     reached = {window.kept.new}
     for inputs, made in steps:
         if not reached.isdisjoint(inputs):

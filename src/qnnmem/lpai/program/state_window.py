@@ -79,7 +79,7 @@ class Draft:
         return _unused(stem, self._taken)
 
     def window_name(self, stem: str) -> str:
-        """Return an unused window name, and reserve it; names of nodes may repeat."""
+        """Return an unused window name, and reserve it; node names are not always unique."""
         return _unused(stem, self._windows)
 
     def constant(self, stem: str, value: NDArray[Any] | onnx.TensorProto) -> str:
@@ -133,7 +133,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def inline_external(path: Path, model: onnx.ModelProto) -> None:
-    """Embed weights from files next to the model, because the rewritten file has another folder.
+    """Embed weights from files next to the model, as the new file is in another folder.
 
     Raise LoadError if the model gets too large. Paths and sizes were checked when the model was
     unpacked.
@@ -168,7 +168,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 class Declared:
-    """Type declarations of a file: removed while shapes are computed, restored for writing."""
+    """A file's type declarations, which are removed while shapes are computed, then restored."""
 
     def __init__(self, graph: onnx.GraphProto) -> None:
         stored = {item.name for item in graph.initializer}
@@ -230,7 +230,7 @@ def is_buffer(node: onnx.NodeProto) -> bool:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Return a short name of a node, from which other names can be derived."""
+    """Return a short name for a node, from which other names can be derived."""
     return str(node.name or next(filter(None, node.output), "") or node.op_type)[:_MAX_TITLE]
 
 
@@ -242,7 +242,7 @@ def refusal(path: Path, node: onnx.NodeProto, words: str) -> LoadError:
 def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
     """Return the attributes of a Buffer op; raise LoadError for invalid ones."""
     if not 1 <= len(node.input) <= 2 or not node.input[0]:
-        raise refusal(path, node, "needs one input and may have a second one, reset")
+        raise refusal(path, node, "needs one input, or two if the second is reset")
     if len(node.output) != 1 or not node.output[0]:
         raise refusal(path, node, "needs exactly one output")
     size, axis, stride, mode, padding = (_number(path, node, name) for name in ATTRIBUTES)
@@ -255,7 +255,7 @@ def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
         words = "0 (blocking), 1 (fills from the left) or 2 (fills from the right)"
         raise refusal(path, node, f"has mode {quote(mode)}; allowed: {words}")
     if not 0 <= (padding or 0) <= size:
-        words = f"has buffer_padding {quote(padding)}; allowed: 0 to its {size:,} frames"
+        words = f"has buffer_padding {quote(padding)}; allowed: 0 to {size:,}, its number of frames"
         raise refusal(path, node, words)
     return BufferSettings(size, axis, stride, mode or BLOCKING, padding or 0)
 
@@ -272,7 +272,7 @@ def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
 def read_window(
     path: Path, node: onnx.NodeProto, kind: OnnxType, reset: str | None
 ) -> tuple[BufferWindow, OnnxType]:
-    """Return the window of a Buffer op, and the type of the window.
+    """Return the window of a Buffer op, and the window's tensor type.
 
     `kind` is the type of the op's input, `reset` the input that empties the window.
     """
@@ -304,7 +304,7 @@ def read_window(
 def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: OnnxType) -> int:
     shape = kind.shape or ()
     if kind.elem not in DTYPES or DTYPES[kind.elem].bits < 8:
-        raise refusal(path, node, "has an input of a type that a window does not support")
+        raise refusal(path, node, "has an input whose type is not supported")
     if not -len(shape) <= axis < len(shape):
         words = f"has buffer_dim {quote(axis)}, but its input has only {len(shape)} dimensions"
         raise refusal(path, node, words)
@@ -344,8 +344,9 @@ def expand(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> BufferWindow |
         return None
     window = _name(draft, window, full)
     if draft.kept_bytes > MAX_KEPT_BYTES:
-        words = f"increases the windows to {format_size(draft.kept_bytes)}; more than"
-        raise refusal(draft.path, node, f"{words} {format_size(MAX_KEPT_BYTES)} is not supported")
+        words = f"increases the size of all windows to {format_size(draft.kept_bytes)}"
+        limit = format_size(MAX_KEPT_BYTES)
+        raise refusal(draft.path, node, f"{words}, over the limit of {limit}")
     nodes = _shift(draft, window, node.input[0], full)
     if window.counter is not None:
         nodes += _to_the_left(draft, window, window.counter, full)
@@ -362,7 +363,7 @@ def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
     item = next((item for item in draft.model.graph.input if item.name == name), None)
     kind = type_of(item) if item is not None else None
     if kind is None or kind.elem != _BOOL or kind.shape not in ((), (1,)):
-        words = f"has reset {quote(name)}, which must be an input of the model with one bool"
+        words = f"has reset {quote(name)}, which must be a model input that holds a single bool"
         raise refusal(draft.path, node, words)
     return str(name)
 
@@ -398,7 +399,7 @@ def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list
 
 
 def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
-    """Return the window with its state added to the inputs and outputs of the model."""
+    """Return the window after adding its state to the inputs and outputs of the model."""
     name = draft.window_name(window.kept.name)
     old = draft.state(f"{name}_window", full)
     new = window.result

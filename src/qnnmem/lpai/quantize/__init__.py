@@ -136,7 +136,7 @@ def _result(
         notes.insert(
             0,
             f"ranges come from {done.samples} random samples: sizes and addresses are right, "
-            "results are not accurate until ranges come from real samples (calibration)",
+            "but results are not accurate until ranges come from real samples (calibration)",
         )
     if worst is not None:
         notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
@@ -184,7 +184,7 @@ def _ask_child(
     payload: bytes,
     progress: Callable[[str], None] | None,
 ) -> tuple[Quantized, bytes, tuple[TriedWidths, ...]]:
-    """Return the child's reply, the quantized model, and the errors with more bits."""
+    """Return the child's reply, the quantized model, and the errors that more bits would give."""
     # A fixed hash seed: the order of sets must not affect the file.
     environment = {"PYTHONHASHSEED": "0"}
     tried: tuple[TriedWidths, ...] = ()

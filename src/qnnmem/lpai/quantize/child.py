@@ -11,7 +11,7 @@ out of memory affects only this limited process. It receives one request and sen
   insert quantize and dequantize nodes
   use the same scale for both ends of a state, make inputs and outputs integer
   run both models on some samples and compare
-  if they differ much, try more bits and send those errors in a second reply
+  if they differ greatly, try more bits and send the resulting errors in a second reply
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Say = Callable[[str], None]
 
 
 class Quantize(WireMessage, frozen=True):
-    """Request to quantize the model in the payload, whose weights may be next to `path`."""
+    """Request to quantize the model in the payload; its weights can be in files next to `path`."""
 
     doing: ClassVar[str] = "quantizing"
     path: Path
@@ -130,7 +130,7 @@ def quantize(
     open_session(result)  # fails unless onnxruntime accepts the finished model
     poor = worst is not None and worst > LARGE_ERROR
     if result.ByteSize() > request.most:
-        raise ValueError(f"its computed constants take more than {request.most:,} bytes")
+        raise ValueError(f"its computed constants exceed {request.most:,} bytes")
     blob = bytes(result.SerializeToString(deterministic=True))
     pace = (seconds, request.advice_s)
     tries = _tries(model, measured, widths, states, pace) if poor else iter(())
@@ -158,9 +158,9 @@ def _tries(
     states: Sequence[tuple[str, str]],
     pace: tuple[float, float],
 ) -> Iterator[TriedWidths]:
-    """Yield the errors with more bits on the same samples.
+    """Yield the errors that more bits would give on the same samples.
 
-    `pace` is the time in seconds for one attempt and for all.
+    `pace` holds two times in seconds: for one attempt, and for all attempts.
     """
     seconds, most = pace
     begin = monotonic()
@@ -174,7 +174,7 @@ def _tries(
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
-    """Return the model simplified by onnxruntime, or unchanged if that fails; also notes."""
+    """Return the model as simplified by onnxruntime, or unchanged if that fails, and notes."""
     import onnx
 
     onnxruntime = import_onnxruntime()
@@ -185,7 +185,7 @@ def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
             open_session(model, optimized_model_filepath=str(path), graph_optimization_level=level)
             simplified = onnx.load(path)
         except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
-            return model, [f"not simplified before quantizing: {sentence(exc)}"]
+            return model, [f"the model was not simplified before quantizing: {sentence(exc)}"]
     drop_unused_domains(simplified)
     return simplified, []
 
@@ -213,8 +213,8 @@ def _range_notes(ranges: Mapping[str, ValueRange]) -> Iterator[str]:
     if wide:
         yield (
             f"tensors with values beyond {_WIDE_RANGE:,.0f}: {len(wide)}, e.g. "
-            f"{quote(wide[0])}; small values in them are lost; look for masks made of "
-            "large constants"
+            f"{quote(wide[0])}; their small values are lost; masks made of large constants "
+            "are a common cause"
         )
 
 
@@ -224,11 +224,11 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
     if recurrent:
         yield (
             f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; "
-            "between their time steps the kernel here keeps full precision, a device does not"
+            "between time steps the kernel here keeps full precision, but a device does not"
         )
     control = sum(kind in CONTROL for kind in kinds)
     if control:
-        yield f"branches and loops whose bodies stay floating point: {control}"
+        yield f"branches and loops whose bodies remain in floating point: {control}"
 
 
 def _worst_error(
@@ -257,7 +257,7 @@ def _worst_error(
 def _changed_integers(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> Iterator[str]:
-    """Yield for each integer output a sentence about how many values changed."""
+    """Yield, for each integer output, a sentence about how many values changed."""
     before, after = open_session(model), open_session(result)
     names = [item.name for item in before.get_outputs() if "float" not in item.type]
     changed, total = [0] * len(names), [0] * len(names)

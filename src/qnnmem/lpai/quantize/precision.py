@@ -54,7 +54,7 @@ class FloatOp:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrecision:
-    """Result of checking whether a model computes in integers, with all ops that do not."""
+    """The result of checking whether a model computes in integers, with all ops that do not."""
 
     ops: int  # including those inside branches and loops
     float_ops: tuple[FloatOp, ...]  # in execution order
@@ -63,12 +63,12 @@ class ModelPrecision:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether LPAI would accept the model: no op computes in floating point."""
+        """True if LPAI would accept the model, because no op computes in floating point."""
         return not self.float_ops
 
     @property
     def sentence(self) -> str:
-        """Result as a sentence, with counts and the first ops that compute in floating point."""
+        """The result as a sentence, with counts and the first ops that use floating point."""
         if self.is_quantized:
             border = f"; float inputs or outputs: {_some(self.float_io)}" if self.float_io else ""
             return f"quantized: 0 of {self.ops} ops compute in floating point{border}"
@@ -109,7 +109,7 @@ def classify(model: Model) -> ModelPrecision:
 
 
 class _Border:
-    """Float tensors that hold an unchanged input or output, possibly in another shape."""
+    """The float tensors that hold an unchanged input or output, possibly in another shape."""
 
     def __init__(self, model: Model, floats: frozenset[str]) -> None:
         self.floats, self.outputs = floats, set(model.outputs)
@@ -132,7 +132,7 @@ class _Border:
         return enters or (before | after) <= self.leaving
 
     def _leaving(self, model: Model) -> set[str]:
-        """Return float outputs, and tensors that are only moved to a float output."""
+        """Return the float outputs, and the tensors that are only moved to a float output."""
         readers: dict[str, list[Op]] = {}
         for op in model.ops:
             for name in op.inputs:
@@ -147,7 +147,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Return secondary results of ops that nothing reads, which a compiler drops."""
+    """Return the secondary results of ops that are never read; a compiler drops them."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)
@@ -192,7 +192,7 @@ def _some(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Reason why a model cannot be quantized, and whether qnnmem can run it unquantized."""
+    """Why a model cannot be quantized, and whether qnnmem can run it unquantized."""
 
     words: Words
     runs_at_desk: bool = True
@@ -213,9 +213,9 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
 
 
 def find_control(model: onnx.ModelProto) -> Obstacle | None:
-    """Return an obstacle for the first branch or loop with float results, or None.
+    """Return an obstacle that names the first branch or loop with float results, or None.
 
-    Its body would not be quantized.
+    The body of such a branch or loop would not be quantized.
     """
     nodes = [model.graph.node[at] for at in live(model.graph)]
     found = _left_control(model, nodes, _kinds(model.graph))
@@ -237,18 +237,18 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
         kind = node.op_type
         if kind in _QUANTIZED or kind.startswith("QLinear") or kind.endswith("Integer"):
             return (
-                f"is already partly quantized, by {_who(node)}; quantize the float model "
-                "that it was made from"
+                f"is already partly quantized, as {_who(node)} shows; quantize the original "
+                "float model"
             )
     return ""
 
 
 def _nothing_known(nodes: Iterable[onnx.NodeProto]) -> str:
-    """Return a clause if no operator can be quantized, as in models of trees, or ""."""
+    """Return a clause if no operator can be quantized, as in tree models, otherwise ""."""
     domains = dict.fromkeys(node.domain for node in nodes)
     if not domains or any(domain in QUANT_DOMAINS for domain in domains):
         return ""
-    return f"all operators are of domain {quote(next(iter(domains)))}, so none can be quantized"
+    return f"all operators belong to domain {quote(next(iter(domains)))}, so none can be quantized"
 
 
 def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:
@@ -293,6 +293,6 @@ def _left_control(
 
 
 def _who(node: onnx.NodeProto) -> str:
-    """Return operator and name of a node for a sentence."""
+    """Return a node's operator and name, worded for a message."""
     name = node.name or next(iter(node.output), "")
     return f"{quote(node.op_type)[1:-1]} {quote(name)}"

@@ -1,13 +1,13 @@
-"""Changes a graph to quantize it; used in the child program.
+"""The graph changes that quantize a model; used in the child program.
 
-ranges       of all float tensors, measured by running the model
-infinity     constants that represent it (masks, neutral elements) are replaced by the end of the
-             range of their readers plus one more range, because no integer scale could hold them
+ranges       of all float tensors are measured by running the model
+infinity     constants that represent infinity (masks, neutral elements) are replaced by a value one
+             range beyond the range of their readers, because no integer scale could hold them
                Max(x, -inf)             ->  Max(x, low - span)          changes nothing
                Where(mask, x, -3.4e38)  ->  Where(mask, x, low - span)  still far below
-QDQ nodes    around every op, inserted by onnxruntime's quantizer; the scale follows from the
+QDQ nodes    are inserted around every op by onnxruntime's quantizer; the scale follows from the
              range, but both ends of a state share it, and ops that only move data preserve it
-IO           integer inputs and outputs
+IO           becomes integer
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Measured(NamedTuple):
 
 
 def open_session(model: onnx.ModelProto, **settings: Any) -> Any:
-    """Return a single-threaded session without optimisation, so that sums are reproducible."""
+    """Return a single-threaded session without optimisation, so that results are reproducible."""
     return exact_session(model.SerializeToString(), **settings)
 
 
@@ -85,7 +85,7 @@ def measure(
 ) -> Measured:
     """Return the range of each float tensor over all samples.
 
-    If a sample has no value for a state input, it gets the previous state output, initially zero.
+    A state input without a value in the sample gets the previous state output, initially zero.
     """
     session = open_session(_with_all_outputs(model))
     outputs = [*session.get_outputs(), *session.get_inputs()]
@@ -168,7 +168,7 @@ def range_of(value: NDArray[Any]) -> ValueRange:
 
 
 def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
-    """Return the types that onnxruntime found; the quantizer skips tensors of unknown type."""
+    """Return the tensor types that onnxruntime found; the quantizer skips other tensors."""
     from onnx import helper
 
     from qnnmem.loader.onnx.trial_program import TYPE_NAMES
@@ -188,7 +188,7 @@ def _dtype(name: str) -> Any:
 
 
 def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
-    """Replace infinite constants and widen the ranges of tensors that get them; return notes."""
+    """Replace infinite constants, widen the ranges of tensors computed from them, return notes."""
     from onnx import numpy_helper
 
     replaced = 0
@@ -203,7 +203,7 @@ def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> li
             for name in (name for name in node.output if name in ranges):
                 ranges[name] = ranges[name].union(_reach(values, seen))
         replaced += 1
-    what = "each was replaced by a value one range beyond its neighbours"
+    what = "each was replaced by a value beyond the range of neighbouring tensors"
     return [f"constants that stand for infinity: {replaced}; {what}"] if replaced else []
 
 
@@ -227,7 +227,7 @@ def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
 
 
 def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
-    """Return the range of the replaced values; it is wider only on sides with infinite values."""
+    """Return the range of the finite values that replace infinities, widened only where needed."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
     return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
@@ -251,7 +251,7 @@ def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
 
 
 def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
-    """Return scales and zero points of integer inputs and outputs from the file's metadata."""
+    """Return the scales and zero points of integer inputs and outputs, from a model's metadata."""
     found = {}
     for item in model.metadata_props:
         name = item.key.removeprefix(METADATA_KEY)
@@ -260,7 +260,8 @@ def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
                 noted = json.loads(item.value[:1000])
                 found[name] = Quant(float(noted["scale"]), int(noted["zero_point"]))
             except (ValueError, TypeError, KeyError) as exc:
-                raise UsageError(f"note {item.key[:80]!r} of the model is unreadable") from exc
+                entry = f"the model's metadata entry {item.key[:80]!r}"
+                raise UsageError(f"{entry} is not valid") from exc
     return found
 
 
@@ -279,7 +280,7 @@ def own_biases(graph: onnx.GraphProto) -> None:
     """Copy shared biases, so that each node has its own.
 
     The scale of a bias depends on the node's input and weight. onnxruntime also copies shared
-    biases, but under names that the model may use otherwise.
+    biases, but under names that the model might already use for something else.
     """
     stored, seen = dict(_stored(graph)), set[str]()
     for node in graph.node:
@@ -301,7 +302,7 @@ def drop_unread_states(graph: onnx.GraphProto) -> None:
 
 
 def drop_unused_domains(model: onnx.ModelProto) -> None:
-    """Remove unused operator sets; onnxruntime adds all that it knows."""
+    """Remove unused operator sets, because onnxruntime adds every set that it knows."""
     used = {""} | set(_domains(model.graph))
     kept = [item for item in model.opset_import if item.domain in used]
     del model.opset_import[:]
@@ -330,7 +331,7 @@ def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> lis
 
 
 def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodeProto) -> None:
-    """Add nodes that requantize an output, after its dequantize node.
+    """Add nodes that requantize an output after its dequantize node.
 
     The new quantize and dequantize nodes use the scale and zero point of `like`.
     """
@@ -353,7 +354,7 @@ def _requantize(graph: onnx.GraphProto, leave: onnx.NodeProto, like: onnx.NodePr
 def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Quant], list[str]]:
     """Make float inputs and outputs integer by removing their quantize and dequantize nodes.
 
-    Return the scales and zero points by name, and notes. Names stay the same. An input or output
+    Return the scales and zero points by name, and notes. Names do not change. An input or output
     that other nodes need as float stays float, and a note names it.
     """
     graph, found = model.graph, {}
@@ -391,13 +392,13 @@ def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> No
 
 
 def _entry(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """Return the quantize node that is the only reader of a graph input, if any."""
+    """Return the quantize node that alone reads a graph input; None if there is none."""
     readers = [node for node in graph.node if name in reads(node)]
     return readers[0] if len(readers) == 1 and is_quant(readers[0], _Q) else None
 
 
 def _exit(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """Return the dequantize node that writes a graph output, if any."""
+    """Return the dequantize node that writes a graph output; None if there is none."""
     makers = (node for node in graph.node if name in node.output)
     return next((node for node in makers if is_quant(node, _DQ)), None)
 
@@ -433,7 +434,7 @@ def _rename_reads(graph: onnx.GraphProto, old: str, new: str) -> None:
 
 
 def _captured(graph: onnx.GraphProto) -> set[str]:
-    """Return names that branches and loop bodies read from outside; these must not be renamed."""
+    """Return the outer names that branches and loop bodies read; these must not be renamed."""
     return {name for node in graph.node for body in bodies(node) for name in captured(body)}
 
 
@@ -551,7 +552,7 @@ def _state_ranges(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return settings that give both ends of each state the same range.
 
-    The bytes of a state are read as they were written.
+    The next execution reads the bytes of a state unconverted, so their meaning must not change.
     """
     import numpy
 

@@ -71,7 +71,7 @@ def describe(
         said = f"{address:#x}, in a block of {block.size:,} bytes that was freed"
         return said, "freed at", trace
     if any(low - _BELOW <= address < low for low, _ in process.buffers.stacks if low):
-        return f"{address:#x}, below a stack, which is used up", "", ()
+        return f"{address:#x}, below the end of a stack (stack overflow)", "", ()
     return f"{address:#x}", "", ()
 
 
@@ -83,7 +83,7 @@ def report(
     second: tuple[str, Trace] = ("", ()),
     label: str = CALLED,
 ) -> None:
-    """Add a finding with its places in the program to the session."""
+    """Add a finding to the session, with the places in the program that it concerns."""
     stack, other = (session.symbols.stack(one) for one in (trace, second[1]))
     program = process.memory.program
     place = other_place(second[0] if other else "", other, program)
@@ -95,7 +95,7 @@ def report(
 def crash_report(
     session: ClientSession, process: ClientProcess, words: tuple[int, ...]
 ) -> Callable[[], None]:
-    """Return a function that reports a fatal signal (rule C7), with its line and address."""
+    """Return a function that reports a fatal signal (rule C7) with source line and address."""
     number, address, is_write = words[:3]
     trace = session.symbols.trace(process.memory, words[3:])
     name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
@@ -106,7 +106,7 @@ def crash_report(
         sentence += f": it {_WRITES.get(is_write, 'accessed')} {said}"
         second = (label, freed)
     after = f"; the last call was {session.last}" if session.last else "; it had not called QNN"
-    cure = "correct the line; check the buffers passed to QNN around it"
+    cure = "fix this line; check the buffers passed to QNN near it"
     found = finding("C7", sentence + after, session.last, address=address, cure=cure, line="")
 
     def tell() -> None:
@@ -129,13 +129,13 @@ def note_reentered(
 
 
 def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, ...]) -> None:
-    """Report a use of a closed page: a buffer of an execution, persistent memory, after a block."""
+    """Report access to a protected page: an execution's buffer, traced memory or a block guard."""
     trace = session.symbols.trace(process.memory, words[3:])
     met = session.flights.reading(process, words[1])
     if met is not None:
         flight, (name, _) = met
         sentence = f"the program {_WRITES.get(words[2], 'accessed')} {name} before its execution"
-        cure = "touch inputs and outputs only after the execution"
+        cure = "access inputs and outputs only after the execution has ended"
         call, place = "QnnGraph_executeAsync" if flight.is_async else "QnnGraph_execute", words[1]
         found = finding("R9", f"{sentence} ended", call, buffer=name, address=place, cure=cure)
         second = (STILL_EXECUTES, flight.trace)
@@ -147,7 +147,7 @@ def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, .
     known = process.buffers.nearest(words[1])
     name = "" if known is None else name_of(session, process, known)
     if name == "the binary":
-        rule, buffer, why = "R10", "binary", "it stays unchanged until its context is freed"
+        rule, buffer, why = "R10", "binary", "it must stay unchanged until its context is freed"
     elif name.startswith("persistent of "):
         rule, buffer, why = "X6", "persistent", "only its graph may write there"
     else:
@@ -162,7 +162,7 @@ def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, .
 def _note_write_behind(
     session: ClientSession, process: ClientProcess, address: int, trace: Trace
 ) -> None:
-    """Report rule X2: the first write to the page behind a block."""
+    """Report rule X2: the first write to the page after a block."""
     block = process.memory.block_before(address)
     if block is None:
         return  # an execution has ended meanwhile
@@ -170,7 +170,8 @@ def _note_write_behind(
     name = ""
     if buffer is not None and block.start <= buffer.address:
         name = name_of(session, process, buffer)
-    whole = name if buffer is not None and buffer.end == block.end else f"the block of {name}"
+    is_whole = buffer is not None and buffer.end == block.end
+    whole = name if is_whole else f"the block that {name} is in"
     sentence = f"the program wrote past the end of {whole if name else 'a heap block'}"
     found = finding("X2", sentence, "", buffer=name, address=address, line="")
     report(session, process, found, trace, label="written at")
@@ -190,7 +191,7 @@ def note_overrun(
     side = "after" if end >= buffer.end else "before"
     is_whole = end in (buffer.end, buffer.address - len(GUARD))
     whole = name if is_whole else f"the block that {name} is in"
-    sentence = f"bytes {side} {whole} were overwritten, from {end:#x} on"
+    sentence = f"bytes {side} {whole} were overwritten, starting at {end:#x}"
     before = session.symbols.trace(process.memory, [previous] if previous else [])
     found = finding("X2", sentence, call, buffer=name, address=end, line="")
     label = CALLED if call.startswith("Qnn") else "noticed at"

@@ -1,7 +1,7 @@
-"""Buffers that the client passed to QNN: a copy of each, and whether it was freed.
+"""Buffers that the client passed to QNN: a copy of each buffer, and whether it was freed.
 
-The client reports when it frees a buffer in use. If its heap records blocks, a buffer ends where
-its block ends, whatever the descriptor claims.
+The client reports when it frees a buffer in use. If the heap block of a buffer is known, the buffer
+ends where the block ends, whatever the descriptor claims.
 """
 
 from __future__ import annotations
@@ -49,10 +49,9 @@ class Freeing:
 
 
 class Answers:
-    """Client memory that held answers of a system context which was freed.
+    """Client memory that held the answers of a freed system context.
 
-    The memory is released late, so that its address is not reused soon and stale pointers are
-    noticed.
+    The memory is released late: its address is not reused soon, so stale pointers are detected.
     """
 
     def __init__(self) -> None:
@@ -117,7 +116,7 @@ class ClientBuffers:
             return made
 
     def _is_back(self, known: ForeignMemory) -> bool:
-        """Return True if the address of a freed buffer was allocated again."""
+        """Return True if memory was allocated again at the address of a freed buffer."""
         if self._freed[id(known)].how == HOW[_UNMAPPED]:
             return self._memory.extent(known.address, known.size)[0] == known.size
         return self._memory.block_at(known.address) is not None
@@ -146,7 +145,7 @@ class ClientBuffers:
         try:
             array = numpy.zeros(room, numpy.uint8)
         except MemoryError as exc:
-            raise TooMuchMemory(f"no address range is free for {room:,} bytes") from exc
+            raise TooMuchMemory(f"no address range of {room:,} bytes is free") from exc
         self._bytes += room
         made = ForeignMemory(
             address,
@@ -180,7 +179,7 @@ class ClientBuffers:
             self._guarded[place] = made
 
     def cover(self, buffer: ForeignMemory) -> Extent | None:
-        """Return the pages of a buffer that hold nothing else, to be closed; None if none do."""
+        """Return the pages that hold only this buffer, so that they can be closed; else None."""
         low = -(-buffer.address // _PAGE) * _PAGE
         high = buffer.end // _PAGE * _PAGE
         block = self._memory.block_at(buffer.address)
@@ -194,7 +193,7 @@ class ClientBuffers:
         return extent
 
     def uncover(self, extent: Extent) -> None:
-        """Note that the pages of an output are open again."""
+        """Record that the pages of an output can be accessed again."""
         with self._lock:
             self._covered.remove(extent)
 
@@ -240,7 +239,7 @@ class ClientBuffers:
         return 0 if gone is None else gone.caller
 
     def free(self, start: int, size: int, how: int, trace: Trace) -> None:
-        """Record that the client frees memory: every buffer that shares a byte with it is freed."""
+        """Record that the client freed memory, and with it every buffer that overlaps it."""
         with self._lock:
             if how == _UNMAPPED:
                 freeing = Freeing(HOW[how], trace)
@@ -269,7 +268,7 @@ class ClientBuffers:
         return (buffer for buffer in self._known.values() if buffer.extent.overlap(freed))
 
     def _is_closed(self, buffer: ForeignMemory) -> bool:
-        """Return True if a buffer is mapped but unreadable, which may change again."""
+        """Return True if the client made a buffer unreadable; it can become readable again."""
         return buffer.freed and self._freed[id(buffer)].how == HOW[PROTECTED]
 
     def lose(self, address: int) -> None:
@@ -288,7 +287,7 @@ class ClientBuffers:
         return None
 
     def unmapping(self, address: int) -> Trace:
-        """Return where the program unmapped an address, with a buffer or beside one."""
+        """Return the call stack that unmapped an address, whether or not a buffer was there."""
         with self._lock:
             gone = [freeing for extent, freeing in self._gone if extent.holds(address)]
         return gone[-1].trace if gone else ()
@@ -312,7 +311,7 @@ class ClientBuffers:
             self.lose(exc.address)
 
     def peek(self, buffer: ForeignMemory) -> bytes:
-        """Return the client's bytes without changing the copy; empty if they cannot be read."""
+        """Return the client's bytes of a buffer, not the copy; empty if they cannot be read."""
         import numpy
 
         there = numpy.empty(buffer.size, numpy.uint8)

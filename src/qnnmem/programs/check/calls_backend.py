@@ -54,13 +54,13 @@ class ClientProfile:
 
 
 class WatchedBackend(Backend):
-    """Backend that reports its findings at the call that broke the rule."""
+    """Backend that attributes each finding to the call that broke the rule."""
 
     session: ClientSession  # session of the call that created the backend
     client_log: ClientLog | None
 
     def note(self, found: Finding) -> None:
-        """Record a finding for the current call; queued executions report it themselves."""
+        """Record a finding for the current call; report it at once for a queued execution."""
         if not can_be_freed(found):
             return
         call = current_call()
@@ -132,7 +132,7 @@ def get_property(call: ClientCall) -> int:
 
 
 def questions(call: ClientCall, at: int) -> list[tuple[Property, int]]:
-    """Return the custom properties of a list, each with the address for its answer."""
+    """Return the requested properties, each with the address to write its answer to."""
     found = []
     for item in layout.pointers(call.memory, call.word(at)):
         option, value = layout.option(call.memory, item)
@@ -228,13 +228,13 @@ def profile_create(call: ClientCall) -> int:
 
 
 def _made(call: ClientCall, kind: str) -> Resource:
-    """Return a leak-tracked resource of the process: the contract lacks logs and profiles."""
+    """Return a leak-checked resource for a log or a profile, which the contract does not track."""
     with call.here():
         return of_process().part(kind, "C8", f"the {kind} made at {{at}}")
 
 
 def profile_events(call: ClientCall) -> int:
-    """Answer `QnnProfile_getEvents`: there are none."""
+    """Answer `QnnProfile_getEvents` with an empty list of events."""
     call.handle(0, "profile", 12000)
     call.memory.write(bytes(4), call.word(2))
     return 0
@@ -270,7 +270,7 @@ def error_message(call: ClientCall) -> int:
 
 
 def no_device(call: ClientCall) -> int:
-    """Answer `QnnDevice_create` and similar calls: LPAI has no devices. No rule is broken."""
+    """Answer device calls such as `QnnDevice_create`: LPAI has no devices. No rule is broken."""
     return _NO_DEVICE if call.name == "QnnDevice_free" else NOT_SUPPORTED
 
 

@@ -41,7 +41,7 @@ _NUMBERS = {  # encoding of an option's value in its union
 
 @dataclass(slots=True)
 class CheckedContext:
-    """Context, and the client's memory that it uses."""
+    """A context and the client memory that it uses."""
 
     context: Context
     binary: ForeignMemory | None  # set if the client promised to preserve it
@@ -51,17 +51,17 @@ class CheckedContext:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of client memory that the context itself uses."""
+        """How many bytes of client memory the context itself uses, without its graphs."""
         registered: int = sum(memory.size for memory, _ in tuple(self.handles.values()))
         return registered + (0 if self.binary is None else self.binary.size)
 
     def abandon(self) -> None:
-        """Close queue and files of a client that is gone."""
+        """Close the queue and the files of a context whose client has ended."""
         self.context.queue.close()
         self.close_files()
 
     def close_files(self) -> list[int]:
-        """Deregister all memory without reporting a finding; return its handles."""
+        """Deregister all memory without reporting a finding; return the memory handles."""
         numbers = list(self.handles)
         for number in numbers:
             memory, descriptor = self.handles.pop(number)
@@ -100,7 +100,7 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
     if not address or not size:
         call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))
     if size > _MOST_BINARY:
-        sentence = f"a binary of {size:,} bytes is over the limit of the checker"
+        sentence = f"a binary of {size:,} bytes is over the checker's limit"
         call.fail(1002, finding("B1", sentence, call=call.name))
     binary = call.process.buffers.take(address, size)
     if binary.freed:
@@ -110,7 +110,9 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
     if binary.freed:
         raise Unreadable(address, size)
     if binary.size < size:
-        sentence = f"the binary is given with {size:,} bytes, but its buffer has {binary.size:,}"
+        sentence = (
+            f"the call states {size:,} bytes for the binary, but its buffer has {binary.size:,}"
+        )
         call.fail(code, _at(finding("R4", sentence, call=call.name), binary))
     return binary
 
@@ -129,7 +131,8 @@ def trace_writes(call: ClientCall, buffer: ForeignMemory) -> None:
 def note_stack(call: ClientCall, buffer: ForeignMemory, what: str) -> None:
     """Report rule C5: memory that must remain valid is on the stack."""
     sentence = (
-        f"{what} is on the stack, at {buffer.address:#x}, but must stay until the context is freed"
+        f"{what} is on the stack, at {buffer.address:#x}, "
+        "but must stay valid until the context is freed"
     )
     call.note(finding("C5", sentence, call.name, buffer=what, address=buffer.address))
 
@@ -158,7 +161,7 @@ def free(call: ClientCall) -> int:
     if flight is not None:
         name = flight.graph.graph.name[:80]
         found = finding("R16", f"the context is freed while graph {name!r} executes", call.name)
-        cure = "wait for all executions to end before the context is freed"
+        cure = "wait for all executions to end before freeing the context"
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     if one.binary is not None:
         call.process.buffers.refresh(one.binary)
@@ -183,20 +186,20 @@ def validate_binary(call: ClientCall) -> int:
 
 
 def get_binary(call: ClientCall) -> int:
-    """Answer `QnnContext_getBinary` and `getBinarySize`; fails for a context from a binary."""
+    """Answer `QnnContext_getBinary` and `getBinarySize`; both fail if a binary was loaded."""
     call.handle(0, "context", 5002).context.get_binary()
     return 0
 
 
 def graph_create(call: ClientCall) -> int:
-    """Answer `QnnGraph_create`; not allowed in a context from a binary."""
+    """Answer `QnnGraph_create`, which fails in a context that was created from a binary."""
     one: CheckedContext = call.handle(0, "context", 5002)
     one.context.graph_create(call.memory.text(call.word(1)) if call.word(1) else "")
     return 0
 
 
 def no_additions(call: ClientCall) -> int:
-    """Fail a call that adds nodes or tensors to a context from a binary."""
+    """Fail a call that adds nodes or tensors to a context that was created from a binary."""
     is_graph = call.name in ("QnnGraph_addNode", "QnnTensor_createGraphTensor")
     call.handle(0, *(("graph", 6001) if is_graph else ("context", 5002)))
     sentence = "a context created from a binary accepts no new nodes or tensors"
@@ -207,7 +210,7 @@ def no_additions(call: ClientCall) -> int:
 
 
 def mem_register(call: ClientCall) -> int:
-    """Answer `QnnMem_register`; opens the client's descriptors here, so nothing is copied."""
+    """Answer `QnnMem_register`; open the client's files in this process, so nothing is copied."""
     one: CheckedContext = call.handle(0, "context", 5002)
     count = call.number(2)
     if not 0 < count <= _MOST_DESCRIPTORS:
@@ -283,7 +286,7 @@ def mem_deregister(call: ClientCall) -> int:
 
 @dataclass(slots=True)
 class ClientSystem:
-    """System context, and its answers in the client's memory."""
+    """A system context, and the client memory that holds its answers."""
 
     system: SystemContext
     blocks: list[tuple[int, int]] = field(default_factory=list)  # address and size
@@ -316,7 +319,7 @@ def binary_info(call: ClientCall) -> int:
 
 
 def system_free(call: ClientCall) -> int:
-    """Answer `QnnSystemContext_free`; its answers become invalid."""
+    """Answer `QnnSystemContext_free`; all that this system context returned becomes invalid."""
     one: ClientSystem = call.handle(0, "system context", 30000)
     one.system.free()
     for address, size in one.blocks:

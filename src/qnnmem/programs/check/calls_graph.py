@@ -51,7 +51,7 @@ _POOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SeenTensors:
-    """Inputs or outputs of an execution, cached for the next execution with the same bytes."""
+    """Inputs or outputs of an execution, cached until the client passes different structs."""
 
     data: bytes
     changes: int  # change count of the client's buffers
@@ -61,7 +61,7 @@ class SeenTensors:
 
 @dataclass(slots=True)
 class CheckedGraph:
-    """Graph, and the client's memory that it uses."""
+    """A graph and the client memory that it uses."""
 
     graph: Graph
     owner: CheckedContext
@@ -75,7 +75,7 @@ class CheckedGraph:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of the client's pools for this graph."""
+        """Total size in bytes of the client's pools for this graph."""
         return sum(buffer.size for buffer in tuple(self.pools.values()))
 
     @property
@@ -137,7 +137,7 @@ def set_config(call: ClientCall) -> int:
     if flight is not None:
         sentence = f"scratch is replaced while graph {one.graph.name[:80]!r} executes"
         found = finding("R7", sentence, call.name, buffer="scratch", line="")
-        cure = "wait for the end of the execution before a new buffer is set"
+        cure = "wait for the execution to end before setting a new buffer"
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
     with _kept(call, one, *pools):
         if one.owner.binary is not None and one.owner.binary.freed:
@@ -242,7 +242,7 @@ def _begin(
     *,
     is_async: bool = False,
 ) -> Flight | None:
-    """Record and return an execution in flight, report overlaps; None if none can overlap it."""
+    """Record an execution, report overlaps and return it; return None if none can overlap it."""
     flights = call.session.flights
     if not is_async and flights.is_alone(one, call.connection):
         return None
@@ -282,7 +282,7 @@ def _check_null(
     inputs: Sequence[QnnTensor] | None,
     outputs: Sequence[QnnTensor] | None,
 ) -> None:
-    """Report rule R9 for a tensor without a buffer if other tensors have one: it was forgotten."""
+    """Report rule R9 for a tensor without a buffer if other tensors of the call have buffers."""
     if not one.graph.has_io_in_scratch:
         return  # refused anyway
     known = [
@@ -293,8 +293,8 @@ def _check_null(
         return
     one.has_marks = False  # do not report the consequences again
     for kind, name in missing:
-        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), but others have one"
-        end = "it is read from scratch" if kind == "input" else "its result stays there"
+        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors have"
+        end = "it is read from scratch" if kind == "input" else "its result stays in scratch"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
 
@@ -304,7 +304,7 @@ def _is_missing(tensor: QnnTensor) -> bool:
 
 
 def _mark_places(one: CheckedGraph) -> None:
-    """Fill inputs inside scratch with a pattern, to see whether the client writes them."""
+    """Fill the inputs inside scratch with a pattern that shows whether the client writes them."""
     for place in one.graph.input_places():
         place[:] = _pattern(place.size)
         one.has_marks = True
@@ -323,11 +323,12 @@ def _check_places(call: ClientCall, one: CheckedGraph) -> None:
         sentence = (
             f"the inputs of graph {name!r} have no buffer (NULL), and their places in scratch"
         )
-        where = "were not written: the graph runs on old bytes"
+        where = "were not written: the graph reads old data"
         found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
         call.note(replace(found, cure="set clientBuf of every input and output"))
     else:
-        call.session.notes[f"inputs of graph {name!r} are in scratch, so NULL is right"] = None
+        note = f"the inputs of graph {name!r} are in scratch, so NULL is correct"
+        call.session.notes[note] = None
 
 
 def _pattern(size: int) -> NDArray[Any]:
@@ -388,10 +389,10 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _cover(call: ClientCall, flight: Flight | None) -> None:
-    """Have the client report who uses the buffers of an execution before its end.
+    """Make the client report accesses to the buffers of an execution before it ends.
 
-    Only where pages hold nothing else, and inputs only with `--trace-state`: a system call with a
-    buffer on a closed page fails.
+    Pages that also hold other data stay open, and so do inputs without `--trace-state`: a system
+    call fails if its buffer is on a closed page.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
@@ -414,7 +415,7 @@ def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Return the code of an execution after a delay; report buffer changes meanwhile."""
+    """Delay the end of an execution, report buffers that changed meanwhile; return its code."""
     if flight is None:
         return code
     if flight.is_held:
@@ -438,7 +439,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
     if process.crashed or process.has_ended or not process.is_there():
         return
     if process.is_calling_back:
-        sentence = "a callback ended the thread of the library that ran it (pthread_exit)"
+        sentence = "a callback ended the library's thread that ran the callback (pthread_exit)"
         found = finding("C7", sentence, call.name, cure="return from the callback", line="")
         one.graph.context.backend.note(replace(found, trace=call.trace))
     else:
@@ -448,7 +449,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
 def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
     """Report memory that vanished during an execution although no call freed it."""
     if call.process.is_there():
-        sentence = f"memory of an asynchronous execution, {address:#x}, was unmapped before its end"
+        sentence = f"memory at {address:#x} was unmapped before its asynchronous execution ended"
         found = finding("C4", sentence, call.name, address=address)
         one.graph.context.backend.note(replace(found, trace=call.trace))
 
@@ -514,7 +515,7 @@ def _note_returned(call: ClientCall, places: Sequence[tuple[str, int]]) -> None:
 
 
 def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
-    """Return True if a tensor may be cached; a tensor that is found by name may change."""
+    """Return True if a tensor can be cached; a tensor that was found by name can change."""
     buffer = tensor.client_buf
     is_whole = buffer is None or not buffer.freed
     return item.id == tensor.id and item.mem_type == TensorMemType.RAW and is_whole
@@ -547,7 +548,7 @@ def _tensor(
 
 
 def _registered(call: ClientCall, number: int, tensor: str) -> Any:
-    """Return the memory of a handle; note the place that findings about the tensor name."""
+    """Return the memory of a handle; record for findings where it was registered or freed."""
     found, gone = call.session.handles.get(number), call.session.handles.freed(number)
     if found is not None and found.kind == "memory":
         call.places[tensor] = ("registered at", found.value[2])
@@ -568,10 +569,10 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
 
 
 def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnTensor) -> None:
-    """Report R9 where a tensor is described differently than in the binary."""
+    """Report rule R9 if the client describes a tensor differently from the binary."""
     name, wrong = known.name[:80], ""
     if item.version not in _VERSIONS:
-        wrong = f"has version {item.version:#x}, which is none"
+        wrong = f"has version {item.version:#x}, which does not exist"
     elif item.id != known.id:
         wrong = f"has id {item.id}, but the graph has it with id {known.id}"
     elif item.data_type != known.data_type:
@@ -597,7 +598,7 @@ def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> An
     except Gone:
         raise
     except Unreadable:
-        sentence = f"the buffer of {tensor.name[:80]!r}, {item.data:#x}, is not mapped memory"
+        sentence = f"the buffer of {tensor.name[:80]!r} at {item.data:#x} is not mapped memory"
         found = finding("C4", sentence, call.name, address=item.data)
         call.fail(_INVALID_TENSOR, found, "unmapped at", call.process.buffers.unmapping(item.data))
 

@@ -36,7 +36,7 @@ from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import counted, shorten
 
 _LOOK_S = 0.5  # interval between checks of the execution time limit
-_OTHER_LIBRARY = "calls of a libQnnLpai.so or libQnnSystem.so from another folder"
+_OTHER_LIBRARY = "calls to a libQnnLpai.so or libQnnSystem.so from another folder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,29 +116,29 @@ def check_client(
 
 
 def _tell(folder: Path, options: ClientOptions) -> None:
-    """Tell the client how its blocks lie: by files beside its objects, one by its size."""
+    """Pass options to the client as files in its folder; one file's size is the alignment."""
     if options.trace_state:
         (folder / "trace").touch()
     (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))
 
 
 def _verdict(result: ClientResult) -> str:
-    """Return one line: clean, or the broken rules."""
+    """Return a verdict of one line: clean, or the broken rules."""
     program = shorten(result.command[0], 200)
     missed, end = in_words(result.not_checked), launch.end_words(result)
     if not result.called and not missed:
         return f"cannot tell: {program} never called QNN ({end})"
-    calls = counted(sum(result.calls.values()), "call")
+    calls = counted(sum(result.calls.values()), "QNN call")
     if result.findings:
         rules = dict.fromkeys(one.rule for one in result.findings)
         found = counted(len(result.findings), "finding")
-        said = f"{found} in {program}: {', '.join(rules)} ({calls} of QNN, {end})"
+        said = f"{found} in {program}: {', '.join(rules)} ({calls}, {end})"
         return f"{said}; not checked: {missed}" if missed else said
     if missed:
-        return f"not checked: {missed}; the checked {calls} of {program} break no rule ({end})"
+        return f"not checked: {missed}; {program} breaks no rule in the other {calls} ({end})"
     known = counted(result.suppressed, "known finding")
     silent = f", {known} ignored" if result.suppressed else ""
-    return f"clean: {program} breaks no rule in {calls} of QNN{silent} ({end})"
+    return f"clean: {program} breaks no rule in {calls}{silent} ({end})"
 
 
 def _chosen(
@@ -152,7 +152,7 @@ def _chosen(
 
 
 class _Over(Enum):
-    """Kind of time limit that killed the program."""
+    """The time limit that the program exceeded."""
 
     PROGRAM = "program"
     EXECUTION = "execution"
@@ -161,7 +161,7 @@ class _Over(Enum):
 def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
 ) -> tuple[int, int, _Over | None]:
-    """Return pid, exit code (negative for a signal), and the exceeded time limit if any."""
+    """Return the pid, the exit code (negative for a signal) and the exceeded limit, if any."""
     over = _Over.PROGRAM
 
     def execution_time_left() -> float:
@@ -189,7 +189,7 @@ def _run(
 
 
 def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
-    """Return processes that need not clean up: after a refused call, or after a signal."""
+    """Return processes that need not clean up, because a call failed or a signal ended them."""
     has_refused = pid in session.refused or session.early.get(pid) is not None
     own = {pid} if code and has_refused else set()
     return (session.failed - {pid}) | own | set(_crashed(session))
@@ -203,7 +203,7 @@ def _has_crashed(session: ClientSession, pid: int) -> bool:
 
 
 def _crashed(session: ClientSession) -> Iterator[int]:
-    """Yield processes that a signal ended; report processes that a debugger ended."""
+    """Yield processes that crashed or did not end under a debugger; report the latter."""
     for process in session.processes.now():
         if process.is_debugged and not process.has_ended and not process.crashed:
             sentence = f"process {process.pid} did not end under its debugger"
@@ -216,7 +216,7 @@ def _crashed(session: ClientSession) -> Iterator[int]:
 
 
 def _note_caught(session: ClientSession, pid: int, code: int) -> None:
-    """Report rule C7 if the program's own signal handler did not continue the program."""
+    """Report rule C7 for a process that handled a signal itself but failed afterwards."""
     for process in session.processes.now():
         has_failed = code != 0 if process.pid == pid else not process.has_ended
         if process.caught is not None and has_failed:
@@ -225,7 +225,7 @@ def _note_caught(session: ClientSession, pid: int, code: int) -> None:
 
 def _note_crash(session: ClientSession, ended_by: str, timed_out: bool) -> None:
     last = session.last
-    after = f", the last call was {last}" if last else " before its first call"
+    after = f"; the last call was {last}" if last else " before its first call"
     what = "did not end in time and was killed" if timed_out else f"was ended by {ended_by}"
     found = finding("C7", f"the program {what}{after}", last, line="")
     session.findings.add(client_finding(found))

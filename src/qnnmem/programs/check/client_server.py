@@ -234,8 +234,8 @@ class _ClientThread:
             return
         symbols = self._session.symbols
         stack = symbols.stack(symbols.trace(self._process.memory, message.words[1:]))
-        living = f"a {' and a '.join(alive)} made with it {'are' if alive[1:] else 'is'} not freed"
-        sentence = f"{library} was closed while {living}"
+        living = f"a {' and a '.join(alive)} created with it {'were' if alive[1:] else 'was'} freed"
+        sentence = f"{library} was closed before {living}"
         found = finding("C2", sentence, "dlclose", buffer=library)
         program, pid = self._process.memory.program, self._process.pid
         self._session.findings.add(client_finding(found, 0, stack, program=program, process=pid))

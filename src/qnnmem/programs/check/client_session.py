@@ -88,7 +88,7 @@ class ExecutionClock:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Measure the time of the block as an execution."""
+        """Time the body of the `with` statement as an execution."""
         what = object()
         self.start(what)
         try:
@@ -104,7 +104,7 @@ class ExecutionClock:
 
 @contextlib.contextmanager
 def limited_memory(limit: int | None) -> Iterator[None]:
-    """Limit the address space of this process inside the block; not of existing children."""
+    """Limit this process's address space in a `with` block; existing children are unaffected."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -188,9 +188,9 @@ class ClientProcess:
         return self._presence.is_there()
 
     def uncover(self, extent: Extent) -> None:
-        """Open the pages of an output again, unless a callback keeps the thread that does it.
+        """Make the pages of an output accessible again, unless a callback keeps the thread busy.
 
-        Then the client opens them at the next access, which is not reported any more.
+        In that case the client opens the pages at the next access, without a report.
         """
         self.buffers.uncover(extent)
         if self.notifier is None or not self.notifying.acquire(timeout=_UNCOVER_S):
@@ -217,7 +217,7 @@ class ClientProcess:
 
 
 def _is_debugged(pid: int) -> bool:
-    """Return True if a debugger runs the process: then the debugger receives signals first."""
+    """Return True if a debugger controls the process and therefore receives signals first."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:
@@ -323,7 +323,7 @@ class ClientSession:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
         if any(process.memory.is_crowded for process in self.processes.now()):
-            yield NotChecked(f"the limit of {MOST_WATCHED:,} buffers whose release is watched")
+            yield NotChecked(f"limit: {MOST_WATCHED:,} buffers whose release is watched")
 
     def close(self) -> None:
         """Close the memory of all processes."""
@@ -356,7 +356,7 @@ class ClientCall:
 
     @property
     def is_closed(self) -> bool:
-        """True if the program has closed the library of the function."""
+        """True if the program has closed the library that contains the function."""
         return bool(self.message.words[:1] and self.message.words[0] & 1)
 
     @property
@@ -427,7 +427,7 @@ class ClientCall:
         return called_from(ProgramCaller(self.trace, self.session.symbols))
 
     def text(self, value: str) -> int:
-        """Return the address in the client of a permanent copy of this string."""
+        """Return the address of a permanent copy of this string in the client's memory."""
         with self.session.lock:
             known = self.process.texts.get(value)
         if known is None:
@@ -488,7 +488,7 @@ class ClientCall:
     # Findings
 
     def fail(self, code: int, found: Finding, label: str = "", trace: Trace = ()) -> NoReturn:
-        """Fail the call; `trace` is a second place that it concerns."""
+        """Fail the call; `trace` is a second place that the finding concerns."""
         if trace:
             self._second = (label, trace)
         raise qnn_error(code, found)
@@ -557,7 +557,7 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """Return False for a graph: no C call frees a graph, its context does."""
+    """Return False for a graph: it is freed with its context, not by a call."""
     return found.handle != "graph"
 
 

@@ -1,11 +1,11 @@
-"""Findings of a run with their places in the program, each reported once and counted.
+"""Findings of a run with their places in the program; each is reported once and counted.
 
-A file of known findings, one per line, keeps them out of the report:
+A suppression file lists known findings, one per line, that the report leaves out:
 
 # comment with the reason
 R3                        every finding of a rule
-R3 QnnGraph_setConfig     of a rule, at one call
-R3 * src/client.c:120     of a rule, at one place; the file may be a pattern, the line is optional
+R3 QnnGraph_setConfig     findings of the rule at one call
+R3 * src/client.c:120     findings of the rule at one place: a file or pattern, the line is optional
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def client_finding(
     process: int = 0,
     label: str = CALLED,
 ) -> ClientFinding:
-    """Return a broken rule with its places in the program."""
+    """Return a finding in the form for reports, with its places in the program."""
     return ClientFinding(
         rule=found.rule,
         title=every_rule()[found.rule].title,
@@ -71,7 +71,7 @@ def client_finding(
 
 
 def other_place(what: str, stack: Stack, program: str = "") -> OtherPlace | None:
-    """Return a second place, e.g. "freed at"; None without a label."""
+    """Return a second place with its label, such as "freed at"; None if the label is empty."""
     return OtherPlace(what, _place(stack, program), stack) if what else None
 
 
@@ -99,7 +99,7 @@ def _key(one: ClientFinding) -> FindingKey:
 
 
 def _also(before: ClientFinding, one: ClientFinding) -> tuple[OtherPlace, ...]:
-    """Return the further places of a cause, with this place if it is new."""
+    """Return the other places of a known finding, and the place of `one` if it is new."""
     known = {(before.buffer, before.place), *((a.what, a.place) for a in before.also)}
     if {(one.buffer, one.place), (one.sentence, one.place)} & known or len(before.also) >= _ALSO:
         return before.also

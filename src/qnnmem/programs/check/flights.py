@@ -1,10 +1,10 @@
-"""Executions in flight, and the rules for their memory meanwhile.
+"""Executions in flight, and the rules for memory while they run.
 
 A simulated execution is shorter than an execution on a device, so a mistake of another thread would
-be seen only by luck. Therefore the first executions of each thread are delayed for a moment, so
-that a missing wait shows every time; the very first ones for longer. The delay itself proves
-nothing: an overlap is a call, or a change of bytes, while the execution is in flight. On a busy
-machine the delay is longer: every runnable thread gets its share of the processor.
+be detected only by luck. Therefore the first executions of each thread are delayed briefly, and the
+very first ones longer, so that a missing wait is always detected. The delay itself proves nothing:
+an overlap is a call, or a change of bytes, while the execution is in flight. On a busy machine the
+delay is longer: every runnable thread gets its share of the processor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FlyingGraph(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """Execution between its call and its end."""
+    """An execution that has begun and not yet ended."""
 
     graph: FlyingGraph
     thread: Hashable
@@ -58,7 +58,7 @@ class Flight:
     covered: list[tuple[Part, Extent]] = field(default_factory=list)  # closed pages
 
     def keep(self) -> None:
-        """Store the content of its buffers, to compare at the end."""
+        """Store the content of the buffers, for comparison when the execution ends."""
         buffers = self.graph.process.buffers
         for _, buffer in self.writes:
             if buffer.size <= _LARGEST and not buffer.freed:
@@ -76,13 +76,13 @@ class Flight:
                 continue
             seen.add(id(buffer))
             if self.graph.process.buffers.peek(buffer) not in (before, b""):  # b"": freed
-                sentence = f"the program wrote {name} during the execution of the graph"
-                cure = "touch inputs and outputs only after the execution"
+                sentence = f"the program wrote to {name} during the execution of the graph"
+                cure = "access inputs and outputs only after the execution has ended"
                 place = buffer.address
                 yield finding("R9", sentence, call, buffer=name, address=place, cure=cure, line="")
 
     def losses(self, call: str) -> Iterator[Finding]:
-        """Yield findings for buffers that the program freed meanwhile."""
+        """Yield findings for buffers that the program freed during the execution."""
         for name, buffer in (*self.reads, *self.writes):
             if buffer.freed:
                 sentence = f"{name} was {buffer.loss} during the execution of the graph"
@@ -110,11 +110,11 @@ class Flights:
         return not has_threads(graph)
 
     def may_hold(self, graph: FlyingGraph, thread: Hashable) -> bool:
-        """Return True if another execution of the thread may be delayed."""
+        """Return True if fewer executions of the thread were delayed than the limit allows."""
         return self._held[id(graph), thread] < _HOLDS
 
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
-        """Add an execution; if it shares memory with another, return a finding and the other."""
+        """Add an execution; if it conflicts with another, return a finding and that execution."""
         with self._changed:
             others = [one for one in self._now if _is_beside(one, flight)]
             self._now.append(flight)
@@ -133,7 +133,7 @@ class Flights:
                 self._now.remove(flight)
 
     def using(self, owner: object, thread: Hashable) -> Flight | None:
-        """Return an execution in flight of a graph or a context, by another thread or queued."""
+        """Return an execution of a graph or context by another thread or by the queue, or None."""
         with self._changed:
             for one in self._now:
                 is_callback = one.thread == thread and not one.is_async
@@ -144,7 +144,7 @@ class Flights:
         return None
 
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
-        """Return the execution in flight whose covered output holds an address."""
+        """Return the execution whose closed pages hold an address, with the buffer; else None."""
         with self._changed:
             flights = [one for one in self._now if one.graph.process is process]
         for flight in flights:
@@ -188,7 +188,7 @@ class Flights:
 
 
 def _has_waiting(pid: int, before: dict[str, float], wait_s: float) -> bool:
-    """Return True if a thread of a process can run and has not run for this time yet."""
+    """Return True if a runnable thread has used less CPU time than `wait_s` since `before`."""
     return any(
         is_runnable and used - before.get(task, 0.0) < wait_s
         for task, used, is_runnable in _tasks(pid)
@@ -196,7 +196,7 @@ def _has_waiting(pid: int, before: dict[str, float], wait_s: float) -> bool:
 
 
 def _tasks(pid: int) -> Iterator[tuple[str, float, bool]]:
-    """Yield threads of a process: number, CPU seconds, whether it can run."""
+    """Yield the number, the CPU seconds and the runnable state of each thread of a process."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended
             used = int((task / "schedstat").read_text("ascii").split()[0]) / 1e9
@@ -214,13 +214,13 @@ def has_threads(graph: FlyingGraph) -> bool:
 
 
 def _is_beside(one: Flight, new: Flight) -> bool:
-    """Return True if two executions can overlap: a callback runs inside its own execution."""
+    """Return True if two executions can overlap; executions nested in one thread do not count."""
     is_one_thread = one.thread == new.thread and not one.is_async
     return bool(one.graph.process is new.graph.process and not is_one_thread)
 
 
 def _conflict(new: Flight, old: Flight) -> Finding | None:
-    """Return a finding if two executions share memory or a graph that only one may use."""
+    """Return a finding if two executions use memory or a graph that they must not share."""
     call = "QnnGraph_executeAsync" if new.is_async else "QnnGraph_execute"
     # Executions of one queue run in sequence, but may end in any order.
     if (new.is_async or old.is_async) and new.graph.owner is old.graph.owner:
@@ -257,7 +257,7 @@ def _shared_buffer(
                     sentence = (
                         f"{name} shares bytes with {other_name} that another execution still {done}"
                     )
-                    cure = "wait for that execution, or use other memory"
+                    cure = "wait for that execution to end, or use separate memory"
                     place = buffer.address
                     return finding(
                         "R9", sentence, call, buffer=name, address=place, cure=cure, line=""

@@ -79,7 +79,7 @@ class InjectionCounter:
         self._lock = threading.Lock()
 
     def code_for(self, function: int, size: int) -> int:
-        """Return the code for this call to fail with; 0 for no failure."""
+        """Return the code with which this call must fail; 0 if it must not fail."""
         with self._lock:
             self._calls[function] += 1
             number = self._calls[function]

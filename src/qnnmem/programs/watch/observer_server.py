@@ -87,7 +87,7 @@ class Turns:
 
 
 class WatchServer:
-    """Server that listens while a program runs."""
+    """Server that receives the observers' reports while a program runs."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class WatchServer:
             self._processes.close()
 
     def memory(self, pid: int) -> ProcessMemory:
-        """Return the memory of a process that sent a hello."""
+        """Return the memory of a process that sent a hello message."""
         return self._processes.find(pid, lambda: presence(ProcessMemory(pid))).memory
 
     def _talk(self, line: ProgramConnection) -> bool:
@@ -158,10 +158,10 @@ class _WatchedThread:
 
     def _library(self, said: Message) -> None:
         if len(said.words) != 3:
-            raise Hangup("the program sent no library name")
+            raise Hangup("the program sent a malformed report of a library")
         slot, is_system, address = said.words
         if slot > _MOST_SLOTS:
-            raise Hangup("the program sent no library name")
+            raise Hangup("the program sent a malformed report of a library")
         memory, recorder = self._memory, self._server.recorder
         with contextlib.suppress(Unreadable):
             number, name, *version = memory.unpack("<IxxxxQ6I", address)
@@ -208,7 +208,7 @@ class _WatchedThread:
         return _Before(function, size=_size(function, words))
 
     def _registered(self, address: int, count: int) -> int:
-        """Return the total bytes of the registered tensors, from their descriptors."""
+        """Return the total size in bytes of registered tensors, according to their descriptors."""
         total = 0
         for at in range(min(count, MOST_HANDLES)):
             rank, sizes, data_type = self._memory.unpack("<IxxxxQ8xI", address + 48 * at)
@@ -288,12 +288,12 @@ class _WatchedThread:
 
     def _python(self, said: Message) -> None:
         if not said.words:
-            raise Hangup("the program sent no Python lines")
+            raise Hangup("the program sent an empty report of Python lines")
         self._lines = self._lines.with_text(said.data[8:][: said.words[0]], self._memory)
 
     def _waited(self, said: Message) -> None:
         if len(said.words) != 3:
-            raise Hangup("the program reported a wait without a call")
+            raise Hangup("the program sent a malformed report of a wait")
         self._server.turns.add(said.words[2], had_turn=bool(said.words[0]))
 
     def _logged(self, said: Message) -> None:

@@ -62,7 +62,7 @@ _Key = tuple[str, int, int, int]  # kind, process, slot and handle
 
 
 def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchResult:
-    """Return the summary of a trace; raise LoadError, with the path, if its end is missing."""
+    """Return the summary of a trace; raise LoadError with `path` if the trace has no end."""
     reading = _Reading()
     head: TraceHead | None = None
     for line in lines:
@@ -132,7 +132,7 @@ def _library(seen: LibrarySeen) -> WatchedLibrary:
 
 
 def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
-    """Return the maximum count of each kind of handle, with the time of most contexts."""
+    """Return the maximum count of each kind of handle, and when most contexts existed."""
     rows = timeline or (AliveAt(),)
     return AliveAt(
         max(rows, key=lambda row: row.contexts).time_ns,
@@ -167,7 +167,7 @@ def _with_turns(turns: SerialisedRun) -> str:
     before, after = turns.failure_before, turns.failure
     waited = f"{counted(turns.waited, 'call')} waited for another call"
     if turns.gave_up:
-        waited += f", {turns.gave_up:,} of them gave up after 60 s"
+        waited += f", and {turns.gave_up:,} of them gave up after 60 s"
     seen = f"unchanged run: {before or 'none'}; one call at a time: {after or 'none'}; {waited}"
     if not before:
         came = (
@@ -193,8 +193,8 @@ def _verdict_of_run(result: WatchResult) -> str:
     missed, end = in_words(result.not_checked), end_words(result)
     if not result.called and not missed:
         return f"cannot tell: {program} never called QNN ({end})"
-    calls = counted(sum(total.count for total in result.functions.values()), "call")
-    after = f"({calls} of QNN, {end})"
+    calls = counted(sum(total.count for total in result.functions.values()), "QNN call")
+    after = f"({calls}, {end})"
     said = list(_findings(result))
     made = sum(call.count for call in result.failed_calls if call.injected)
     if missed and not result.findings:
@@ -229,7 +229,7 @@ def _findings(result: WatchResult) -> Iterator[str]:
     for rule in result.unmatched[:_RULES]:
         yield f"no call matched {shorten(rule)}"
     if len(result.unmatched) > _RULES:
-        yield f"nor {len(result.unmatched) - _RULES:,} other rules"
+        yield f"no call matched {len(result.unmatched) - _RULES:,} other rules"
     if result.timed_out:
         yield "the program did not end in time"
     elif result.ended_by:
@@ -264,7 +264,7 @@ def amount(kind: str, number: int) -> str:
 
 
 def _settled(call: CallSeen) -> int:
-    """Return when a call takes effect: a free at its begin, a creation at its end."""
+    """Return when a call takes effect: a free at its start, a creation at its end."""
     return call.begin if call.function in FREES else call.end
 
 
@@ -504,7 +504,7 @@ class _Life:
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
-    """Return the result with diagnoses of its failed calls, given in the same order."""
+    """Return the result with diagnoses of its failed calls; both are in the same order."""
     pairs = zip(result.failed_calls, diagnoses, strict=True)
     calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
     return replace(result, failed_calls=calls)

@@ -56,14 +56,14 @@ class TraceHead(msgspec.Struct, frozen=True):
 
 
 class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
-    """Call stack, which calls refer to by its number."""
+    """Call stack; calls refer to it by its number."""
 
     id: Amount
     stack: Annotated[Stack, Meta(max_length=MOST_FRAMES)]
 
 
 class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library"):
-    """Library whose functions the program received."""
+    """QNN library whose functions the program obtained."""
 
     process: Small
     time: Amount
@@ -76,7 +76,7 @@ class LibrarySeen(msgspec.Struct, frozen=True, tag_field="event", tag="library")
 
 
 class TensorUse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tensor of a graph's first execution."""
+    """Tensor that was passed to a graph's first execution."""
 
     name: Name
     executed: Small  # QNN memory type

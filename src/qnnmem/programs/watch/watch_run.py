@@ -235,11 +235,11 @@ def _verdict(program: str, function: str, runs: Sequence[FailedRun]) -> str:
 def _check_usual(usual: WatchResult, options: WatchOptions, name: str, calls: int) -> None:
     program = shorten(options.command[0], 200)
     if usual.timed_out or usual.ended_by:
-        how = "does not end in time" if usual.timed_out else f"ends by {usual.ended_by}"
+        how = "does not end in time" if usual.timed_out else f"is ended by {usual.ended_by}"
         raise UsageError(f"{program} {how} even without a failing call")
     if not calls:
-        total = counted(sum(one.count for one in usual.functions.values()), "call")
-        raise UsageError(f"{program} never calls {name} ({total} of QNN in total)")
+        total = counted(sum(one.count for one in usual.functions.values()), "QNN call")
+        raise UsageError(f"{program} never calls {name} ({total} in total)")
 
 
 def _once(options: WatchOptions) -> tuple[WatchResult, str]:

@@ -1,4 +1,4 @@
-"""Results as one HTML file with inline styles, drawing code and data; it fetches nothing.
+"""Results as one HTML file, which contains its styles, drawing code and data and fetches nothing.
 
 document   the file: head, sections in order, security policy
 markup     escaped text, tables, numbers

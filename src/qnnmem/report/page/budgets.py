@@ -1,4 +1,4 @@
-"""Render a project's budgets, and the comparison of two results, as parts of a page."""
+"""Render the check of a project's budgets, and the comparison of two results, as page sections."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _tightest(one: ModelCheck) -> tuple[float, str]:
 
 
 def _margin(one: ModelCheck) -> tuple[float, str, str]:
-    """Return a sort key (used share of the tightest limit), and a cell's CSS class and text."""
+    """Return the used share of the tightest limit, to sort by, and a cell's CSS class and text."""
     share, pool = _tightest(one)
     words = f"{pool} {share_words(share)}" if pool else one.answer or "no budget"
     if one.fits is False or one.exit_code in (1, 2):
@@ -101,7 +101,7 @@ def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Htm
 
 
 def _accepted(one: ModelCheck, found: CheckResult, pool: str) -> list[tuple[AcceptedState, int]]:
-    """Return the accepted sizes of a pool with their commits, the oldest first."""
+    """Return the accepted sizes of a pool and their commits, the oldest first."""
     states = ((state, state.models.get(one.name, {}).get(pool)) for state in found.history)
     return [(state, size) for state, size in states if size is not None]
 
@@ -163,7 +163,7 @@ def _have(one: ModelCheck, pool: str) -> int | None:
 
 
 def _trend(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
-    """Yield charts of accepted sizes by commit, ending with today's, for pools that changed."""
+    """Yield a chart for each pool that changed: its accepted sizes by commit, then today's size."""
     states = [state for state in found.history if one.name in state.models]
     judged = {check.pool for check in one.checks}
     for pool, now in one.pools.items():
@@ -192,7 +192,7 @@ def diff_section(found: DiffResult) -> PageSection:
 
 
 def diff_parts(found: DiffResult) -> Iterator[Html]:
-    """Yield the answer, then each file before and after."""
+    """Yield the verdict, then each file before and after."""
     differs = "" if found.changed else "nothing differs; "
     words = found.verdict.removeprefix("worse: ")
     yield answer(not found.worse, differs, words, words=("not worse", "worse", ""))

@@ -1,4 +1,4 @@
-"""Draw bars and curves as SVG when the page is written; they need no JavaScript.
+"""Draw bars and curves as SVG, which need no JavaScript.
 
 Shapes stretch with the page, labels do not. Bars of one group share a scale, and every axis has
 numbers with units. Names of limits are below a chart, where no shape covers them.
@@ -26,7 +26,7 @@ _DOUBLED = 8  # ratio of maximum to minimum that calls for a logarithmic scale
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Bar of a need against a limit; `pieces` are its parts from left to right."""
+    """A bar that compares a need with its limit; `pieces` are its parts from left to right."""
 
     label: str
     pieces: Sequence[tuple[str, int]]  # colour class and bytes
@@ -37,12 +37,12 @@ class Bar:
 
     @property
     def total(self) -> int:
-        """Sum of all pieces."""
+        """Return the sum of all pieces."""
         return sum(size for _, size in self.pieces)
 
     @property
     def share(self) -> float:
-        """Used share of the limit."""
+        """Return the used share of the limit."""
         return self.total / max(self.limit or 0, 1)
 
 
@@ -57,9 +57,9 @@ def bars(rows: Sequence[Bar], title: str) -> Html:
 
 
 def limit_bars(rows: Sequence[Bar], title: str, aside: Sequence[Bar] = ()) -> Html:
-    """Return the tightest limit as a bar if its use is visible; the other limits are text lines.
+    """Return the tightest limit as a bar if its use is large enough to see, the others as text.
 
-    `aside` limits are always text lines: reaching them is normal.
+    `aside` limits are always text lines, because reaching them is normal.
     """
     known = sorted((row for row in rows if row.limit is not None), key=lambda row: -row.share)
     drawn = known[: bool(known) and known[0].share >= _VISIBLE]
@@ -110,7 +110,7 @@ def _axis(whole: int) -> Html:
 
 
 def round_ticks(top: int, most: int, *, is_size: bool) -> list[int]:
-    """Return 0 and up to `most` round numbers up to `top`; powers of two for sizes."""
+    """Return 0 and at most `most` round numbers up to `top`; for sizes, powers of two."""
     step = 1
     factors = [2] if is_size else [2, 2.5, 2]
     at = 0
@@ -139,7 +139,7 @@ def _amount(row: Bar) -> Html:
 
 
 def _against(need: int, limit: int, origin: str) -> list[Html]:
-    """Return the limit and the distance to it, even if both round to the same text."""
+    """Describe the limit and the distance to it, even if need and limit round to the same text."""
     there = tag("span", f" of {format_size(limit)}", title=f"{limit:,} bytes")
     if need > limit:
         return [there, mark(origin), tag("span", f", {format_size(need - limit)} over the limit")]
@@ -151,12 +151,12 @@ def _against(need: int, limit: int, origin: str) -> list[Html]:
 
 
 def share_words(share: float) -> str:
-    """Return a share as percent; a tiny share is never written as 0 %."""
+    """Return a share in percent; a tiny share is never shown as 0 %."""
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}" if share >= 0.001 else "under 0.1%"
 
 
 def mark(origin: str) -> Html:
-    """Return the origin of a number as a word to place after the number."""
+    """Return a number's origin as a word to write after the number."""
     word = origin.partition(":")[0]
     return tag("span", f" {word}", class_="origin") if word else Html("")
 
@@ -180,7 +180,7 @@ def line(
     shown: Callable[[int], str] = format_size,
     names: Sequence[str] = (),
 ) -> Html:
-    """Return a chart of one curve of bytes, or of values formatted by `shown`, with limits.
+    """Return a chart of one curve and its limits; `shown` formats the values, by default as sizes.
 
     `names` replace the numbers from 0 below the chart.
     """
@@ -307,7 +307,7 @@ def _round_places(low: float, high: float) -> list[float]:
 
 
 def _across(marks: Sequence[tuple[float, str]]) -> Iterator[str]:
-    """Yield SVG labels at percentages of the plot's width; overlapping labels are dropped."""
+    """Yield SVG labels at percentages of the plot's width, without labels that would overlap."""
     free = -1.0
     for at, words in marks:
         half = 50 * (7.5 * len(words) + 8) / _NARROW

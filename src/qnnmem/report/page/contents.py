@@ -1,4 +1,4 @@
-"""Render DLC files, context binaries and findings in config files as parts of a page."""
+"""Render DLC files, context binaries and findings in config files as page sections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[Html]:
 
 
 def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
-    """Return a section about a context binary for HTP: memory, inputs and outputs of its graphs."""
+    """Return a section about an HTP context binary: memory, inputs and outputs of its graphs."""
     ours, info = found.qnnmem, found.info
     rows: list[Sequence[Cell]] = [
         (one.name, one.vtcm_stored_bytes, one.io_exact_bytes, ", ".join(one.mem_types[:8]))
@@ -87,7 +87,7 @@ def _beyond(number: int) -> Iterator[Html]:
 
 
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
-    """Return a section about an LPAI binary: TCM of all graphs and of each, then the graphs."""
+    """Return a section about an LPAI binary: TCM for all graphs and for each, then the graphs."""
     name = PurePath(file).name or "a binary"
     made = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(
@@ -106,7 +106,7 @@ def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
 def _tcm(ours: InspectedBinary) -> Iterator[Html]:
     rows = [(f"{graph.name} alone", graph.tcm) for graph in ours.graphs]
     if len(ours.graphs) > 1:
-        rows.insert(0, ("all graphs in one run", ours.tcm))
+        rows.insert(0, ("all graphs together", ours.tcm))
     known = [(what, tcm) for what, tcm in rows if tcm is not None]
     if not known:
         return
@@ -114,7 +114,7 @@ def _tcm(ours: InspectedBinary) -> Iterator[Html]:
     spare = format_size(abs(first.spare))
     words = f"{what}: {spare} {'left' if first.spare >= 0 else 'over the limit'}"
     yield answer(first.fits, words)
-    yield tag("h3", "TCM of aDSP direct mode: binary and IO")
+    yield tag("h3", "TCM in aDSP direct mode: binary and IO")
     yield limit_bars(
         [
             Bar(what, [("total", tcm.need_bytes)], tcm.limit_bytes, 0, "computed", "documented")
@@ -122,7 +122,7 @@ def _tcm(ours: InspectedBinary) -> Iterator[Html]:
         ],
         "Need against the TCM pool",
     )
-    head = ("run", "answer", "bytes", "there", "allocations", "at most")
+    head = ("graphs", "answer", "bytes needed", "bytes available", "allocations", "allowed")
     yield table(head, [(what, *_numbers(tcm)) for what, tcm in known])
 
 

@@ -1,4 +1,4 @@
-"""Render a diagnosis as part of a page: lines of the incident, cause, shortage, remedies."""
+"""Render a diagnosis as a page section: log lines, cause, shortage and remedies."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
-    """Yield a drawing of the line positions in the log; the deciding line is marked."""
+    """Yield a drawing of where the lines are in the log; the deciding line is marked."""
     if len(evidence) < 2 or len({one.file for one in evidence}) > 1:
         return
     numbers = [one.line for one in evidence]
@@ -123,7 +123,7 @@ def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _line(shown: Evidence, *, is_alone: bool) -> Html:
-    """Return a log line with its place; `is_alone` omits the file name."""
+    """Return a log line with its place; for the only log (`is_alone`), omit the file name."""
     place = f"line {shown.line:,}" if is_alone else f"{shown.file}:{shown.line}"
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(
@@ -145,14 +145,14 @@ def _shortage(one: Incident) -> Iterator[Html]:
         yield tag("p", f"Missing: {words}", class_="answer")
     if need is not None and limit is not None:
         bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin_of, _NEED))
-        yield bars([bar], "Needed against the limit")
+        yield bars([bar], "Need against the limit")
 
 
 _NEED = ("needed_bytes", "limit_bytes")
 
 
 def _size(number: int | str | None) -> int | None:
-    """Return a number that can be drawn, else None: a log may print any number."""
+    """Return a number if it can be drawn, else None: a log can print any number."""
     return number if isinstance(number, int) and 0 <= number <= MAX_COUNT else None
 
 

@@ -1,4 +1,4 @@
-"""The HTML file: styles, drawing code and data inside; its policy forbids fetching."""
+"""The HTML file with its styles, drawing code and data; its security policy forbids fetching."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def page_style() -> str:
 
 
 def page_script() -> str:
-    """Return the script that draws maps and copies commands; `qnnmemDraw()` draws later maps."""
+    """Return the script that draws maps and copies commands; `qnnmemDraw()` draws added maps."""
     return _file("map.js")
 
 
@@ -83,9 +83,9 @@ def _hash(content: str) -> str:
 
 
 _MEANING = (
-    ("measured", "printed by a real library or shown by a real run"),
+    ("measured", "printed by a real library or seen in a real run"),
     ("computed", "computed by qnnmem"),
-    ("documented", "stated on a page of the vendor"),
+    ("documented", "stated in the vendor's documentation"),
     ("reported", "stated by users or in a log"),
     ("given", "given by the user"),
 )
@@ -104,7 +104,7 @@ def origin_section(
             [
                 table(("file", "bytes", "SHA-256"), files),
                 tag("p", f"Options: {shell_line(options)}") if options else tag("p", "No options."),
-                table(("library on the machine that wrote this page", "version"), tools),
+                table(("software on the machine that wrote this page", "version"), tools),
                 table(("word next to a number", "means"), _MEANING),
             ]
         ),

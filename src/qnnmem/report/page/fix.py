@@ -1,4 +1,4 @@
-"""Render the attempts of `fix` as part of a page, with the maps before and after."""
+"""Render the attempts of `fix` as a page section, with the maps before and after."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _bars(fix: FixedModel) -> Iterator[Html]:
 
 
 def _maps(fix: FixedModel) -> Iterator[Html]:
-    """Yield two maps on one scale, or a single map if nothing changed."""
+    """Yield two maps on the same scale, or a single map if nothing changed."""
     if fix.maps is None:
         return
     before, after = fix.maps.before, fix.maps.after

@@ -1,4 +1,4 @@
-"""Render HTP results as parts of a page: bills, fits, sweeps, resident contexts, IO modes."""
+"""Render HTP results as page sections: bills, fits, sweeps, resident contexts, IO modes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _answer(bill: Bill) -> Iterator[Html]:
 
 
 def _taken(bill: Bill) -> str:
-    """Return the memory in DDR and the memory in VTCM; never added, because graphs share VTCM."""
+    """Describe the memory in DDR and in VTCM, without a sum, because graphs share VTCM."""
     parts = _in_ddr(bill)
     known = {name: part.value for name, part in parts.items() if part is not None}
     ddr = f"{format_size(sum(known.values()))} of DDR"
@@ -101,7 +101,7 @@ def _lanes(bill: Bill) -> list[Bar]:
 
 
 def _next(bill: Bill) -> Iterator[Html]:
-    """Yield the `fit` command, which judges every limit and tries nearby settings."""
+    """Yield the `fit` command, which checks every limit and tries similar settings."""
     words = ["qnnmem", "fit", file_word(bill.file), f"--soc={bill.soc}"]
     pasted = command_line(words) if bill.soc else ""
     if pasted:
@@ -159,7 +159,7 @@ def shade_keys(*kinds: tuple[str, str]) -> Html:
 
 
 def _traffic(bill: Bill) -> Iterator[Html]:
-    """Yield bars and numbers of the bytes moved between VTCM and DDR in one inference."""
+    """Yield the bytes that one inference moves between VTCM and DDR, as bars and numbers."""
     moved = (
         ("spilled to DDR", bill.spilled_per_inference),
         ("filled from DDR", bill.filled_per_inference),
@@ -175,7 +175,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
         yield tag("h3", "Traffic of one inference")
         yield bars(rows, "Bytes moved in one inference")
     if rows or (bill.spill_fill is not None and bill.spill_fill.value):
-        yield tag("p", "The library reports sums, not single ops.", class_="faint")
+        yield tag("p", "The library reports only totals, not single ops.", class_="faint")
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
@@ -273,7 +273,7 @@ def fit_section(fit: FitResult) -> PageSection:
 
 
 def _tightest_words(soc: SocFit) -> str:
-    """Return the deciding need against its limit, or the reason if no need decides."""
+    """Describe the deciding need and its limit, or the reason if no need decides."""
     check = None if soc.fits is None or soc.wrong_arch else soc.tightest
     if check is None or check.spare is None or check.limit is None or check.need_high is None:
         return soc.why
@@ -368,7 +368,7 @@ def _held(one: LargestValue) -> str:
 
 
 def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
-    """Yield charts over the numeric setting with most values; other choices become curves."""
+    """Yield charts over the numeric setting with the most values; other settings become curves."""
     values = {name: {row.setting.get(name) for row in rows} for name in names}
     numbers = [
         n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])
@@ -403,7 +403,7 @@ def place_section(place: PlaceResult) -> PageSection:
         tag("h3", "In the order given"),
         _domains(place, place.given),
         tag("h3", "In the best order"),
-        tag("p", "The same: no order needs fewer domains.")
+        tag("p", "The given order is the best: no order needs fewer domains.")
         if place.best == place.given
         else _domains(place, place.best),
         tag("p", f"Budget of a domain: {place.budget.origin.value}, {place.budget.source}"),
@@ -418,7 +418,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
         return ", ".join(file_name(known[at].file) for at in places if at in known)
 
     def filled(places: Sequence[int], used: int) -> list[tuple[str, int]]:
-        """Return shade and size of each context; one total if the sizes do not add up to `used`."""
+        """Return each context's shade and size, or one total if the sizes do not sum to `used`."""
         sizes = [known[at].size for at in places if at in known]
         if len(sizes) != len(places) or sum(sizes) != used:
             return [("total", used)]
@@ -457,7 +457,7 @@ def qmem_section(qmem: QmemResult) -> PageSection:
     """Return a section with a table of the four ways to pass inputs and outputs."""
     head = (
         *("prepared", "executed", "reserved at load", "at first inference"),
-        *("copied in", "copied out", "shared memory", "left in the process domain"),
+        *("copied in", "copied out", "shared memory", "bytes left in the process domain"),
     )
     rows = [_way(row, qmem.recommended) for row in qmem.rows]
     body = [
@@ -495,14 +495,14 @@ def _number(one: Sourced | None) -> Html:
 
 
 def carrier_section(found: CarrierResult) -> PageSection:
-    """Return a section with the content of a deployment file."""
+    """Return a section with the contents of a deployed file."""
     title = tag("p", found.facts.title, class_="answer")
     name = PurePath(found.file).name or found.file
     return PageSection(f"What {name} contains", lines([title, *carrier_parts(found.facts)]))
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
-    """Yield the distinct contexts, the host side, claims, and parts without a bill."""
+    """Yield the distinct contexts, the CPU side, the file's claims, and parts without a bill."""
     contexts = [
         (
             one.name,

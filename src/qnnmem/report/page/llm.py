@@ -1,4 +1,4 @@
-"""Render a language model as part of a page: shards, process domains, contexts."""
+"""Render a language model as a page section: shards, process domains, context lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
 def llm_section(llm: LlmResult) -> PageSection:
-    """Return a section with the verdict, its limit, the shards and the process domains."""
+    """Return a section with the verdict, the deciding limit, the shards and the process domains."""
     shards, domains = len(llm.shards), len(llm.placement.domains)
     where = f"{counted(shards, 'shard')}, {counted(domains, 'process domain')}"
     body = [
@@ -65,8 +65,8 @@ def _facts(llm: LlmResult) -> Iterator[Html]:
         ("KV cache of each token", llm.kv_bytes_per_token.value),
         (f"KV cache of {llm.context:,} tokens", llm.kv_bytes.value),
         ("all files", llm.file_bytes.value),
-        ("spill/fill at most, each graph its own", llm.spill_fill.high.value),
-        ("spill/fill at most, shared by all", llm.spill_fill_shared.high.value),
+        ("spill/fill at most, with a buffer for each graph", llm.spill_fill.high.value),
+        ("spill/fill at most, with one shared buffer", llm.spill_fill_shared.high.value),
         ("host RAM of the compiler, at least", llm.host_ram.low.value),
         ("host RAM of the compiler, at most", llm.host_ram.high.value),
     ]
@@ -88,18 +88,18 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
         points = [(float(at), row.largest_domain) for at, row in sorted(contexts.items())]
         yield curves(
             [("", points)],
-            "Largest need of a domain by context",
+            "Largest need of a process domain by context length",
             [("budget of a domain", llm.budget.value)],
             unit="tokens",
         )
     for title, rows in (("What to change", llm.changes), ("Other settings", llm.rows)):
         if rows:
             yield tag("h3", title)
-            yield table(_HEAD, map(_cells, rows), "Sizes in bytes, contexts in tokens")
+            yield table(_HEAD, map(_cells, rows), "Sizes in bytes, context lengths in tokens")
 
 
 def _slider(llm: LlmResult, contexts: Sequence[tuple[int, LlmRow]]) -> Html:
-    """Return a slider over context lengths; each position shows a verdict and the largest shard."""
+    """Return a slider over context lengths that shows each verdict and largest shard."""
     chosen = max((n for n, (at, _) in enumerate(contexts) if at <= llm.context), default=0)
     ends = {"min": "0", "max": str(len(contexts) - 1), "step": "1", "value": str(chosen)}
     drawn = tag("input", type="range", hidden="", aria_label="Context in tokens", **ends)

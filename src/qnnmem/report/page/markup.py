@@ -25,7 +25,7 @@ class Html(str):
 
 
 def text(value: object, most: int = _LONGEST) -> Html:
-    """Return any value as escaped text, shortened; control characters are made visible."""
+    """Return any value as escaped, shortened text with visible control characters."""
     return Html(escape(shorten(str(value), most)))
 
 
@@ -46,14 +46,14 @@ def lines(parts: Iterable[str]) -> Html:
 
 
 def size(value: int | None) -> Html:
-    """Return a size in exact bytes, followed by the rounded size."""
+    """Return a size as exact bytes, followed by the rounded size."""
     if value is None:
         return Html('<span class="faint">not known</span>')
     return Html(f'{value:,} <span class="faint">{escape(format_size(value))}</span>')
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = "") -> Html:
-    """Return a table of the first rows; numbers are right-aligned."""
+    """Return a table, cut after a maximum number of rows; numbers are right-aligned."""
     left = iter(rows)
     listed = [tuple(row) for row in islice(left, _ROWS)]
     more = sum(1 for _ in left)
@@ -98,7 +98,7 @@ def badge(fits: bool | None, words: tuple[str, str, str] = FITS) -> Html:
 
 
 def answer(fits: bool | None, *sentence: str, words: tuple[str, str, str] = FITS) -> Html:
-    """Return the verdict paragraph, the start of every section."""
+    """Return a paragraph with the verdict, for the start of a section."""
     return tag("p", badge(fits, words), Html(" "), *sentence, class_="answer")
 
 

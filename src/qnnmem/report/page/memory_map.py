@@ -1,4 +1,4 @@
-"""The memory map of a page: its canvas, its controls, and the data for the drawing code.
+"""The memory map on a page: its canvas, its controls, and the data for the drawing code.
 
 `map.js` finds every `figure.map` and reads its JSON element. Without JavaScript, the tables below
 hold the same numbers.
@@ -17,7 +17,7 @@ from qnnmem.units import format_size
 
 _POOLS = ("scratch", "io", "persistent")
 _HINT = (
-    "Steps run to the right, addresses up; every box is a tensor. Point at a box or "
+    "Steps run to the right, addresses run upwards, and every box is a tensor. Point at a box or "
     "click it. Keys when the map has the focus: arrows move, + and - zoom, 0 shows all, "
     "n and p select the next or previous box, [ and ] the previous or next step, / searches."
 )
@@ -113,13 +113,13 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
     yield tag("p", f"What sets the peak, {size} at step {plan.peak.step:,}{op}:")
     yield tag("ul", *buttons[:_FIRST], class_="peaks")
     if len(live) > _FIRST:
-        which = "" if len(live) <= _PEAKS else f", the {_PEAKS - _FIRST} largest of them"
+        which = "" if len(live) <= _PEAKS else f", of which the {_PEAKS - _FIRST} largest"
         more = f"{counted(len(live) - _FIRST, 'tensor')} more at the peak{which}"
         yield details(more, tag("ul", *buttons[_FIRST:], class_="peaks"))
 
 
 def _ending(name: str) -> str:
-    """Return the end of a long name: the ends differ between tensors of one model."""
+    """Return the end of a long name, because names in a model often share their beginnings."""
     return name if len(name) <= _NAME else f"…{name[1 - _NAME :]}"
 
 
@@ -144,7 +144,7 @@ def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
 
 
 def drawn(plan: PlanMap) -> list[PlanBuffer]:
-    """Return the buffers that have an address in scratch or persistent memory."""
+    """Return the buffers with an address in scratch or persistent memory, which the map shows."""
     outside = plan.io == "outside"
     return [
         one for one in plan.buffers if one.pool in _POOLS and not (outside and one.pool == "io")
@@ -191,7 +191,7 @@ def _steps(boxes: Sequence[PlanBuffer]) -> tuple[int, int]:
 
 
 def _view(plan: PlanMap, other: PlanMap) -> tuple[float, float]:
-    """Return the first and the last visible step; the peaks of compared plans are aligned."""
+    """Return the first and the last visible step, with the peaks of compared plans aligned."""
     (first, last), (begin, end) = _steps(drawn(plan)), _steps(drawn(other))
     peak, second = (one.peak.step if one.peak else 0 for one in (plan, other))
     long, short = max(last - first, end - begin), min(last - first, end - begin)

@@ -1,4 +1,4 @@
-"""Render a plan as part of a page: verdict, deciding pool, suggestions, pools, map."""
+"""Render a plan as a page section: verdict, deciding pool, suggestions, pools, map."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMED = 3  # tensors named in a sentence
 
 
 def plan_section(plan: PlanResult) -> PageSection:
-    """Return a section with all numbers of a plan, the answer first."""
+    """Return a section with all numbers of a plan, the verdict first."""
     return PageSection(
         f"Plan of {PurePath(plan.input).name or plan.input}",
         lines(
@@ -87,7 +87,7 @@ def _answer(plan: PlanResult) -> Html:
 
 
 def _by_need(plan: PlanResult) -> list[PlanBudget]:
-    """Return the budgets: broken budgets first, then the tightest."""
+    """Return the budgets, broken ones first, then the tightest ones."""
     order = {False: 0, None: 1, True: 2}
     return sorted(
         plan.budgets, key=lambda one: (order[one.fits], -one.need_bytes / max(one.have_bytes, 1))
@@ -110,14 +110,14 @@ def _budget_words(plan: PlanResult, one: PlanBudget) -> str:
         )
     words = f"{pool} need{verb} {need}, {over} over the limit of {have}{plan.scope.basis}"
     if plan.scope is ProofScope.UPPER_BOUND and one.pool == "scratch":
-        words += "; branch and loop bodies are planned separately, so fewer may be enough"
+        words += "; branch and loop bodies are planned separately, so fewer might be enough"
     if one.at_least_bytes < one.need_bytes:
         words += f"; any plan needs at least {one.at_least_bytes:,} bytes"
     return words
 
 
 def _deciding(plan: PlanResult) -> Iterator[Html]:
-    """Yield the largest tensors of the deciding pool, except scratch, which the map shows."""
+    """Yield the largest tensors of the deciding pool unless it is scratch, which the map shows."""
     first = next(iter(_by_need(plan)), None)
     if first is not None and first.pool != "scratch" and first.blockers:
         sizes = list(zip(first.blockers, first.blocker_bytes, strict=False))
@@ -127,7 +127,7 @@ def _deciding(plan: PlanResult) -> Iterator[Html]:
 
 
 def _changes(plan: PlanResult) -> Iterator[Html]:
-    """Yield the best planned option, or the command that searches for a change."""
+    """Yield the most helpful option, or the command that searches for a change."""
     best = next((one for one in plan.remedies or () if one.fits), None)
     best = best or next(iter(plan.remedies or ()), None)
     if best is not None:
@@ -192,7 +192,7 @@ def _tcm_bars(plan: PlanResult) -> Iterator[Bar]:
 
 
 def _asks_tcm(plan: PlanResult) -> bool:
-    """Return True if TCM matters: a TCM budget, a file for LPAI, or too many allocations."""
+    """Return True if TCM matters: there is a TCM budget, an LPAI file, or too many allocations."""
     crowded = plan.tcm is not None and plan.tcm.is_crowded
     return crowded or "tcm" in plan.limits or plan.input.lower().endswith(".eaix")
 
@@ -214,7 +214,7 @@ def _live(plan: PlanResult) -> Iterator[Html]:
 
 
 def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
-    """Yield each step at which the number of live bytes changes, and the new number."""
+    """Yield each step that changes how many bytes are alive, with the new number."""
     changes: dict[int, int] = {}
     for one in buffers:
         changes[one.lower] = changes.get(one.lower, 0) + one.size_bytes
@@ -235,7 +235,7 @@ def _tcm(plan: PlanResult) -> Iterator[Html]:
         ("bytes", tcm.need_bytes, "computed", tcm.limit_bytes, source),
         ("allocations", tcm.buffers, "computed", tcm.max_buffers, source),
     ]
-    head = ("of model and IO", "needed", "origin", "there", "origin")
+    head = ("needed by model and IO", "needed", "origin", "there", "origin")
     numbers = table(head, rows)
     if _asks_tcm(plan):
         yield tag("h3", "TCM of aDSP direct mode ", badge(tcm.fits), plan.scope.basis)

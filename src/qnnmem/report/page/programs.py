@@ -1,4 +1,4 @@
-"""Render programs that call QNN as parts of a page: broken rules, live objects, failures."""
+"""Render programs that call QNN as page sections: broken rules, live objects, failures."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def watch_section(found: WatchResult) -> PageSection:
     body = [
         *_answer(found.passes, bool(found.functions), found.verdict, _is_open(found)),
         *_left("Never released", found.unreleased),
-        *_left("Alive when their backend was freed", found.freed_after_backend),
+        *_left("Objects that were alive when their backend was freed", found.freed_after_backend),
         *_lost(found.lost),
         *_failures(found.failed_calls),
         *_mixed(found),
@@ -82,7 +82,7 @@ def watch_section(found: WatchResult) -> PageSection:
 
 
 def fail_each_section(found: FailEachResult) -> PageSection:
-    """Return a section about the program's reaction to the failure of each call."""
+    """Return a section about how the program reacts when each call fails."""
     rows = [
         (
             one.call,
@@ -119,7 +119,7 @@ def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> 
 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:
-    """Return a collapsed part with the command that was run."""
+    """Return a collapsed part with the command that was run, and further facts."""
     said = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
     return details("What was run", said)
 
@@ -204,7 +204,7 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
 
 def _mixed(found: WatchResult) -> Iterator[Html]:
     if found.mixed_io:
-        yield tag("h3", "Not executed the way it was prepared")
+        yield tag("h3", "Graphs not executed the way they were prepared")
         rows = [(one.sentence, one.place) for one in found.mixed_io[:_MOST]]
         yield table(("what", "made at"), rows)
         yield from _beyond(len(found.mixed_io), "graph")
@@ -219,7 +219,7 @@ def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
             table(("what", "name", "bytes", "how many", "made at"), rows),
             *_beyond(len(things), "thing"),
         ]
-        yield details("Contexts, graphs and memory it made", lines(shown))
+        yield details("Contexts, graphs and memory that the program made", lines(shown))
 
 
 def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
@@ -280,4 +280,4 @@ def _watched_calls(found: WatchResult) -> Iterator[Html]:
 def _functions(head: Sequence[str], rows: Sequence[Sequence[Cell]], number: int) -> Iterator[Html]:
     if rows:
         shown = [table(head, rows), *_beyond(number, "function")]
-        yield details("Functions that were called", lines(shown))
+        yield details("QNN functions that were called", lines(shown))

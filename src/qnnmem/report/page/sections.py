@@ -88,9 +88,9 @@ def section_of(result: Any, where: str) -> PageSection:
 
 
 def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:
-    """Return the section with a folded table of all values appended.
+    """Return the section followed by a folded table of all values.
 
-    The table is generated: a new field of a result type appears without more code.
+    The table is generated, so that a new field of a result type appears without more code.
     """
     listed = details("All values", table(("name", "value", "meaning"), _values(result)))
     return replace(section, body=lines([section.body, listed]))
