@@ -1,10 +1,10 @@
 """Sessions: groups of related lines from one process.
 
 Two hits of a process are in one session if they are at most `NEAR` bytes apart, or at most `REACH`
-bytes and `GAP` seconds apart. Distances in bytes are needed because clocks jump, and quiet logs are
-short. For lines that name no process, the limit is `CLOSE` bytes; otherwise all failures in a long
-log could become one incident. Joining neighbours gives the same sessions wherever a log was cut,
-because every field is a sum, a minimum or a maximum.
+bytes and `GAP` seconds apart. The distance in bytes counts first: clocks jump, and quiet logs
+are short. For lines that name no process, the limit is `CLOSE` bytes; otherwise all failures in a
+long log could become one incident. Joining neighbours gives the same sessions wherever a log was
+cut, because every field is a sum, a minimum or a maximum.
 """
 
 from __future__ import annotations
