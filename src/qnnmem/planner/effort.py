@@ -63,15 +63,15 @@ class Effort:
     def at_once(self) -> int:
         """Work that may be done without checking the clock.
 
-        A machine of nominal speed has time for all remaining work, so that the clock decides
-        nothing.
+        A machine of nominal speed has time for all remaining work, so the clock does not affect
+        its plans.
         """
         seconds = max(self.deadline - time.monotonic(), 0.0)
         return min(self.left, int(min(seconds, A_YEAR) * WORK_PER_SECOND))
 
     @property
     def over(self) -> bool:
-        """Whether no work or no time is left."""
+        """True if the work or the time is used up."""
         if self.left > 0 and time.monotonic() > self.deadline:
             self.left, self.cut_by_clock = 0, True
         return self.left <= 0

@@ -1,8 +1,10 @@
 """Exact search: whether buffers fit a capacity.
 
-eliminate: buffers that fit however the others are placed are set aside and placed last
-core:      the remaining buffers; if many, first only those alive where memory is nearly full
-search:    exact, restarted with growing limits over several orders (planner/packing.c)
+eliminate   set aside the buffers that fit however the others are placed; place them last
+core        keep the other buffers; if there are many, start with those alive where memory is
+            nearly full
+search      search the core exactly, restarted with growing limits and in several orders
+            (planner/packing.c)
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ FORGET = 0.5
 
 
 class Answer(Enum):
-    """The result of asking whether buffers fit a capacity."""
+    """The answer to the question whether buffers fit a capacity."""
 
     FITS = "fits"
     NO = "no"  # proven
@@ -150,7 +152,7 @@ def _twins(core: Instance, limit: list[int]) -> list[int]:
 def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
     """Yield the length and strategy of each restart, without end.
 
-    A search succeeds early or hardly ever. So most restarts are short, and a few long ones, in
+    A search succeeds early or almost never. So most restarts are short, and a few long ones, in
     Luby's sequence, keep the search complete. The plain orders come first, then randomly disturbed
     ones.
     """

@@ -38,8 +38,8 @@ Placer = Callable[[list[int], bool], Offsets]  # (order, best fit) -> offsets in
 def orders(instance: Instance) -> Iterator[list[int]]:
     """Yield orders in which to place buffers, most promising first.
 
-    Orders sort by size, width (sections covered), area, and the highest load that the buffer lives
-    under. Ties fall back to the canonical order of the instance.
+    Orders sort by size, width (sections covered), area, and the highest load in the buffer's
+    sections. Ties fall back to the canonical order of the instance.
     """
     size = instance.size
     width = [hi - lo for lo, hi in zip(instance.lo, instance.hi, strict=True)]
@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units; buffers are placed in this order, around those already placed."""
+    """Return offsets in units after placing buffers in this order around those already placed."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -100,7 +100,7 @@ def place(
 
 
 def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
-    """Return the lowest offset in a gap between ranges in use, or in the tightest gap."""
+    """Return an offset in the lowest gap that holds the buffer, or in the tightest such gap."""
     top, chosen, tightest = 0, -1, -1
     for start, end in taken:
         if start > top:
@@ -116,7 +116,7 @@ def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: b
 
 
 def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
-    """Return offsets in units after placing buffers in the order of birth, for any number.
+    """Return offsets in units for any number of buffers, placed in order of birth.
 
     Free ranges are in a list, as in an allocator, and at most `looks` of them are examined in
     total. Buffers born after that go on top of everything alive. Moving list entries to make room
@@ -200,7 +200,7 @@ _LOOKS = 4
 
 
 def place_by_class(instance: Instance) -> list[int]:
-    """Return offsets in units after placing buffers in the order of birth, with class lists."""
+    """Return offsets in units, found in one sweep with free ranges segregated by length."""
     lo, hi, size, align = instance.lo, instance.hi, instance.size, instance.align
     offsets: list[int] = []
     free = _FreeStretches()
@@ -223,7 +223,7 @@ def _class_of(length: int) -> int:
 
 
 class _FreeStretches:
-    """Free ranges below `top`, by start, by end and by class; no two of them touch."""
+    """Free ranges below `top`, indexed by start, end and length class; no two of them touch."""
 
     def __init__(self) -> None:
         self.top = 0

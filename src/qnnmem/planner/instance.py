@@ -5,10 +5,9 @@ units of the largest number that divides every alignment. Sizes are rounded up t
 loses nothing below the topmost buffer, because the next offset is a whole unit anyway. `slip` holds
 the bytes by which a buffer's rounded end exceeds its true end: the topmost buffer can save them.
 
-Time is compressed to sections. Two steps with no birth between them and a death only later have
-nested sets of live buffers, so only the fullest step of each such run matters. Sections number
-those steps. A buffer covers sections `lo <= s < hi`, and two buffers share a step exactly when they
-share a section.
+Time is compressed to sections. In a run of births followed by deaths, the sets of live buffers are
+nested, so only the fullest step of each run matters. Sections number those steps. A buffer covers
+sections `lo <= s < hi`, and two buffers share a step exactly when they share a section.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class TimeSections:
 
 
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
-    """Return the sections in which each buffer lives, from `lowers[i]` to before `uppers[i]`."""
+    """Return the sections of each buffer, which lives at steps `lowers[i] <= t < uppers[i]`."""
     births, ends = sorted(set(lowers)), sorted(set(uppers))
     lo_of: dict[int, int] = {}  # by the step of birth
     hi_of: dict[int, int] = {}  # by the step of death
@@ -162,7 +161,7 @@ MOST_LOOKS = 1_000_000
 
 
 def load_bound(instance: Instance) -> int:
-    """Return a lower bound on the peak of every plan, from the bytes alive together.
+    """Return a lower bound on the peak of every plan, from the bytes alive at the same time.
 
     In one section every buffer lies above or below every other. Consider only buffers whose
     alignment is a multiple of `a`: each except the topmost takes its size rounded up to `a`. So the
@@ -185,7 +184,7 @@ def _steps(instance: Instance) -> list[int]:
 
 
 def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
-    """Return the largest sum over sections of sizes rounded up to `step`, minus topmost padding."""
+    """Return the largest total of sizes rounded up to `step` in a section, less top padding."""
     lo, hi, size, slip, unit = instance.lo, instance.hi, instance.size, instance.slip, instance.unit
     change = [0] * (instance.sections + 1)
     padded = []  # (first section, minus padding, last section + 1), by first section as buffers are

@@ -68,7 +68,7 @@ def plan_model(
     limits = dict(wanted.pools)
     effort = Effort.of_seconds(time_limit)
     if wanted.tcm is not None and model.format == "csv":
-        raise UsageError("a budget of tcm is for models: a buffer list has no constants and no IO")
+        raise UsageError("a tcm budget needs a model: a buffer list has no constants and no IO")
     capacity = limits.pop(Pool.SCRATCH, None) if model.format == "csv" else None
     layout, buffers, reordered = _lay_out(model, options, effort, seed)
     # A scratch budget needs a separate search, for which half of the time is reserved.
@@ -113,9 +113,9 @@ def plan_model(
 
 
 def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
-    """Return the verdict on the TCM need of a plan, with its constants as the binary.
+    """Return the verdict on the TCM that a plan needs, if its constants are the whole binary.
 
-    None for a buffer list. The default limit is the documented one.
+    Return None for a buffer list. The default limit is the documented one.
     """
     if plan.model.format == "csv":
         return None
@@ -138,7 +138,7 @@ def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
 def _lay_out(
     model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
-    """Return all pools except scratch, the buffers of scratch, and the gain of another order."""
+    """Return all pools except scratch, the buffers of scratch, and the gain from reordering."""
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
@@ -197,9 +197,9 @@ def _reorder(
 def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
     """Yield two rules about which tensors are in scratch: a lower bound, then an upper bound.
 
-    New state may be written directly to persistent memory, in place of the old state, or wait in
-    scratch to be copied there. This depends on the order. It waits in every order if the op that
-    writes it reads the old state.
+    New state is either written directly to persistent memory, in place of the old state, or waits
+    in scratch to be copied there. This depends on the order. It waits in every order if the op
+    that writes it reads the old state.
     """
     from qnnmem.planner.order_graph import ScratchRule
 
@@ -268,7 +268,7 @@ def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
 
 
 def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
-    """Return the number of scratch buffers as large as the blockers, blockers excluded."""
+    """Return how many other scratch buffers are as large as the blockers."""
     if verdict.fits is not False or verdict.pool is not Pool.SCRATCH or not verdict.blockers:
         return 0
     sizes = pool_sizes(plan, verdict.pool)

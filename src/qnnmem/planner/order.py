@@ -1,9 +1,10 @@
 """Memory-aware order of ops: minimises the live bytes at the fullest step.
 
     fuse nodes that belong together, split the order into independent segments
-    while the fullest segment is above what is proven for some segment:
-        delay ops that raise the live bytes to their use, before and after the search
-        search an order of it with fewer bytes; if there is none, stop: it decides the peak
+    while the peak of the fullest segment is above the highest proven bound of a segment:
+        move ops that raise the live bytes to just before their use, before and after the search
+        search for an order of this segment with fewer bytes
+        if there is none, stop: this segment decides the peak
 
 A limit lies between the proven bound and the best peak. A search that fails without having dropped
 a state raises the bound; a search that succeeds lowers the peak. The search within one segment:
@@ -19,9 +20,9 @@ run, the more groups end with it and the fewer begin. So every continuation also
 node, with no more bytes at any step. The set of nodes that have run determines the live bytes, so
 equal sets are one state.
 
-A valley is a state with no more live bytes than the state all others came from, if no state between
-the two has fewer. Live bytes are a submodular function of the set of nodes that have run, so
-uniting any other state with a valley adds nothing: all other states are dropped. A minimum cut
+A valley is a state with no more live bytes than the common origin of all states, if no state
+between the two has fewer. Live bytes are a submodular function of the set of nodes that have run,
+so uniting any other state with a valley adds nothing: all other states are dropped. A minimum cut
 decides whether a state is a valley: it separates nodes that have run from nodes that have not, and
 a group costs its size when it has nodes on both sides:
 
@@ -69,7 +70,7 @@ class Reordering:
 
     @property
     def proven(self) -> bool:
-        """Whether no order within the dependencies needs fewer bytes."""
+        """True if the order found is proven to need the fewest bytes of all valid orders."""
         return self.skipped is None and self.after == self.at_least
 
 
@@ -159,7 +160,7 @@ class _Part:
             order, better = self.local, any(found) and work.left > 0
 
     def _narrow(self, search: Search, width: int, floor: int, work: Work) -> None:
-        """Narrow down the lowest limit for which this search finds an order, by bisection."""
+        """Find, by bisection, the lowest limit within which this search finds an order."""
         failed: int | None = None  # the highest limit that failed
         while work.left > 0:
             lowest = max(floor, self.bound, 0 if failed is None else failed + 1)
@@ -209,7 +210,7 @@ Flow = dict[int, dict[int, int]]  # remaining flow capacity from one place to an
 def is_lowest(
     groups: Sequence[tuple[tuple[int, int], ...]], before: Sequence[int], early: int, late: int
 ) -> bool:
-    """Return whether no intermediate set of nodes has fewer live bytes than `late`.
+    """Return True if `late` has the fewest live bytes of all intermediate sets of nodes.
 
     The sets are those between `early` and `late` that can have run. `before` holds for each node
     the mask of nodes that must run first.
@@ -315,7 +316,7 @@ class _State:
 
 
 class _Levels:
-    """Search states by the number of nodes run, at most `width` per number."""
+    """Search states by the number of nodes run, at most `width` states for each number."""
 
     def __init__(self, width: int) -> None:
         self.width, self.complete = width, True
@@ -341,7 +342,7 @@ class _Levels:
         return states
 
     def limited(self, state: _State, nodes: list[int]) -> list[int]:
-        """Return the nodes that raise the live bytes least, at most 64."""
+        """Return the nodes that raise the live bytes the least, at most 64 nodes."""
         if len(nodes) <= _MOST_BRANCHES:
             return nodes
         self.complete = False
@@ -353,7 +354,7 @@ class _Levels:
 
 
 class Search:
-    """The search of orders for a segment, forwards or backwards in time."""
+    """Search for an order of a segment, forwards or backwards in time."""
 
     def __init__(self, segment: Segment, *, backward: bool) -> None:
         count = len(segment)

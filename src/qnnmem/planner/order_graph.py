@@ -36,7 +36,7 @@ from qnnmem.units import round_up
 
 @dataclass(frozen=True, slots=True)
 class ScratchRule:
-    """The rule for which tensors of a model are in scratch."""
+    """Rule that decides which tensors of a model are in scratch."""
 
     bits: int | None = None
     inplace: bool = False
@@ -262,7 +262,7 @@ class Segment:
         return highest
 
     def bound(self) -> int:
-        """Return a lower bound on the peak: live bytes at some node in every order."""
+        """Return a lower bound on the peak: bytes that are live at one node in every order."""
         if len(self) > MOST_NODES_FOR_BOUND:
             return 0
         early, late = self._reach()

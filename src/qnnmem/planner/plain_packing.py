@@ -7,7 +7,7 @@ The exact search for offsets below a capacity:
     pick a section s whose floor no neighbouring section undercuts; then in any packing either
         one of the buffers with least[u] == floor[s] sits exactly there: try each, or
         none does: raise everything in s to the next height at which something could rest
-    fail where the unplaced buffers of a section, stacked by lowest offset, pass the capacity
+    fail where the unplaced buffers of a section, stacked by lowest offset, exceed the capacity
 
 Why this is complete: push every buffer of a packing down until it meets its lowest offset or
 another buffer. Take a run of sections with equal floor f and higher floors around it. Buffers with
@@ -230,7 +230,7 @@ class _Search:
         return sorted(found, key=lambda ends: max(weight[ends[0] : ends[1]]))
 
     def _open(self, component: _Component) -> int:
-        """Return a new choice point for a component, or its parent's if there is no choice."""
+        """Return a new choice point for a component, or that of its parent if none is needed."""
         a, b, parent = component
         unplaced = [u for u in range(self.core.first[a], self.core.first[b]) if not self.placed[u]]
         state = tuple((u, self.least[u]) for u in unplaced)
@@ -269,7 +269,7 @@ class _Search:
             self.work += (self.hi[u] - self.lo[u]) // 4
 
     def _is_too_high(self, a: int, b: int) -> bool:
-        """Return whether a section passes its capacity; such sections gain weight."""
+        """Return whether a section exceeds its capacity; such sections gain weight."""
         high = [s for s in range(a, b) if self.height[s] > self.core.cap[s]]
         for s in high:
             self.core.weight[s] += 1.0
@@ -427,7 +427,7 @@ class _Search:
         return True
 
     def _lift(self, u: int, height: int) -> bool:
-        """Raise the lowest offset of a buffer; return False if it would pass the capacity."""
+        """Raise the lowest offset of a buffer; return False if it would exceed the capacity."""
         raised = -(-height // self.align[u]) * self.align[u]
         if raised > self.core.limit[u]:
             return False

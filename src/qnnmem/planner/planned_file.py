@@ -2,10 +2,10 @@
 
 Options are planned before they are recommended:
 
-    for each option that may help     reorder, in place, IO outside, 8 bits
-        plan the model with it        briefly; a bound would promise what no plan keeps
-        keep it if the pool shrinks
-    if several help and none suffices, plan with all of them together
+    for each option that might help (reordering, in-place ops, IO outside scratch, 8 bits):
+        plan the model with it, briefly; a bound could promise savings that no plan reaches
+        keep the option if the pool shrinks
+    if several options help and none suffices, plan with all of them together
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PlannedFile:
 
     @cached_property
     def computes_in_floats(self) -> bool:
-        """Whether any tensor except constants is floating-point."""
+        """True if any tensor other than a constant is floating-point."""
         return any(kind.is_float for kind in held_types(self.plan.model))
 
     @cached_property
@@ -116,7 +116,7 @@ class PlannedFile:
     def _fits(self) -> bool | None:
         """Return whether every budget holds and TCM serves every allocation.
 
-        None if the search ran out of time, or if a size in the file is only a placeholder.
+        Return None if the search ran out of time, or if a size in the file is only a placeholder.
         """
         answers = {budget.fits for budget in self.plan.budgets}
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
@@ -148,7 +148,7 @@ class PlannedFile:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes of the loader, and limits of the proof."""
+        """Notes from the loader, and notes about what the proof does not cover."""
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[str]:
@@ -219,7 +219,7 @@ def _peak(plan: MemoryPlan) -> PlanPeak | None:
 
 
 def op_at_peak(plan: MemoryPlan) -> str | None:
-    """Return the op at the fullest step; None before the first op and after the last."""
+    """Return the op at the fullest step; None if that step is before or after all ops."""
     peak, ops = plan.peak, plan.model.ops
     if peak is None or not 0 <= peak.step < len(ops):
         return None
@@ -320,7 +320,7 @@ class Remedy:
 
     @property
     def fits(self) -> bool:
-        """Whether the smaller pool fits its budget."""
+        """True if the smaller pool fits its budget."""
         return self.after <= self.have
 
 

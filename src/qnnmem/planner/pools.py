@@ -32,7 +32,7 @@ _OLD_NEW = re.compile(
 
 
 def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, ...]:
-    """Return the pairs; raise UsageError unless types and shapes of each pair agree."""
+    """Return the pairs; raise UsageError if a pair differs in type or shape."""
     pairs = tuple(pairs)
     for old, new in pairs:
         wrong = _fault(model, old, new)
@@ -133,7 +133,7 @@ class Io(Enum):
 class LayoutChoices:
     """Options of both planning and preparation; the defaults are those of LPAI's documentation.
 
-    `io` may be written as a word, `states` as pairs or as a mapping from inputs to outputs.
+    `io` can be given as a word, `states` as pairs or as a mapping from inputs to outputs.
     """
 
     io: Io = Io.INSIDE
@@ -150,7 +150,7 @@ class LayoutChoices:
 
 @dataclass(frozen=True, slots=True, init=False)
 class PoolOptions(LayoutChoices):
-    """Options for the layout of a model in pools; `align` may be a number or text such as `4K`."""
+    """Options for the layout of a model in pools; `align` is a number or a string such as `4K`."""
 
     align: Align | None = None  # of start and size; None: 64, for a buffer CSV as in the file
     bits: Literal[8, 16, 32] | None = None  # of floating-point elements; None: as in the model
@@ -216,20 +216,20 @@ def as_pool(name: Pool | str) -> Pool:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Budgets of the pools, and of TCM for model binary and IO."""
+    """Budgets of the pools, and of TCM, which holds the model binary and IO."""
 
     pools: Mapping[Pool, Bytes]
     tcm: Bytes | None = None
 
 
 def as_limits(budget: Budget | None) -> Limits:
-    """Return limits for a mapping such as `{"scratch": "256K"}` or a single size of scratch."""
+    """Return limits for a mapping such as `{"scratch": "256K"}` or a single size for scratch."""
     if budget is None:
         return Limits({})
     if not isinstance(budget, Mapping):
         whole = hasattr(budget, "__index__") and not isinstance(budget, bool)  # NumPy's, too
         if not whole and not isinstance(budget, str):
-            what = 'a budget must be a size of scratch or a mapping such as {"scratch": "256K"}'
+            what = 'a budget must be a size for scratch or a mapping such as {"scratch": "256K"}'
             raise UsageError(f"{what}, not {quote(budget)}")
         budget = {Pool.SCRATCH: budget}
     found: dict[Pool | str, Bytes] = {}
@@ -265,7 +265,7 @@ class BudgetVerdict:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the pool stays within its budget; None if the search ran out of time."""
+        """True if the pool stays within its budget; None if the search ran out of time."""
         if self.need <= self.have:
             return True
         return False if self.at_least > self.have else None
@@ -347,7 +347,7 @@ class MemoryPlan:
 
     @property
     def is_estimate(self) -> bool:
-        """Whether a float model is planned with integer sizes, as if quantized."""
+        """True if a float model is planned with integer sizes, as if it were quantized."""
         bits = self.options.bits
         return bits is not None and bits < 32 and any(t.is_float for t in held_types(self.model))
 
@@ -367,13 +367,13 @@ class MemoryPlan:
 
     @property
     def search_missing(self) -> bool:
-        """Whether a compiled search could improve the result for scratch."""
+        """True if a compiled search could improve the result for scratch."""
         return self.body_search_missing or (
             self.scratch.search_missing and not self.scratch.optimal
         )
 
     @property
     def fits(self) -> bool:
-        """Whether every budget is known to hold."""
+        """True if every budget is known to hold."""
         within_tcm = self.tcm is None or self.tcm.fits
         return within_tcm and all(budget.fits for budget in self.budgets)

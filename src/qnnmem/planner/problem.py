@@ -27,7 +27,9 @@ class Problem:
     capacity: Bytes | None
 
     def __init__(self, buffers: Iterable[Buffer], capacity: Size | None = None) -> None:
-        found = expect_items(buffers, Buffer, "the buffers of a problem must be a list of Buffer")
+        found = expect_items(
+            buffers, Buffer, "a problem's buffers must be a list of Buffer objects"
+        )
         object.__setattr__(self, "buffers", found)
         object.__setattr__(self, "capacity", None if capacity is None else as_bytes(capacity))
         self._check()
@@ -86,7 +88,7 @@ class Plan:
 
     @property
     def optimal(self) -> bool:
-        """Whether the peak equals the proven bound, so that these lifetimes need no less."""
+        """True if the peak equals the proven bound, the minimum for these lifetimes."""
         return self.peak == self.lower_bound
 
     @property

@@ -92,7 +92,7 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """Whether the search can stop: the target is met or proven unreachable."""
+        """True if the search can stop: the target is met or proven unreachable."""
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
@@ -239,7 +239,7 @@ class _Search:
         self._descend()
 
     def _descend(self) -> None:
-        """Lower the peak by a share of the distance to the bound, smaller after a failure."""
+        """Lower the peak in steps: a share of the distance to the bound, smaller after failures."""
         parts = 3
         while self.peak > self.bound and not self.effort.over:
             step = max(1, (self.peak - self.bound) // parts)
@@ -289,9 +289,9 @@ def find_blockers(
 ) -> tuple[str, ...]:
     """Return names of a small set of buffers that cannot fit, largest first.
 
-    If too much is alive at one step, these are the fewest largest buffers of that step. If only a
-    search showed it, buffers are dropped one by one while the rest still cannot fit. If nothing was
-    proven, these are the buffers of the fullest step, which are the first suspects.
+    If too many bytes are alive at one step, these are its largest buffers, as few as exceed the
+    capacity. If only a search showed it, buffers are dropped one by one while the rest still cannot
+    fit. If nothing was proven, these are the buffers of the fullest step, the first suspects.
     """
     capacity = problem.capacity or 0
     effort = Effort.of_seconds(SHRINK_SECONDS)
@@ -357,7 +357,7 @@ def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
 def _without_bystanders(
     instance: Instance, chosen: list[int], capacity: int, effort: Effort
 ) -> list[int]:
-    """Return the buffers without those that are not needed to exceed the capacity."""
+    """Return only those of the buffers that are needed to exceed the capacity."""
     for i in reversed(chosen.copy()):
         if effort.over:
             break

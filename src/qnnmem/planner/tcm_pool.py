@@ -1,8 +1,8 @@
 """Contents of the tightly coupled memory (TCM) pool: model binary, inputs and outputs.
 
-binary               the first allocation, counted once
-inputs, outputs      graph by graph, an allocation each, in the order of a run
-sizes, starts        rounded up to the size and the start alignment of the platform
+binary               is the first allocation and is counted once
+inputs, outputs      follow graph by graph in execution order, with one allocation for each tensor
+sizes, starts        are rounded up to the platform's alignment of sizes and of starts
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TcmRequest:
     max_buffers: Sourced
 
     def rows(self) -> Iterator[TcmRow]:
-        """Yield the allocations with their positions, as if the pool had no end."""
+        """Yield the allocations with their positions, as if the pool were unlimited."""
         free = total = 0
         sizes = [(BINARY, self.binary), *((tensor.label, tensor.size) for tensor in self.tensors)]
         for number, (what, exact) in enumerate(sizes, 1):
@@ -86,7 +86,7 @@ class TcmRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TcmVerdict:
-    """Whether model binary and IO fit the TCM pool, with one allocation each."""
+    """Verdict on whether the model binary and IO fit the TCM pool, with a row per allocation."""
 
     need: Bytes
     limit: Sourced
@@ -103,7 +103,7 @@ class TcmVerdict:
 
     @property
     def fits(self) -> bool:
-        """Whether both the bytes and the number of allocations are within the pool."""
+        """True if both the bytes and the number of allocations are within the pool."""
         return not self.missing and not self.is_crowded
 
     @property
@@ -113,7 +113,7 @@ class TcmVerdict:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether the number of allocations exceeds what the pool serves."""
+        """True if there are more allocations than the pool serves."""
         return self.buffers > self.max_buffers.value
 
     @property
@@ -131,7 +131,7 @@ class TcmVerdict:
 
 
 def judge(request: TcmRequest) -> TcmVerdict:
-    """Return whether the allocations of a request fit the pool."""
+    """Return the verdict on whether the allocations of a request fit the pool."""
     sizes = (request.binary, *(tensor.size for tensor in request.tensors))
     if min(sizes) < 0 or request.binary > MAX_BYTES:
         raise UsageError("sizes of model binary, inputs and outputs must be numbers of bytes")
@@ -149,7 +149,7 @@ def judge_tcm(
     limit: Sourced | None = None,
     max_buffers: Sourced | None = None,
 ) -> TcmVerdict:
-    """Return whether a binary and inputs and outputs of these sizes fit TCM.
+    """Return the verdict on whether a binary and IO of these sizes fit TCM.
 
     The default limits are the documented ones.
     """

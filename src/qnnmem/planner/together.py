@@ -1,14 +1,15 @@
 """Several planned models in one scratch, one persistent pool and one TCM pool.
 
-Models that never execute at the same time may share scratch. Models that may execute at the same
+Models that never execute at the same time can share scratch. Models that can execute at the same
 time need separate ranges:
 
-    bound = the heaviest set of models that may all execute at the same time, found exactly
+    bound = the heaviest set of models that can all execute at the same time, found exactly
     for each order of the models, the heaviest first:
-        place each at the lowest byte where nothing that may execute with it lies
-    the lowest result is kept; at the bound the search ends
+        place each model at the lowest free range, ignoring models that never execute with it
+    keep the lowest result; stop when it equals the bound
 
-One of all orders gives the minimum, so with few models the result is minimal.
+One of all orders gives the minimum. With few models, all orders are tried, so the result is
+minimal.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def checked_names(names: list[str]) -> list[str]:
 
 
 def _pairs(names: Sequence[str], concurrent: Iterable[Sequence[str]]) -> Sets:
-    """Return for each model the indexes of the models that may execute with it."""
+    """Return for each model the indexes of the models that can execute at the same time."""
     found: list[set[int]] = [set() for _ in names]
     for given in concurrent:
         for left, right in combinations(_found(names, given), 2):
@@ -165,7 +166,7 @@ def _found(names: Sequence[str], given: Sequence[str]) -> list[int]:
 
 
 def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
-    """Return the models with the largest total weight that may all execute at the same time."""
+    """Return the models with the largest total weight that can all execute at the same time."""
     best: tuple[int, ...] = ()
     pending: list[tuple[tuple[int, ...], frozenset[int]]] = [((), frozenset(range(len(weights))))]
     while pending:
@@ -178,7 +179,7 @@ def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
 
 
 def place(sizes: Sequence[int], together: Sets) -> list[int]:
-    """Return the offset of each model's scratch; models that may run together do not overlap."""
+    """Return the offset of each model's scratch; models that can run together do not overlap."""
     bound = sum(sizes[at] for at in heaviest(sizes, together))
     heavy = sorted(range(len(sizes)), key=lambda at: (-sizes[at], at))
     best, least = [0] * len(sizes), math.inf
@@ -201,7 +202,7 @@ def place(sizes: Sequence[int], together: Sets) -> list[int]:
 
 
 def judge_together(planned: Sequence[PlannedFile]) -> TcmVerdict | None:
-    """Return whether one binary of all constants and all IO fit TCM; None with a buffer list."""
+    """Return the verdict on TCM for one binary of all constants, and all IO; None for a list."""
     plans = [file.plan for file in planned]
     if any(plan.model.format == "csv" for plan in plans):
         return None

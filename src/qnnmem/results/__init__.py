@@ -1,7 +1,7 @@
 """Result types: each defines the value that verbs return, its JSON and its schema.
 
-result     the base of all, numbers that JSON carries exactly, numbers with an origin
-schema     JSON text, and the schema that a type makes
-read       a result from JSON text of any source, by the schema it names
-plan ...   the results themselves
+result     base types of all results, numbers that JSON represents exactly, numbers with an origin
+schema     writes results as JSON text, and derives a JSON schema from a type
+read       reads a result from untrusted JSON, with the type of the schema that the JSON names
+plan ...   the result types themselves
 """

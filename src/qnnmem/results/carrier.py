@@ -27,11 +27,15 @@ class CarriedBinary(Struct, frozen=True, kw_only=True):
     graphs: tuple[str, ...] = ()
     soc_model: Annotated[int | None, describe("Id of the SoC it was compiled for.")] = None
     total: Annotated[Sourced | None, describe("Memory bill of this binary.")] = None
-    need_low: Annotated[Sourced | None, describe("Lower bound of its process-domain need.")] = None
-    need_high: Annotated[Sourced | None, describe("Upper bound of its process-domain need.")] = None
+    need_low: Annotated[
+        Sourced | None, describe("Lower bound of its bytes in a process domain.")
+    ] = None
+    need_high: Annotated[
+        Sourced | None, describe("Upper bound of its bytes in a process domain.")
+    ] = None
     spill_fill: Annotated[Count, describe("Bytes of its largest spill/fill buffer.")] = 0
     is_billed: Annotated[
-        bool, describe("Whether the bill counts it; a device loads one group of binaries.")
+        bool, describe("Whether the bill counts this binary; a device loads only one group.")
     ] = True
 
 
@@ -56,7 +60,9 @@ class CheckedClaim(Struct, frozen=True, kw_only=True):
     what: str
     claimed: str
     found: str
-    holds: Annotated[bool | None, describe("Null if the binaries do not state it.")]
+    holds: Annotated[
+        bool | None, describe("Whether the claim is true; null if the binaries do not say.")
+    ]
 
 
 class CarrierFacts(Struct, frozen=True, kw_only=True):
@@ -67,7 +73,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
     binaries: tuple[CarriedBinary, ...] = ()
     unread: Annotated[
         tuple[UnreadPart, ...],
-        describe("Parts without a bill; if there are any, the verdict is never fits."),
+        describe("Parts without a bill; if there are any, the verdict is never `fits`."),
     ] = ()
     host: Annotated[
         tuple[HostPart, ...], describe("Memory outside the bill: CPU buffers and constants.")
@@ -80,7 +86,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
         Sourced | None,
         describe("Spill/fill bytes with one shared buffer, if the file asks for sharing."),
     ] = None
-    cpu_operators: Annotated[tuple[str, ...], describe("Operators left to the CPU.")] = ()
+    cpu_operators: Annotated[tuple[str, ...], describe("Operators that run on the CPU.")] = ()
     claims: tuple[CheckedClaim, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""The manifest of a model that is cut into parts which run one after the other."""
+"""The manifest of a model that is cut into parts, which run one after the other."""
 
 from __future__ import annotations
 
@@ -21,35 +21,39 @@ class ChainTensor(Struct, frozen=True, kw_only=True):
         Literal["input", "output", "boundary"], describe("Role of the tensor in the model.")
     ]
     from_part: Annotated[
-        Count, describe("Part that produces it, from 1; 0 for an input of the model.")
+        Count, describe("Part that produces the tensor, from 1; 0 for an input of the model.")
     ]
-    to_parts: Annotated[tuple[Count, ...], describe("Parts that read it, from 1.")]
+    to_parts: Annotated[tuple[Count, ...], describe("Parts that read the tensor, from 1.")]
     free_after: Annotated[
         Count | None,
-        describe("Last part, from 1, that needs it; 0 if no part reads it, null for an output."),
+        describe(
+            "Last part, from 1, that needs the tensor; 0 if no part reads it, null for an output."
+        ),
     ]
 
 
 class ChainPart(Struct, frozen=True, kw_only=True):
-    """A model of a chain of parts."""
+    """A part of the split model, which is a model itself."""
 
     file: Annotated[str, describe("Name of the ONNX file next to the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]
     ops: Annotated[Count, describe("Number of the model's ops in this part.")]
     inputs: Annotated[
         tuple[str, ...],
-        describe("Tensors that it reads: inputs of the model or results of earlier parts."),
+        describe("Tensors that this part reads: inputs of the model or results of earlier parts."),
     ]
-    outputs: Annotated[tuple[str, ...], describe("Tensors that it produces.")]
+    outputs: Annotated[tuple[str, ...], describe("Tensors that this part produces.")]
     weights_bytes: Annotated[Count, describe("Bytes of constants.")]
     scratch_bytes: Annotated[
         Count, describe("Bytes of planned scratch, without inputs and outputs.")
     ]
     held_bytes: Annotated[
         Count,
-        describe("Bytes of tensors between parts while it runs, its own included."),
+        describe("Bytes of live tensors between parts while this part runs, including its own."),
     ]
-    free_after: Annotated[tuple[str, ...], describe("Tensors that can be freed after it.")]
+    free_after: Annotated[
+        tuple[str, ...], describe("Tensors that can be freed after this part has run.")
+    ]
 
 
 class ChainPeak(Struct, frozen=True, kw_only=True):
@@ -66,12 +70,12 @@ class ChainPeak(Struct, frozen=True, kw_only=True):
 
 
 class ChainBinary(Struct, frozen=True, kw_only=True):
-    """A part of the model, compiled to a context binary of HTP."""
+    """A part of the model, compiled to an HTP context binary."""
 
     file: Annotated[str, describe("Name of the file next to the manifest.")]
     sha256: Annotated[str, describe("SHA-256 of the file.")]
     pd_bytes: Annotated[
-        Count, describe("Bytes that the library reserves for it in a process domain.")
+        Count, describe("Bytes that the library reserves for this part in a process domain.")
     ]
 
 
@@ -84,20 +88,21 @@ class HtpChain(Struct, frozen=True, kw_only=True):
     refused_part: Annotated[
         Count,
         describe(
-            "First part, from 1, that does not fit a process domain with those before it; "
+            "First part, from 1, that does not fit a process domain with earlier parts; "
             "0 if all fit."
         ),
     ]
     domains: Annotated[
-        Count, describe("Process domains that all parts take on a device, loaded in order.")
+        Count,
+        describe("Number of process domains that all parts take on a device, loaded in order."),
     ]
     budget_bytes: Annotated[Count, describe("Bytes of one process domain.")]
     resident_bytes: Annotated[Count, describe("Sum of the estimates of all parts, in bytes.")]
-    in_turn_bytes: Annotated[Count, describe("The largest estimate, in bytes.")]
+    in_turn_bytes: Annotated[Count, describe("Largest estimate of a part, in bytes.")]
 
 
 class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
-    """The manifest of a model that is cut into parts which run one after the other."""
+    """The manifest of a model that is cut into parts, which run one after the other."""
 
     model: Annotated[str, describe("File that was split.")]
     inputs: Annotated[tuple[str, ...], describe("Inputs of the model.")]

@@ -26,7 +26,8 @@ class PoolCheck(Struct, frozen=True):
     pool: str
     need_bytes: Count | None = None
     at_least_bytes: Annotated[
-        Count | None, describe("Lower bound of the need, for any plan or for the library.")
+        Count | None,
+        describe("Lower bound of the need: proven for any plan, or given by the library."),
     ] = None
     have_bytes: Count | None = None
     over_bytes: Annotated[Count, describe("Bytes over the limit.")] = 0
@@ -35,9 +36,12 @@ class PoolCheck(Struct, frozen=True):
         bool, describe("True for a budget of the project, false for a limit of the SoC.")
     ] = True
     blockers: Annotated[tuple[str, ...], describe("Largest tensors that prevent a fit.")] = ()
-    alike: Annotated[Count, describe("Number of other tensors of the same size.")] = 0
+    alike: Annotated[
+        Count, describe("Number of other tensors that are as large as the blockers.")
+    ] = 0
     allocations: Annotated[
-        Allocations | None, describe("Numbers of allocations, if there are too many; else null.")
+        Allocations | None,
+        describe("Number of allocations and its limit, if there are too many; otherwise null."),
     ] = None
 
     @classmethod
@@ -72,9 +76,9 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
         describe("Whether every budget and limit holds; null if unknown."),
     ]
     exit_code: ExitCode
-    answer: Annotated[str, describe("The answer in a few words.")] = ""
+    answer: Annotated[str, describe("The verdict in a few words.")] = ""
     reasons: Annotated[
-        tuple[str, ...], describe("Everything that is wrong, one sentence each.")
+        tuple[str, ...], describe("Problems that were found, one sentence each.")
     ] = ()
     pools: Annotated[dict[str, Count], describe("Bytes of each pool.")]
     at_most: Annotated[tuple[str, ...], describe("Pools whose numbers are upper bounds.")] = ()

@@ -1,4 +1,4 @@
-"""A context binary, nested as by qnn-context-binary-utility, with the fields of qnnmem inside.
+"""A context binary, nested as in qnn-context-binary-utility, with qnnmem's own fields added.
 
 Readers of the vendor's JSON find the fields they know. The fields of qnnmem are under the key
 `qnnmem`.
@@ -82,7 +82,7 @@ class VendorEncoding(Struct, frozen=True, rename="camel"):
 class VendorTensorInfo(  # type: ignore[misc]
     TensorDescription[TensorTypeName, DataTypeName], frozen=True, kw_only=True, rename="camel"
 ):
-    """A tensor in the form of the vendor's tool."""
+    """A tensor in the form that the vendor's tool prints."""
 
     data_type: DataTypeName = field(name="dataType")  # inherited fields keep their names in JSON
     data_format: Literal[0] = 0  # QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER
@@ -99,7 +99,7 @@ class VendorTensor(Struct, frozen=True):
 
     @classmethod
     def of(cls, tensor: TensorInfo, *, with_mem_type: bool) -> Self:
-        """Return a tensor in the form of the vendor's tool; LPAI binaries have no memory types."""
+        """Return a tensor as the vendor's tool prints it; LPAI binaries have no memory types."""
         return cls(
             VendorTensorInfo(
                 id=tensor.id,
@@ -152,7 +152,7 @@ class BlobV2(Struct, frozen=True):
 
 
 class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A graph in the form of the vendor's tool."""
+    """A graph in the form that the vendor's tool prints."""
 
     graph_name: str
     num_graph_inputs: Count = 0
@@ -173,7 +173,7 @@ class VendorGraphInfo(Struct, frozen=True, kw_only=True, rename="camel"):
         *,
         with_mem_type: bool,
     ) -> Self:
-        """Return a graph in the form of the vendor's tool."""
+        """Return a graph in the form that the vendor's tool prints."""
         sides = [
             tuple(VendorTensor.of(tensor, with_mem_type=with_mem_type) for tensor in side)
             for side in (inputs, outputs)
@@ -203,14 +203,14 @@ class ContextMetadataInfo(Struct, frozen=True, rename="camel"):
 
 
 class ContextMetadata(Struct, frozen=True):
-    """Metadata of a context, with their version."""
+    """Metadata of a context, and the version of its struct."""
 
     info: ContextMetadataInfo
     version: Literal[1] = 1
 
 
 class VendorBinaryInfo(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A context binary in the form of the vendor's tool."""
+    """A context binary in the form that the vendor's tool prints."""
 
     backend_id: Annotated[Literal[6, 12], describe("Id of the backend: 6 is HTP, 12 is LPAI.")] = 6
     build_id: str = ""

@@ -30,7 +30,7 @@ class PoolChange(Struct, frozen=True):
         ),
     ] = None
     not_comparable: Annotated[
-        str | None, describe("Why the two numbers are not compared; null if they are.")
+        str | None, describe("Why the two numbers are not compared; null if they are compared.")
     ] = None
 
     @property
@@ -77,7 +77,7 @@ class LimitChange(Struct, frozen=True):
 
 
 class SettingChange(Struct, frozen=True):
-    """A setting or tool version that changed, which may explain changed numbers."""
+    """A setting or tool version that changed, which might explain changed numbers."""
 
     name: str
     before: str
@@ -98,12 +98,12 @@ class SubjectChange(Struct, frozen=True):
     limits: Annotated[tuple[LimitChange, ...], describe("Budgets and limits that differ.")] = ()
     settings: Annotated[
         tuple[SettingChange, ...],
-        describe("Settings and tools that differ and may explain other differences."),
+        describe("Settings and tools that differ and might explain other differences."),
     ] = ()
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything except settings changed."""
+        """True if anything other than settings changed."""
         pools = any(pool.change_bytes or pool.not_comparable for pool in self.pools)
         return pools or bool(self.tensors or self.verdicts or self.limits)
 
@@ -112,7 +112,7 @@ class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
     """The comparison of two results: pools before and after, tensors and verdicts that changed."""
 
     worse: Annotated[bool, describe("Whether the second result is worse; the exit code is 1 then.")]
-    changed: Annotated[bool, describe("Whether anything but settings differs.")]
+    changed: Annotated[bool, describe("Whether anything other than settings differs.")]
     verdict: Annotated[str, Meta(min_length=1), describe("The answer in one line.")]
     kind: Annotated[str, describe("Kind of both results.")] = ""
     subjects: tuple[SubjectChange, ...]

@@ -16,9 +16,9 @@ class IncidentGroup(Struct, frozen=True):
 
     key: str
     incidents: Count
-    memory: Annotated[Count, describe("How many of these are memory shortages.")]
+    memory: Annotated[Count, describe("How many of these incidents are memory shortages.")]
     logs: Annotated[Count, describe("Number of logs with such an incident.")]
-    first_seen: Annotated[str, describe("File and line of the first one.")]
+    first_seen: Annotated[str, describe("File and line of the first incident.")]
     shortage_min_bytes: int | None
     shortage_max_bytes: int | None
 
@@ -37,16 +37,16 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     incidents: tuple[Incident, ...]
     why: Annotated[
         dict[str, str],
-        describe("Cause of the failure in words, by id of the entry."),
+        describe("Explanation of the cause in words, by name of the knowledge-base entry."),
     ] = field(default_factory=dict)
     stats: Annotated[ReadAmount, describe("Amount of log data that was read.")] = ReadAmount()
     noise: Annotated[
         dict[str, Count],
-        describe("Harmless lines that look like failures: their entries, with counts."),
+        describe("Number of harmless lines that look like failures, by knowledge-base entry."),
     ] = field(default_factory=dict)
     answer: Annotated[
         str | UnsetType,
-        describe("Verdict on the logs, if they are not QNN logs or show too little; else absent."),
+        describe("Verdict on logs that are not from QNN or show too little; otherwise absent."),
     ] = UNSET
     notes: Annotated[tuple[str, ...], describe("Problems with reading the logs.")] = ()
     files: Annotated[tuple[str, ...], describe("Logs that were read.")] = ()

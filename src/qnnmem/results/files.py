@@ -1,4 +1,4 @@
-"""Results about files: of several files together, of refused files, of written files."""
+"""Results about files: several files together, refused files and written files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Self:
-        """Return the joined result of several files, including refused files, in order."""
+        """Return one result for several files, including refused files, in their order."""
         given = tuple(rows)
         refused = tuple(row for row in given if isinstance(row, RefusedFile))
         results = tuple(row for row in given if not isinstance(row, RefusedFile))

@@ -50,7 +50,8 @@ class FitCheck(Struct, frozen=True, kw_only=True):
         Difference | None, describe("Bytes left in the worst case; negative if it does not fit.")
     ] = None
     refused: Annotated[
-        bool, describe("Whether the library refused because of this limit, even without a number.")
+        bool,
+        describe("Whether the library refused because of this limit, even if it gave no number."),
     ] = False
 
     @classmethod
@@ -98,29 +99,32 @@ class FitCheck(Struct, frozen=True, kw_only=True):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the need is a range and not an exact number."""
+        """True if the need is a range, not an exact number."""
         return self.need_low is not None and self.need_low != self.need_high
 
     @property
     def is_between(self) -> bool:
-        """Whether need and limit are known but the limit is between the bounds."""
+        """True if need and limit are known but the limit is between the bounds of the need."""
         return self.fits is None and self.need is not None and self.limit is not None
 
 
 class FitFacts(Struct, frozen=True, kw_only=True):
     """The details of a verdict for one SoC."""
 
-    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+    code: Annotated[Difference | None, describe("QNN error code.")] = None
     line: Annotated[str, describe("Decisive line of the library's log.")] = ""
-    reading: Annotated[str, describe("The doctor's reading of that line.")] = ""
+    reading: Annotated[str, describe("Explanation of the decisive log line.")] = ""
     timed_out: Annotated[bool, describe("Whether the time limit prevented an answer.")] = False
     operator: Annotated[str, describe("Operator that does not fit VTCM.")] = ""
     same_as: Annotated[
-        str, describe("SoC with equal limits that was compiled for instead; empty if none.")
+        str,
+        describe(
+            "SoC with the same limits, for which the compile was done instead; empty if none."
+        ),
     ] = ""
     needs_int8: Annotated[bool, describe("True for a float model on a SoC without FP16.")] = False
     wrong_arch: Annotated[
-        bool, describe("True for a binary for a newer Hexagon; its sizes do not matter.")
+        bool, describe("True if the binary needs a newer Hexagon, whatever its sizes.")
     ] = False
     checks: tuple[FitCheck, ...] = ()
     total: Annotated[Sourced | None, describe("Total memory; null if a part is unknown.")] = None
@@ -131,17 +135,17 @@ class FitFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def worst(self) -> FitCheck | None:
-        """The deciding check: the tightest failed check, else the tightest check."""
+        """The deciding check: the tightest of the failed checks, or of all if none failed."""
         return _tightest([check for check in self.checks if check.fits is False] or self.checks)
 
     @property
     def beside_vtcm(self) -> FitCheck | None:
-        """The tightest check except VTCM, which a graph mostly uses as a whole."""
+        """The tightest check except VTCM, which most graphs fill completely."""
         return _tightest(check for check in self.checks if check.pool != "vtcm")
 
     @property
     def tightest(self) -> FitCheck | None:
-        """The most informative check: VTCM that is exactly full is passed over."""
+        """The most informative check: VTCM is skipped if it is exactly full."""
         worst = self.worst
         whole = worst is not None and worst.fits and (worst.pool, worst.spare) == ("vtcm", 0)
         return self.beside_vtcm or worst if whole else worst
@@ -159,10 +163,10 @@ def _tightness(check: FitCheck) -> float:
 
 
 class FitSuggestion(Struct, frozen=True):
-    """A setting close to the given one that may fit."""
+    """A setting, close to the given one, that might fit."""
 
     setting: Annotated[str, describe("Option to add to the command.")]
-    verified: Annotated[bool, describe("Whether it was compiled and fits.")]
+    verified: Annotated[bool, describe("Whether a compile confirmed that the setting fits.")]
     reason: str
     unfinished: Annotated[bool, describe("Whether the compile ran out of time.")] = False
 
@@ -180,12 +184,12 @@ class SocFit(FitFacts, frozen=True):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the file fits; None if undecided."""
+        """True if the file fits; None if undecided."""
         return answer_of(self.answer)
 
 
 class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
-    """Whether a model or context binary fits SoCs."""
+    """The verdict on whether a model or context binary fits one or several SoCs."""
 
     file: str
     answer: Annotated[FitAnswer, describe("Verdict over all SoCs.")] = "cannot-tell"
@@ -196,7 +200,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the file fits all SoCs; None if undecided."""
+        """True if the file fits all SoCs; None if undecided."""
         return answer_of(self.answer)
 
     @property
@@ -214,7 +218,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
 
 class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
-    """Whether each of several files fits on its own."""
+    """The verdict for each of several files on its own."""
 
     listed = "answers"
     answers: Annotated[

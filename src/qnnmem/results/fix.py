@@ -17,7 +17,7 @@ LargestGap = Annotated[
     Gap, describe("Largest difference; null where a number became NaN or infinite.")
 ]
 RelativeGap = Annotated[
-    Gap, describe("The largest difference as part of the output's largest value.")
+    Gap, describe("The largest difference as a share of the output's largest value.")
 ]
 OverBudget = Annotated[tuple[str, ...], describe("Pools that are over their limits.")]
 
@@ -52,31 +52,33 @@ class LevelDifference(Struct, frozen=True):
 class RemedyTrial(Struct, frozen=True, kw_only=True):
     """A tried remedy and its result."""
 
-    remedy: Annotated[str, describe("Name of the remedy; none is the unchanged model.")]
+    remedy: Annotated[str, describe("Name of the remedy; `none` for the unchanged model.")]
     change: Annotated[str, describe("Description of the change, in a few words.")]
     pool: Annotated[
         str,
-        describe("Pool that the bytes are of: scratch for LPAI, the decisive pool for HTP."),
+        describe("Pool that `bytes` counts: scratch for LPAI, the decisive pool for HTP."),
     ] = "scratch"
     bytes: Annotated[Count | None, describe("Bytes needed; null if unknown.")]
     limit_bytes: Annotated[Count | None, describe("Limit of the pool in bytes.")] = None
     fits: Annotated[bool | None, describe("Whether every limit holds; null without a limit.")]
     over_budget: OverBudget = ()
     missing_bytes: Annotated[Count, describe("Bytes over the limits, summed over all pools.")] = 0
-    why: Annotated[str, describe("Why it does not fit, if the reason is not a size.")] = ""
+    why: Annotated[str, describe("Why the change does not fit, if the reason is not a size.")] = ""
     identical: Annotated[bool, describe("Whether every output is bit-identical.")]
     lossy: Annotated[
         bool,
-        describe("Whether results may differ; if not, a differing result is rejected."),
+        describe(
+            "Whether the remedy is allowed to change results; if not, a changed result is rejected."
+        ),
     ] = False
-    samples: Annotated[Count, describe("Number of samples that results were compared on.")] = 0
+    samples: Annotated[Count, describe("Number of samples on which results were compared.")] = 0
     largest_difference: LargestGap = 0.0
     relative_difference: RelativeGap = 0.0
     outputs: Annotated[
         tuple[OutputDifference, ...], describe("Outputs that differ, and by how much.")
     ] = ()
     reshaped_outputs: Annotated[
-        tuple[str, ...], describe("Outputs of another shape, which cannot be compared.")
+        tuple[str, ...], describe("Outputs whose shape changed, so that they cannot be compared.")
     ] = ()
     macs: Annotated[
         Count, describe("Multiply-adds of the original model; 0 if the remedy adds none.")
@@ -85,14 +87,16 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
     optimisation_levels: Annotated[
         tuple[LevelDifference, ...] | UnsetType,
         describe(
-            "Comparison of both models at each onnxruntime optimisation level, for the "
-            "result only; `identical` is the comparison without optimisation."
+            "Comparison of both models at each onnxruntime optimisation level; only the chosen "
+            "trial has it. `identical` is the comparison without optimisation."
         ),
     ] = UNSET
     seconds: Annotated[float, Meta(ge=0), describe("Time taken in seconds.")] = 0.0
     steps: Annotated[
         tuple[dict[str, Any], ...],
-        describe("Remedies in order, each with its numbers, as in qnnmem.fix-recipe/1."),
+        describe(
+            "Steps of the change in order, each with its parameters, as in qnnmem.fix-recipe/1."
+        ),
     ] = ()
 
     @property
@@ -113,9 +117,7 @@ class FixDeployment(Struct, frozen=True, kw_only=True):
     ]
     parts: Annotated[Positive, describe("Number of parts.")]
     worst_part: Annotated[Positive, describe("Part that runs at the peak, counted from 1.")]
-    held_bytes: Annotated[
-        Count, describe("Bytes of tensors that wait for other parts at the peak.")
-    ]
+    held_bytes: Annotated[Count, describe("Bytes of tensors held for other parts at the peak.")]
     pools: Annotated[dict[str, Count], describe("Peak bytes of each pool over all parts.")]
     total_bytes: Annotated[Count, describe("Peak bytes of all memory.")]
     plain_total_bytes: Annotated[
@@ -144,7 +146,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
     """The comparison of one output over all samples."""
 
     output: Annotated[str, describe("Name of the output.")]
-    identical: Annotated[bool, describe("Whether it equals the output of the original model.")]
+    identical: Annotated[bool, describe("Whether the output equals that of the original model.")]
     largest_difference: Annotated[
         Gap,
         describe(
@@ -169,7 +171,7 @@ class Validation(Struct, frozen=True, kw_only=True):
     samples: Annotated[Count, describe("Number of samples.")]
     planned: Annotated[bool, describe("Whether the result also ran in planned memory.")]
     why_not_planned: Annotated[
-        str, describe("Why it did not run in planned memory; empty if it did.")
+        str, describe("Why the result did not run in planned memory; empty if it did.")
     ]
     findings: Annotated[tuple[str, ...], describe("Rules broken in planned memory.")]
     outputs: Annotated[tuple[ValidatedOutput, ...], describe("Comparison of every output.")]
@@ -179,7 +181,7 @@ class LossyOption(Struct, frozen=True):
     """A remedy that changes results and whose plan would fit if it were allowed."""
 
     allow: Annotated[str, describe("Name of the remedy to allow.")]
-    pool: Annotated[str, describe("Pool that the bytes are of.")]
+    pool: Annotated[str, describe("Pool that `bytes` counts.")]
     bytes: Annotated[Count | None, describe("Bytes needed with the remedy.")]
 
 
@@ -189,7 +191,8 @@ class FixMaps(Struct, frozen=True):
     before: Annotated[PlanMap, describe("Plan of the original model.")]
     after: Annotated[PlanMap, describe("Plan of the result.")]
     after_is: Annotated[
-        Literal["whole model", "neediest part"], describe("What `after` is the plan of.")
+        Literal["whole model", "neediest part"],
+        describe("What `after` shows: the whole model, or the part with the largest need."),
     ] = "whole model"
 
 
@@ -205,7 +208,7 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
     steps: Annotated[
         tuple[dict[str, Any], ...],
         Meta(max_length=100),
-        describe("Remedies in order, each with its numbers."),
+        describe("Remedies in order, each with its parameters."),
     ]
     before_bytes: Annotated[Count | None, describe("Bytes of the original model.")] = None
     after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
@@ -213,7 +216,7 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
     def __post_init__(self) -> None:
         """Raise ValueError for a step without a remedy."""
         if not all(isinstance(step.get("remedy"), str) for step in self.steps):
-            raise ValueError("a step names its remedy")
+            raise ValueError("each step must name its remedy")
 
 
 class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
@@ -222,12 +225,12 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     input: Annotated[str, describe("Path of the model as given.")]
     backend: Annotated[
         Literal["lpai", "htp"] | UnsetType,
-        describe("Backend of the result; it is not a fix for another backend."),
+        describe("Backend that the result was made for; it is not a fix for another backend."),
     ] = UNSET
     fits: Annotated[bool | None, describe("Whether every budget holds; null without a budget.")]
     before_bytes: Annotated[Count | None, describe("Bytes of the original model.")] = None
     after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
-    limit_bytes: Annotated[Count | None, describe("Limit of these bytes.")] = None
+    limit_bytes: Annotated[Count | None, describe("Limit for `after_bytes`.")] = None
     over_budget: OverBudget = ()
     total_bytes: Annotated[
         Count | None,
@@ -250,7 +253,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     notes: Annotated[tuple[str, ...], describe("Notes for the user.")] = ()
     would_fit: Annotated[
         tuple[LossyOption, ...],
-        describe("Change that would fit by its plan but is not allowed; it changes results."),
+        describe("Remedy whose plan would fit, but which changes results and is not allowed."),
     ] = ()
     validation: Annotated[
         Validation | None, describe("Checks made by running the result; null unless requested.")
@@ -271,7 +274,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     def __post_init__(self) -> None:
         """Raise ValueError if `best` is not an index of `tried`."""
         if self.best >= len(self.tried):
-            raise ValueError("best is not one of those tried")
+            raise ValueError("best is not the index of a tried change")
 
     @property
     def chosen(self) -> RemedyTrial:

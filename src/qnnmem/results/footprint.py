@@ -23,7 +23,7 @@ class SizeRange(Struct, frozen=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether both bounds are equal."""
+        """True if both bounds are equal."""
         return self.low.value == self.high.value
 
 
@@ -32,7 +32,7 @@ class BillItem(Struct, frozen=True):
 
     graph: str
     name: str
-    kind: Annotated[str, describe("input, output or weights; in a fit also part.")]
+    kind: Annotated[str, describe("`input`, `output` or `weights`; in a fit also `part`.")]
     bytes: Count
 
 
@@ -47,7 +47,9 @@ class MissingOutput(Struct, frozen=True):
     """An output of the model that is not in the context binary."""
 
     name: str
-    reason: Annotated[str, describe("Operator that computes it outside the binary, if known.")] = ""
+    reason: Annotated[
+        str, describe("Operator that computes the output outside the binary, if known.")
+    ] = ""
 
 
 class GraphBill(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,8 @@ class GraphBill(Struct, frozen=True, kw_only=True):
     name: str
     weights: Sourced | None = None
     io: Annotated[
-        Sourced | None, describe("Bytes of inputs and outputs, each rounded up as in the file.")
+        Sourced | None,
+        describe("Bytes of inputs and outputs, with the padding stored in the file."),
     ] = None
     io_exact: Annotated[
         Sourced | None, describe("Bytes of inputs and outputs without padding.")
@@ -65,7 +68,7 @@ class GraphBill(Struct, frozen=True, kw_only=True):
     ddr_tensors: Sourced | None = None
     spill_fill: Sourced | None = None
     vtcm_stored: Annotated[Sourced | None, describe("VTCM stated in the file.")] = None
-    vtcm: Annotated[Sourced | None, describe("VTCM that the graph really uses.")] = None
+    vtcm: Annotated[Sourced | None, describe("VTCM that the graph actually uses.")] = None
     total: Sourced | None = None
     compile_estimate: Sourced | None = None
     process_domain: SizeRange | None = None
@@ -147,17 +150,17 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     made_for_soc_model: Annotated[
         int | None, describe("Id of the SoC that the binary was compiled for.")
     ] = None
-    dsp_arch: Annotated[int | None, describe("Version of Hexagon, such as 75.")] = None
+    dsp_arch: Annotated[int | None, describe("Hexagon version, such as 75.")] = None
     total: Sourced | None = None
     dominant: Annotated[PartName | None, describe("Largest known part.")] = None
     parts: BillParts
     io_exact: Annotated[Sourced | None, describe("IO without padding.")] = None
     vtcm_stored: Annotated[
-        Sourced | None, describe("VTCM stated in the file for the graph that asks for most.")
+        Sourced | None, describe("Largest VTCM size that the file states for a graph.")
     ] = None
     compile_estimate: Annotated[
         Sourced | None,
-        describe("Estimate of the largest graph; the compile limit holds for each graph."),
+        describe("Compile estimate of the largest graph; the compile limit applies to each graph."),
     ] = None
     compile_limit: Sourced | None = None
     process_domain: SizeRange | None = None
@@ -214,7 +217,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def io(self) -> Sourced | None:
-        """Inputs and outputs, each rounded up as the file stores it."""
+        """Inputs and outputs, with the padding stored in the file."""
         return self.parts.get("IO")
 
     @property
@@ -264,11 +267,11 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
         if weights is None or shared is None or not shared.value:
             return weights
         size = weights.value + shared.value
-        return Sourced(size, Origin.COMPUTED, "weights of all graphs, shared ones once")
+        return Sourced(size, Origin.COMPUTED, "weights of all graphs, shared weights counted once")
 
     @property
     def missing_sentence(self) -> str:
-        """The sentence about outputs that the binary lacks; empty if it has all."""
+        """The sentence about outputs that the binary lacks; empty if it has all outputs."""
         return missing_words(self.missing_outputs, self.model_outputs)
 
     @property
@@ -291,7 +294,7 @@ def least_vtcm(used: Sourced, stored: Sourced | None) -> Sourced:
 
 
 def missing_words(outputs: tuple[MissingOutput, ...], total: int) -> str:
-    """Return the sentence about outputs that a context binary lacks; empty if it has all."""
+    """Return the sentence about outputs that a binary lacks; empty if it has all outputs."""
     if not outputs:
         return ""
     named = [quote(one.name) + f" ({one.reason})" * bool(one.reason) for one in outputs[:_NAMED]]

@@ -26,7 +26,8 @@ class Outcome(Struct, frozen=True):
     verdict: HostVerdict
     action: Annotated[str, describe("What to do; empty if nothing is needed.")] = ""
     origin: Annotated[
-        Origin, describe("How the fact is known; reported: only the machine itself states it.")
+        Origin,
+        describe("How the fact is known; `reported` means that only the machine itself states it."),
     ] = Origin.MEASURED
 
 
@@ -36,7 +37,7 @@ class HostCheck(Outcome, frozen=True, kw_only=True):
     id: Annotated[str, Meta(pattern="^[a-z]+$")]
     name: str
     why: Annotated[str, Meta(min_length=1), describe("Why it matters.")]
-    concerns_cause: Annotated[bool, describe("Whether the check concerns one of `causes`.")] = False
+    concerns_cause: Annotated[bool, describe("Whether the check is about one of `causes`.")] = False
 
 
 class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
@@ -52,7 +53,7 @@ class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
     ] = ()
     checks: Annotated[tuple[HostCheck, ...], Meta(min_length=1)]
     blindness: Annotated[
-        str, describe("Why DSP device nodes could not be seen; empty if they could.")
+        str, describe("Why DSP device nodes could not be examined; empty if they could.")
     ] = ""
 
     @property

@@ -27,8 +27,10 @@ _DELETE_BYTE = b"\x7f"
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 STAGES = ("init", "graph", "context", "memreg", "execute")
-Stage = Annotated[str, describe("The stage that fails."), one_of(*STAGES)]
-Confidence = Annotated[str, describe("How sure it is."), one_of("high", "medium", "low")]
+Stage = Annotated[str, describe("The stage that failed."), one_of(*STAGES)]
+Confidence = Annotated[
+    str, describe("How certain the diagnosis is."), one_of("high", "medium", "low")
+]
 Verdict = Annotated[
     str,
     describe("How much is decided: the cause, only that memory is short, or nothing."),
@@ -55,10 +57,11 @@ class EntryFacts(EntryTitle, frozen=True, kw_only=True):
     verdict: Verdict = "cause"
     confidence: Confidence = "high"
     own: Annotated[
-        bool, describe("Whether it is the team's own entry; these come before built-in ones.")
+        bool,
+        describe("Whether the entry is the team's own; own entries come before built-in entries."),
     ] = False
     documented: Annotated[
-        bool, describe("Whether it is known from sources only, without a stored log.")
+        bool, describe("Whether the entry is based only on documents, without a stored log.")
     ] = False
     remedies: Annotated[tuple[str, ...], describe("What to do, first step first.")] = ()
     sources: Annotated[tuple[str, ...], describe("Sources of the entry.")] = ()
@@ -69,7 +72,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
 
     cause: str
     score: Share
-    meaning: Annotated[str, describe("The cause in the entry's words.", is_omitted=True)] = ""
+    meaning: Annotated[str, describe("The cause as the entry words it.", is_omitted=True)] = ""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -88,7 +91,7 @@ class Resemblance(msgspec.Struct, frozen=True):
     entry: str
     title: str
     score: float
-    shared: Annotated[tuple[str, ...], describe("Words that both share.")]
+    shared: Annotated[tuple[str, ...], describe("Words that the entry and the line share.")]
 
 
 class ModelPart(msgspec.Struct, frozen=True):
@@ -136,9 +139,9 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     last_file: str
     process: Annotated[int | None, describe("Process id, if a line shows it.")]
     producer: Annotated[str | None, describe("Program or library that wrote the line.")]
-    count: Annotated[Count, describe("Number of times it happened.")]
+    count: Annotated[Count, describe("Number of times that the failure occurred.")]
     evidence: tuple[Evidence, ...]
-    quantities: Annotated[dict[str, int | str], describe("Numbers and names in the lines.")]
+    quantities: Annotated[dict[str, int | str], describe("Numbers and names found in the lines.")]
     shortage_bytes: Annotated[int | None, describe("Missing bytes.")]
     similar: Annotated[
         tuple[Resemblance, ...] | None,
@@ -146,7 +149,7 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     ] = None
     origins: Annotated[
         dict[str, str],
-        describe("Origins of the quantities that no line prints.", is_omitted=True),
+        describe("Origins of those quantities that no line prints.", is_omitted=True),
     ] = {}
     model_numbers: Annotated[
         ModelNumbers | None,
@@ -155,7 +158,7 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     stage_told: Annotated[
         bool,
         describe(
-            "Whether a line shows the stage; if not, it is the usual stage of this failure.",
+            "Whether a line shows the stage; if not, `stage` is the usual one for this failure.",
             is_omitted=True,
         ),
     ] = True
@@ -170,7 +173,7 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     words: Annotated[
         tuple[str, ...],
         describe(
-            "Words of the log that count most for the cause, if a learned model chose it.",
+            "Words of the log with the most weight for the cause, if a learned model chose it.",
             is_omitted=True,
         ),
     ] = ()

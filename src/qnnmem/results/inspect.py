@@ -1,4 +1,4 @@
-"""A context binary for LPAI, in the nesting of qnn-context-binary-utility."""
+"""An LPAI context binary, nested as in qnn-context-binary-utility."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class DlcTensor(  # type: ignore[misc]
 ):
     """A tensor of a graph; the type QNN_TENSOR_TYPE_APP_WRITE marks an input."""
 
-    bytes: Annotated[Count, describe("Bytes of its elements.")]
-    stored_bytes: Annotated[Count, describe("Bytes of its values in the file.")] = 0
+    bytes: Annotated[Count, describe("Bytes of the tensor's elements.")]
+    stored_bytes: Annotated[Count, describe("Bytes of the tensor's values in the file.")] = 0
     quantization: Quantization | None = None
 
 
@@ -30,7 +30,7 @@ class DlcOp(OpDescription[DlcTensor], frozen=True, kw_only=True):
     """An operator; its tensors are given by their ids."""
 
     origins: Annotated[
-        tuple[str, ...], describe("Nodes of the source model that it replaces, if known.")
+        tuple[str, ...], describe("Nodes of the source model that the operator replaces, if known.")
     ] = field(default=(), name="from")
 
 
@@ -58,12 +58,12 @@ class InspectedTensor(Struct, frozen=True, kw_only=True):
     """An input, an output, or the old or new tensor of a state."""
 
     name: Annotated[str, describe("Name of the tensor.")]
-    data_type: Annotated[str, describe("QNN's name of the element type.")]
+    data_type: Annotated[str, describe("QNN name of the element type.")]
     shape: Annotated[tuple[Count, ...], describe("Dimensions.")]
     bytes: Annotated[Count, describe("Size in bytes.")]
     scale: Annotated[float | None, describe("Scale of quantized elements.")]
     zero_point: Annotated[int | None, describe("Zero point of quantized elements.")]
-    pool: Annotated[TensorPool, describe("The pool that holds it.")]
+    pool: Annotated[TensorPool, describe("The pool that holds the tensor.")]
     offset: Annotated[
         Count | None, describe("Bytes from the start of the pool; null for a constant.")
     ]
@@ -84,15 +84,19 @@ class FrameWindow(Struct, frozen=True):
     new: Annotated[str, describe("Tensor with the window for the next execution.")]
     frames: Annotated[Positive, describe("New frames in each execution.")]
     size: Annotated[Positive, describe("Frames in a full window.")]
-    stride: Annotated[Positive, describe("Frames by which a full window moves.")]
-    blocking: Annotated[bool, describe("Whether the graph waits until the window is full.")]
-    padding: Annotated[Count, describe("Zero frames in the window at the start.")]
-    reset: Annotated[str | None, describe("Input that empties the window when true.")]
+    stride: Annotated[Positive, describe("Number of frames by which a full window moves.")]
+    blocking: Annotated[
+        bool, describe("Whether the graph gives no result until the window is full.")
+    ]
+    padding: Annotated[Count, describe("Number of zero frames in the window at the start.")]
+    reset: Annotated[
+        str | None, describe("Name of the input that empties the window when it is true.")
+    ]
 
     def step(self, present: int) -> tuple[int, bool]:
-        """Return the frames in the window after another execution, and whether it has a result.
+        """Return the frames in the window after one more execution, and if it has a result.
 
-        `present` is the number of frames before it: `padding` at the start and after a reset.
+        `present` is the number of frames before that: `padding` at the start and after a reset.
         Without a result, execute returns 6038.
         """
         now = min(present + self.frames, self.size)
@@ -108,9 +112,11 @@ class InspectedBuffer(Struct, frozen=True, kw_only=True):
     offset: Annotated[Count, describe("Bytes from the start of the pool.")]
     size: Annotated[Count, describe("Size in bytes.")]
     first_step: Annotated[
-        Difference, describe("First step in which it is in use; -1 is before the first op.")
+        Difference, describe("First step in which the buffer is in use; -1 is before the first op.")
     ]
-    end_step: Annotated[Difference, describe("One past the last step in which it is in use.")]
+    end_step: Annotated[
+        Difference, describe("One past the last step in which the buffer is in use.")
+    ]
     aliases: Annotated[tuple[str, ...], describe("Other tensors in the same bytes.")] = ()
 
 
@@ -121,7 +127,7 @@ class BinaryGraph(Struct, frozen=True, kw_only=True):
     ops: Annotated[Count, describe("Number of ops.")] = 0
     float_ops: Annotated[Count, describe("Ops that compute in floating point.")] = 0
     io: Annotated[
-        Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
+        Literal["inside", "outside"], describe("Where inputs and outputs are, relative to scratch.")
     ]
 
 
@@ -131,7 +137,10 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
     program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
     in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
     align: Annotated[Positive, describe("Alignment of starts and sizes in bytes.")] = 1
-    pools: Annotated[dict[str, Count], describe("Bytes of each pool; io only if outside scratch.")]
+    pools: Annotated[
+        dict[str, Count],
+        describe("Bytes of each pool; `io` appears only if it is outside scratch."),
+    ]
     inputs: Annotated[tuple[InspectedTensor, ...], describe("Inputs of the application.")] = ()
     outputs: Annotated[tuple[InspectedTensor, ...], describe("Outputs of the application.")] = ()
     states: Annotated[
@@ -173,7 +182,7 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
 
 
 class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1"):
-    """The content of a context binary for LPAI, without programs and constants."""
+    """The content of an LPAI context binary, without programs and constants."""
 
     producer: Annotated[str, describe("Program that made the binary.")] = ""
     hw_version: Annotated[str, describe("LPAI hardware version of the binary.")] = ""
@@ -182,13 +191,13 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
     constants_bytes: Annotated[Count, describe("Bytes of the constants section.")] = 0
     tcm: Annotated[
         TcmAnswer | None,
-        describe("Whether it fits TCM with all graphs in one run; null without a program."),
+        describe("Whether the binary fits TCM with all graphs at once; null without a program."),
     ] = None
     graphs: Annotated[tuple[InspectedGraph, ...], describe("Graphs in the order of the file.")]
 
     @property
     def is_fatal(self) -> bool:
-        """Whether a graph has more allocations than TCM serves, which crashes the whole system."""
+        """True if a graph has more allocations than TCM serves, which crashes the whole system."""
         return any(graph.tcm is not None and graph.tcm.is_crowded for graph in self.graphs)
 
     @property
@@ -198,7 +207,7 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
 
 
 class InspectDocument(Struct, frozen=True, kw_only=True):
-    """A context binary for LPAI, nested as by qnn-context-binary-utility.
+    """An LPAI context binary, nested as in qnn-context-binary-utility.
 
     Readers of the vendor's JSON find the fields they know. The fields of qnnmem are under the key
     `qnnmem`.

@@ -13,17 +13,17 @@ from qnnmem.results.result import Count, Result, describe
 class KbEntry(EntryFacts, frozen=True, kw_only=True):
     """An entry of the knowledge base, with its line templates."""
 
-    lines: Annotated[tuple[str, ...], describe("Line templates that identify it.")]
+    lines: Annotated[tuple[str, ...], describe("Line templates that identify the failure.")]
     score: Annotated[
         Share | UnsetType,
         describe(
-            "For a search: share of the query words that the entry contains, rare words "
-            "weighted higher."
+            "For a search: share of the query words that the entry contains; rare words "
+            "have more weight."
         ),
     ] = UNSET
     best_line: Annotated[
         str | UnsetType,
-        describe("For a search: line with most of the query words; empty if none matches."),
+        describe("For a search: line that contains the most query words; empty if none matches."),
     ] = UNSET
 
 
@@ -31,7 +31,8 @@ class KbResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb/1"):
     """Entries of the doctor's knowledge base."""
 
     entries: Annotated[
-        tuple[KbEntry, ...], describe("A team's own entries first, then the built-in ones.")
+        tuple[KbEntry, ...],
+        describe("The entries: a team's own entries first, then the built-in entries."),
     ]
     notes: Annotated[
         tuple[str, ...] | UnsetType,
@@ -57,9 +58,9 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
     cases: Annotated[Count, describe("Number of stored failures used.")]
     healthy: Annotated[Count, describe("Number of stored healthy logs used.")]
     documented: Annotated[
-        Count, describe("Number of entries marked as documented only, without a stored log.")
+        Count, describe("Number of entries based only on documents, without a stored log.")
     ]
-    findings: Annotated[tuple[EntryFinding, ...], describe("What is wrong.")]
+    findings: Annotated[tuple[EntryFinding, ...], describe("Problems found.")]
     notes: Annotated[tuple[EntryFinding, ...], describe("Notes that do not fail the check.")]
 
 
@@ -72,8 +73,8 @@ class CodeMeaning(Struct, frozen=True):
     family: Annotated[
         str, describe("Table that the number belongs to, e.g. qnn, fastrpc, errno or prepare.")
     ]
-    component: Annotated[str, describe("Component that returns it.")]
-    meaning: Annotated[str, describe("Meaning by its name.")]
+    component: Annotated[str, describe("Component that returns the code.")]
+    meaning: Annotated[str, describe("Meaning according to the name.")]
     aliases: Annotated[tuple[str, ...], describe("Other names of the same constant.")]
     also_written: Annotated[tuple[str, ...], describe("Other spellings seen in logs.")]
     in_practice: Annotated[str, describe("Meaning in practice; empty if only the name is known.")]
@@ -84,12 +85,12 @@ class CodeMeaning(Struct, frozen=True):
     look_for: Annotated[tuple[str, ...], describe("What to look for above the line with the code.")]
     entries: Annotated[
         tuple[EntryTitle, ...],
-        describe("Diagnoses for this code, those that name a cause first."),
+        describe("Diagnoses for this code; diagnoses that name a cause come first."),
     ]
 
 
 class NearCode(Struct, frozen=True):
-    """A known code next to an unknown one."""
+    """A known code whose number is close to an unknown code."""
 
     code: Annotated[int, describe("Error code as a number.")]
     name: Annotated[str, describe("Name of the constant.")]
@@ -100,7 +101,7 @@ class Explanation(Struct, frozen=True):
 
     asked: Annotated[str, describe("Question as typed.")]
     code: Annotated[int | None, describe("Error code as a number; null for a name.")]
-    known: Annotated[bool, describe("Whether a table contains it.")]
+    known: Annotated[bool, describe("Whether a table contains the code or name.")]
     nearest_range: Annotated[
         str, describe("For an unknown code: component with the nearest numbers; else empty.")
     ] = ""
@@ -119,5 +120,5 @@ class ExplainResult(Result, frozen=True, kw_only=True, tag="qnnmem.explain/1"):
     codes: Annotated[
         tuple[Explanation, ...],
         Meta(min_length=1),
-        describe("Answers, one for each code asked, in order."),
+        describe("Answers, one for each code or name asked about, in order."),
     ]

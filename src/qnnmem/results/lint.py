@@ -47,26 +47,27 @@ class CheckedFile(Struct, frozen=True):
         describe("Kind of file by its content: tool file, LPAI file, HTP backend file or unknown."),
     ]
     named_by: Annotated[
-        str | None, describe("Tool file that points to it; null if given on the command line.")
+        str | None,
+        describe("Tool file that points to this file; null if it was given on the command line."),
     ] = None
     unreadable: Annotated[
-        str | None, describe("Why it is not a JSON object; null if it is one.")
+        str | None, describe("Why the file is not a JSON object; null if it is one.")
     ] = None
 
 
 class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
     """Findings in config files of the QNN tools for LPAI."""
 
-    passes: Annotated[bool, describe("Whether every file could be read and nothing is wrong.")]
+    passes: Annotated[bool, describe("Whether every file could be read and no check failed.")]
     strict: Annotated[bool, describe("Whether warnings count as errors.")]
     errors: Annotated[
         Count,
-        describe("Number of findings that make a run fail or a setting have no effect."),
+        describe("Number of findings that make a run fail or make a setting ineffective."),
     ]
     warnings: Annotated[Count, describe("Number of findings that are probably mistakes.")]
     notes: Annotated[
         Count,
-        describe("Number of checks not possible on this machine; they never change the exit code."),
+        describe("Number of checks that this machine cannot do; they never change the exit code."),
     ]
     files: Annotated[tuple[CheckedFile, ...], describe("Files that were checked, each once.")]
     findings: Annotated[

@@ -1,4 +1,4 @@
-"""Whether a language model fits HTP: its shards, their process domains, the KV cache."""
+"""Results on whether a language model fits HTP: shards, process domains, KV cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LlmModel(Struct, frozen=True, kw_only=True):
     head_dim: Positive
     inter: Annotated[Positive, describe("Width of the MLP, or of one expert.")]
     vocab: Positive
-    tied: Annotated[bool, describe("Whether embedding and head share one matrix.")]
+    tied: Annotated[bool, describe("Whether the embedding and the head share one matrix.")]
     experts: Annotated[Count, describe("Experts of each layer; 0 for a dense model.")] = 0
     max_context: Annotated[Count, describe("Longest supported context; 0: unknown.")] = 0
     preset: Annotated[str, describe("Known model with these sizes, if any.")] = ""
@@ -40,7 +40,7 @@ class LlmRecipe(Struct, frozen=True, kw_only=True):
     name: str
     bits: Annotated[Positive, describe("Bits of the weights of a layer.")]
     block: Annotated[Count, describe("Weights that share a scale; 0: one scale per channel.")] = 0
-    wide: Annotated[tuple[str, ...], describe("Matrices of a layer kept in 8 bits.")] = ()
+    wide: Annotated[tuple[str, ...], describe("Matrices of a layer that keep 8 bits.")] = ()
     wide_layers: Annotated[
         tuple[Count, Count] | None, describe("First and last layer with 8-bit matrices; null: all.")
     ] = None
@@ -63,24 +63,26 @@ class LlmShard(Struct, frozen=True, kw_only=True):
     embedding: bool = False
     head: bool = False
     file_bytes: Sourced
-    weights: Annotated[Sourced, describe("Bytes of the weights, shared by all its graphs.")]
+    weights: Annotated[
+        Sourced, describe("Bytes of the weights, which all graphs of the shard share.")
+    ]
     io: Annotated[
         Sourced, describe("Bytes of inputs and outputs of all graphs, KV cache included.")
     ]
     spill_fill: SizeRange
-    compile_need: Annotated[SizeRange, describe("Compile estimate of its largest graph.")]
+    compile_need: Annotated[SizeRange, describe("Compile estimate of the shard's largest graph.")]
     process_domain: SizeRange
 
 
 class LlmRow(Struct, frozen=True, kw_only=True):
-    """Whether the model fits one SoC or with one setting, and its needs."""
+    """The verdict and the memory needs for another SoC or another setting."""
 
     setting: dict[str, str | int]
     answer: FitAnswer
-    shards: Annotated[Count, describe("Number of context binaries, embedding included.")]
+    shards: Annotated[Count, describe("Number of context binaries, including the embedding.")]
     domains: Count
     largest_domain: Annotated[
-        Count, describe("Upper bound of the largest process-domain need of a shard.")
+        Count, describe("Largest need of a shard in a process domain, as an upper bound.")
     ]
     file_bytes: Count
     kv_bytes: Count
@@ -89,7 +91,7 @@ class LlmRow(Struct, frozen=True, kw_only=True):
 
 
 class LlmCheck(Struct, frozen=True, kw_only=True):
-    """A measured number of compiled layers, next to the number expected from fewer layers."""
+    """A number measured on compiled layers, and the number extrapolated from fewer layers."""
 
     what: str
     ar: Positive
@@ -103,20 +105,20 @@ class LlmActual(Struct, frozen=True, kw_only=True):
 
     file: str
     file_bytes: Count
-    shard: Annotated[str, describe("Shard that the file was matched with; empty: none.")] = ""
-    expected: Annotated[Count | None, describe("Bytes of the expected shard; null: none.")] = None
+    shard: Annotated[str, describe("Shard that the file was matched with; empty if none.")] = ""
+    expected: Annotated[Count | None, describe("Bytes of the expected shard; null if none.")] = None
     process_domain: SizeRange | None = None
     findings: tuple[str, ...] = ()
 
 
 class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
-    """Whether a language model fits a SoC, and its shards."""
+    """The verdict on whether a language model fits a SoC, with its shards."""
 
     model: LlmModel
     recipe: LlmRecipe
     soc: str
     context: Annotated[Positive, describe("Length of the KV cache in tokens.")]
-    ar: Annotated[tuple[Positive, ...], describe("Tokens per execution, for each graph.")]
+    ar: Annotated[tuple[Positive, ...], describe("Number of tokens per execution of each graph.")]
     answer: FitAnswer
     why: Annotated[str, describe("Decisive limit.")]
     shards: tuple[LlmShard, ...]
@@ -126,29 +128,33 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     file_bytes: Sourced
     recipe_range: Annotated[
         SizeRange | None,
-        describe("Size of all files over the usual recipes; null if a recipe is stated."),
+        describe(
+            "Range of the size of all files over the usual recipes; null if a recipe is stated."
+        ),
     ] = None
     kv_bytes_per_token: Sourced
     kv_bytes: Sourced
     longest_context: Annotated[
-        Count, describe("Longest context that fits with these shards; 0: none.")
+        Count, describe("Longest context that fits with these shards; 0 if none.")
     ]
     spill_fill: Annotated[SizeRange, describe("Spill/fill bytes with one buffer per graph.")]
     spill_fill_shared: Annotated[SizeRange, describe("Spill/fill bytes with one shared buffer.")]
-    host_ram: Annotated[SizeRange, describe("Memory of the compiler for the largest shard.")]
+    host_ram: Annotated[
+        SizeRange, describe("Memory that the compiler needs for the largest shard.")
+    ]
     compile_seconds: Annotated[
         tuple[Count, Count], describe("Compile time of all shards, order of magnitude only.")
     ]
-    origin: Annotated[str, describe("How the sizes of a layer are known.")]
+    origin: Annotated[str, describe("Where the sizes of a layer come from.")]
     notes: Annotated[tuple[str, ...], describe("Limits of the answer.")] = ()
     rows: Annotated[tuple[LlmRow, ...], describe("Results for other SoCs or settings.")] = ()
     changes: Annotated[tuple[LlmRow, ...], describe("Suggested changes, each computed.")] = ()
-    checks: Annotated[tuple[LlmCheck, ...], describe("Checks with more compiled layers.")] = ()
+    checks: Annotated[tuple[LlmCheck, ...], describe("Comparisons with more compiled layers.")] = ()
     actual: Annotated[tuple[LlmActual, ...], describe("Files that were compared.")] = ()
 
     @property
     def fits(self) -> bool | None:
-        """Whether the model fits; None if the limit is between the bounds."""
+        """True if the model fits; None if the limit is between the bounds."""
         return answer_of(self.answer)
 
     @property

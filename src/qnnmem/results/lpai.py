@@ -17,7 +17,7 @@ class RuleCode(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule for clients, and the named error codes for breaking it."""
+    """A rule for clients, and the named error codes that report a violation."""
 
     id: Annotated[str, describe("Id used in messages.")]
     title: Annotated[str, describe("The rule.")]
@@ -55,17 +55,19 @@ class Choice(Struct, frozen=True):
     section: Annotated[str, describe("Topic of the choice.")]
     what: Annotated[str, describe("Behaviour of this runtime.")]
     why: Annotated[str, describe("Why.")]
-    override: Annotated[str, describe("How to change it; `none` if that is not possible.")]
+    override: Annotated[
+        str, describe("How to change the behaviour; `none` if that is not possible.")
+    ]
 
 
 class ChoicesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-choices/1"):
     """Decisions of the LPAI runtime where public material specifies nothing."""
 
-    choices: Annotated[tuple[Choice, ...], describe("The choices, by section.")]
+    choices: Annotated[tuple[Choice, ...], describe("The choices, grouped by section.")]
 
 
 class CaseFailure(Struct, frozen=True):
-    """A case with another outcome than the contract specifies."""
+    """A case whose outcome differs from the contract."""
 
     title: Annotated[str, describe("What the case does.")]
     reason: Annotated[str, describe("How the case failed.")]

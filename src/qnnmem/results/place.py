@@ -13,7 +13,7 @@ from qnnmem.results.result import Count, Difference, Result, SourcedNumber, desc
 DOMAINS = SourcedNumber(
     4,
     Origin.DOCUMENTED,
-    "sessions of a process in the open FastRPC user library; some SoCs allow one only",
+    "sessions of a process in the open FastRPC user library; some SoCs allow only one",
 )
 
 
@@ -36,7 +36,7 @@ class Placement(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether every context has a place within the domains of one process."""
+        """True if every context has a place in the domains of one process."""
         return not self.too_large and len(self.domains) <= DOMAINS.value
 
 
@@ -64,12 +64,12 @@ class Admission(Struct, frozen=True, kw_only=True):
         bool | None,
         describe(
             "Answer of the library; null if the x86 library estimates the context but "
-            "cannot keep it."
+            "cannot hold it."
         ),
     ]
-    code: Annotated[Difference | None, describe("Error code; null if the library died first.")] = (
-        None
-    )
+    code: Annotated[
+        Difference | None, describe("Error code; null if the library crashed first.")
+    ] = None
     estimate: Annotated[Count | None, describe("The library's own estimate in bytes.")] = None
     need_low: Annotated[Count, describe("Lower bound of the need, from the file alone.")] = 0
     need_high: Annotated[Count, describe("Upper bound of the need, from the file alone.")] = 0
@@ -77,12 +77,12 @@ class Admission(Struct, frozen=True, kw_only=True):
 
     @property
     def in_range(self) -> bool:
-        """Whether the library's estimate is within the predicted bounds."""
+        """True if the library's estimate is within the predicted bounds."""
         return self.estimate is None or self.need_low <= self.estimate <= self.need_high
 
 
 class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
-    """The placement in the given order and in the best order, with a verdict."""
+    """The placement in the given order and in the best order, and the verdict."""
 
     answer: Annotated[FitAnswer, describe("Whether all contexts fit in the given order.")]
     budget: Annotated[SourcedNumber, describe("Bytes of one process domain.")]
@@ -90,17 +90,20 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
         SourcedNumber, describe("Process domains that one process can have.")
     ] = DOMAINS
     max_domains_seen_on_device: Annotated[
-        bool, describe("Whether more than one domain was ever observed on a device.")
+        bool, describe("Whether a process with several domains has ever been observed on a device.")
     ] = False
     contexts: tuple[PlacedContext, ...]
     given: Annotated[Placement, describe("Placement in the given order.")]
     best: Annotated[Placement, describe("Placement in the best order.")]
-    best_is_exact: Annotated[bool, describe("Whether no order needs fewer domains.")] = False
+    best_is_exact: Annotated[
+        bool, describe("Whether `best` is proven to need the fewest domains of all orders.")
+    ] = False
     spill_fill_saving: Annotated[
         Count, describe("Bytes saved if the contexts of a domain share one spill/fill buffer.")
     ] = 0
     unjudged: Annotated[
-        tuple[str, ...], describe("Parts without a bill; they prevent the answer fits.")
+        tuple[str, ...],
+        describe("Parts without a bill; if there are any, the answer is never `fits`."),
     ] = ()
     verified: Annotated[
         tuple[Admission, ...] | None,
@@ -109,5 +112,5 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
 
     @property
     def fits(self) -> bool | None:
-        """Whether the given order fits; None if the sizes are not exact enough."""
+        """True if the given order fits; None if the sizes are not exact enough."""
         return answer_of(self.answer)

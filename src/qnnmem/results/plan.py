@@ -44,7 +44,7 @@ def too_many(buffers: int, most: int) -> str:
 
 
 class TcmAnswer(Struct, frozen=True):
-    """Whether constants or a binary fit, with IO, into the TCM of aDSP direct mode."""
+    """Verdict on whether a binary or constants, plus IO, fit the TCM of aDSP direct mode."""
 
     fits: Annotated[
         bool,
@@ -67,7 +67,7 @@ class TcmAnswer(Struct, frozen=True):
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there are more allocations than the pool serves, whatever their sizes."""
+        """True if there are more allocations than the pool serves, whatever their sizes."""
         return self.buffers > self.max_buffers
 
     @property
@@ -111,7 +111,9 @@ class PlanReorder(Struct, frozen=True):
 
     before_bytes: Annotated[Count, describe("Peak bytes alive in the order of the file.")]
     after_bytes: Annotated[Count, describe("Peak bytes alive in the planned order.")]
-    proven: Annotated[bool, describe("Whether no order has a lower peak.")]
+    proven: Annotated[
+        bool, describe("Whether the planned order is proven to have the lowest peak of all orders.")
+    ]
     order: Annotated[tuple[str, ...], describe("Names of the ops in the planned order.")]
 
 
@@ -157,7 +159,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
         UNSET
     )
     io: Annotated[
-        Literal["inside", "outside"], describe("Whether inputs and outputs live in scratch.")
+        Literal["inside", "outside"], describe("Where inputs and outputs are, relative to scratch.")
     ]
     peak: Annotated[PlanPeak | None, describe("Peak step of scratch; null without buffers.")] = None
     ops: Annotated[tuple[str, ...], describe("Names of the ops in execution order.")] = ()
@@ -180,7 +182,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
 class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     """A memory plan: pools, the proof of the minimum, the peak and the location of every buffer.
 
-    Sizes are integer bytes, spans of steps are half-open.
+    Sizes are integers in bytes; intervals of steps are half-open.
     """
 
     input: Annotated[str, describe("Path of the planned file as given.")]
@@ -223,12 +225,12 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     seconds: Annotated[
         float,
         Meta(ge=0),
-        describe("Time spent planning in seconds, without reading the file."),
+        describe("Time spent on planning, in seconds; reading the file is not included."),
     ] = 0.0
     align_bytes: Annotated[
         Positive,
         describe(
-            "Alignment of starts and sizes in bytes; in a buffer list a buffer may ask for more."
+            "Alignment of starts and sizes in bytes; a buffer of a buffer list can require more."
         ),
     ]
     io: Annotated[
@@ -242,7 +244,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     seen_as: Annotated[
         Annotated[str, Meta(pattern="^qnn$")] | None,
         describe(
-            "Graph that was planned: qnn is the graph that QNN gets; null is the one in the file."
+            "Graph that was planned: `qnn` is the graph that QNN gets; null is the file's own."
         ),
     ] = field(default=None, name="as")
     inputs: Annotated[
@@ -350,7 +352,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def has_verdict(self) -> bool:
-        """Whether there is a budget to check, or more allocations than TCM serves."""
+        """True if there is a budget to check, or more allocations than TCM serves."""
         return bool(self.budgets) or (self.tcm is not None and self.tcm.is_crowded)
 
     @property

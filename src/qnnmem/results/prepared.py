@@ -60,9 +60,9 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
 
     @property
     def cures(self) -> tuple[TriedWidths, ...]:
-        """Tried widths that reduce the error, narrowest first, each to less than half of the last.
+        """Tried widths, narrowest first, each with less than half the error of the one before.
 
-        Widths that leave a large error are only included if no others do better.
+        Widths that leave a large error are included only if no width avoids it.
         """
         found: list[TriedWidths] = []
         least = _bound(self.error)
@@ -82,12 +82,12 @@ class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
     """A graph of the binary, and what is proven about its plan."""
 
     scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
-    optimal: Annotated[bool, describe("Whether these buffers cannot be placed in fewer bytes.")]
+    optimal: Annotated[bool, describe("Whether scratch_bytes is proven minimal for these buffers.")]
     proof: Annotated[ProofScope, describe("What is proven about scratch_bytes.")]
     persistent_bytes: Annotated[Count, describe("Size of the persistent pool in bytes.")]
     io_bytes: Annotated[Count, describe("Bytes of inputs and outputs.")]
     executable: Annotated[
-        bool, describe("Whether the graph has a program and can run; a layout has none.")
+        bool, describe("Whether the graph has a program and can run; a layout has no program.")
     ]
     tcm_bytes: Annotated[
         Count | None, describe("Bytes of TCM for binary and IO; null for a layout.")

@@ -55,11 +55,11 @@ class Frame(Struct, frozen=True):
 
 Stack = tuple[Frame, ...]
 CallStack = Annotated[Stack, describe("Call stack, innermost first.")]
-Place = Annotated[str, describe("File and line of the call, or where in which object.")]
-Command = Annotated[tuple[str, ...], Meta(min_length=1), describe("The program and its words.")]
-ProgramCode = Annotated[int, describe("Exit code of the program, as a shell has it.")]
+Place = Annotated[str, describe("File and line of the call, or module and offset.")]
+Command = Annotated[tuple[str, ...], Meta(min_length=1), describe("The program and its arguments.")]
+ProgramCode = Annotated[int, describe("Exit code of the program, as a shell reports it.")]
 Signal = Annotated[str | None, describe("The signal that ended the program; null if none did.")]
-TimedOut = Annotated[bool, describe("Whether it was ended because its time was over.")]
+TimedOut = Annotated[bool, describe("Whether the program was ended because of the time limit.")]
 Sentence = Annotated[str, describe("The answer in one line.")]
 
 
@@ -84,7 +84,7 @@ Missed = Annotated[
     tuple[NotChecked, ...],
     describe(
         "Calls that were not checked; if there are any, `passes` is false and the exit code is 3, "
-        "or 1 with findings."
+        "or 1 if there are also findings."
     ),
 ]
 
@@ -103,33 +103,35 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
     rule: Annotated[
         str,
         Meta(min_length=2),
-        describe("Id of the rule, as in `qnnmem lpai rules` or the page of check-client."),
+        describe("Id of the rule, as in `qnnmem lpai rules` or the check-client page."),
     ]
     title: Annotated[str, describe("The rule.")] = ""
     sentence: Annotated[str, describe("What happened, to which object, by how much.")]
-    call: Annotated[str, describe("QNN function that detected it; exit for leaks at the end.")] = ""
-    code: Annotated[Count, describe("Code that the call returned; 0 if it continued.")] = 0
+    call: Annotated[
+        str, describe("QNN function that detected the violation; `exit` for leaks at the end.")
+    ] = ""
+    code: Annotated[Count, describe("Code that the call returned; 0 if the call continued.")] = 0
     buffer: Annotated[str, describe("Name of the memory; empty if none is involved.")] = ""
     address: Annotated[int | None, describe("Address of the memory in the program.")] = None
     need: Annotated[int | None, describe("Expected number.")] = None
     given: Annotated[int | None, describe("Actual number.")] = None
     cure: Annotated[str, describe("What to do.")] = ""
     place: Annotated[
-        str, describe("File and line of the call; for leaks, where the object was made.")
+        str, describe("File and line of the call; for leaks, of the call that created the object.")
     ] = ""
     stack: CallStack = ()
     other: Annotated[
         OtherPlace | None,
         describe("Second place involved, such as where memory was freed or a call failed."),
     ] = None
-    process: Annotated[Count, describe("Id of the calling process; 0 at the end.")] = 0
+    process: Annotated[Count, describe("Id of the calling process; 0 for findings at the end.")] = 0
     also: Annotated[tuple[OtherPlace, ...], describe("Further places with the same cause.")] = ()
     count: Annotated[Count, describe("Number of occurrences.")] = 1
-    label: Annotated[str, describe("What `stack` is of.")] = "called at"
+    label: Annotated[str, describe("What `stack` shows, such as `called at`.")] = "called at"
 
 
 class HeldMoment(Struct, frozen=True):
-    """The contexts and bytes that the program holds in QNN after one of its calls."""
+    """The contexts and bytes that the program holds in QNN after a call."""
 
     call: Annotated[Count, describe("Number of the call, from 1.")]
     what: Annotated[str, describe("Function that was called.")] = ""
@@ -165,7 +167,9 @@ class ProgramRun(ProgramResult, frozen=True, kw_only=True):
     exit_code: ProgramCode = 0
     ended_by: Signal = None
     timed_out: TimedOut = False
-    left_out: Annotated[Count, describe("Findings or events that were dropped over the limit.")] = 0
+    left_out: Annotated[
+        Count, describe("Number of findings or events beyond the limit, which were dropped.")
+    ] = 0
     not_checked: Missed = ()
     has_lines: Annotated[bool, describe("Whether addresses could be resolved to source lines.")] = (
         True
@@ -173,7 +177,7 @@ class ProgramRun(ProgramResult, frozen=True, kw_only=True):
 
 
 class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-client/1"):
-    """The rules that a program breaks in its QNN calls, with places."""
+    """The rules that a program breaks in its QNN calls, and where."""
 
     passes: Annotated[
         bool,
@@ -191,11 +195,12 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
         default_factory=dict
     )
     failed_calls: Annotated[
-        dict[str, Count], describe("Number of calls by function that returned a code other than 0.")
+        dict[str, Count],
+        describe("Number of calls that returned a code other than 0, by function."),
     ] = field(default_factory=dict)
     suppressed: Annotated[Count, describe("Number of known findings that were left out.")] = 0
     timeline: Annotated[
-        tuple[HeldMoment, ...], describe("What the program held, one entry per change.")
+        tuple[HeldMoment, ...], describe("What the program held; each change adds an entry.")
     ] = ()
     notes: Annotated[tuple[str, ...], describe("Remarks on correct but surprising behaviour.")] = ()
     findings: Annotated[
@@ -205,7 +210,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
     @property
     def called(self) -> bool:
-        """Whether the program called QNN."""
+        """True if the program called QNN."""
         return bool(self.calls)
 
     @property
@@ -215,7 +220,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
 
 class AliveAt(Struct, frozen=True):
-    """The number of live objects from a time on."""
+    """The number of live objects at a point in time."""
 
     time_ns: Annotated[Count, describe("Time since the start.")] = 0
     contexts: Annotated[Count, describe("Number of live contexts.")] = 0
@@ -237,7 +242,7 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
             "system context",
         ),
     ]
-    process: Annotated[Count, describe("Process that made it.")] = 0
+    process: Annotated[Count, describe("Process that made the object.")] = 0
     handle: Annotated[Word, describe("Handle of the object.")] = 0
     name: Annotated[str, describe("Name of the graph, or of the session's model; else empty.")] = ""
     bytes: Annotated[
@@ -250,7 +255,7 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
 
 
 class MadeHandle(Struct, frozen=True, kw_only=True):
-    """A context, graph or memory handle that a program created; equal ones are counted."""
+    """A context, graph or memory handle that a program created; equal handles are counted."""
 
     kind: Annotated[str, describe("Kind of object."), one_of("context", "graph", "memory")]
     name: Annotated[
@@ -270,8 +275,11 @@ class MadeHandle(Struct, frozen=True, kw_only=True):
 class LostSession(Struct, frozen=True, kw_only=True):
     """A session that failed and that the program continued without."""
 
-    name: Annotated[str, describe("Name of its model if ONNX Runtime made it; else empty.")] = ""
-    graphs: Annotated[tuple[str, ...], describe("Names of its graphs.")] = ()
+    name: Annotated[
+        str,
+        describe("Name of the session's model if ONNX Runtime made the session; otherwise empty."),
+    ] = ""
+    graphs: Annotated[tuple[str, ...], describe("Names of the session's graphs.")] = ()
     function: Annotated[
         str, describe("Call that failed; empty for a session that never got a graph.")
     ] = ""
@@ -280,10 +288,12 @@ class LostSession(Struct, frozen=True, kw_only=True):
     injected: Annotated[bool, describe("Whether the failure was injected.")] = False
     executions: Annotated[Count, describe("Number of executions before the failure.")] = 0
     spent_ns: Annotated[Count, describe("Time spent in QNN for the session.")] = 0
-    after_ns: Annotated[Count, describe("Time that the program ran on without it.")] = 0
-    time_ns: Annotated[Count, describe("Time since the start when it was lost.")] = 0
+    after_ns: Annotated[Count, describe("Time that the program continued without the session.")] = 0
+    time_ns: Annotated[Count, describe("Time since the start when the session was lost.")] = 0
     process: Annotated[Count, describe("Process that made it.")] = 0
-    place: Annotated[str, describe("File and line that made it, or the module and offset.")] = ""
+    place: Annotated[
+        str, describe("File and line that made the session, or module and offset.")
+    ] = ""
     stack: CallStack = ()
 
 
@@ -307,21 +317,19 @@ class FailedCall(Struct, frozen=True, kw_only=True):
     injected: Annotated[bool, describe("Whether the failure was injected.")] = False
     finding: Annotated[
         bool,
-        describe("Whether it counts as a problem: not injected and not a capability query."),
+        describe("Whether the failure is a problem, not injected and not a capability query."),
     ] = False
-    time_ns: Annotated[Count, describe("Time since the start of the first occurrence.")] = 0
+    time_ns: Annotated[Count, describe("Time from the start to the first occurrence.")] = 0
     place: Place = ""
     stack: CallStack = ()
     log: Annotated[
         tuple[LoggedLine, ...], describe("Lines that QNN logged during the first occurrence.")
     ] = ()
-    diagnosis: Annotated[
-        str | None, describe("The doctor's reading of those lines; null if none.")
-    ] = None
+    diagnosis: Annotated[str | None, describe("Diagnosis of those lines; null if none.")] = None
 
 
 class FunctionTotal(Struct, frozen=True):
-    """All calls of one function, including calls that are only counted."""
+    """All calls of one function, including calls that are counted but not recorded."""
 
     count: Annotated[Count, describe("Number of calls.")]
     ns: Annotated[Count, describe("Total time in the function.")]
@@ -331,10 +339,10 @@ class FunctionTotal(Struct, frozen=True):
 class WatchedLibrary(Struct, frozen=True, kw_only=True):
     """A library whose function table the program requested."""
 
-    process: Annotated[Count, describe("Process that loaded it.")] = 0
+    process: Annotated[Count, describe("Process that loaded the library.")] = 0
     name: Annotated[str, describe("Provider.")]
     backend: Annotated[Count, describe("Id of the backend.")] = 0
-    api: Annotated[str, describe("Version of QNN's API.")] = ""
+    api: Annotated[str, describe("Version of the QNN API.")] = ""
     version: Annotated[
         str | None, describe("Version of the backend's API; null for the system library.")
     ] = None
@@ -342,23 +350,25 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
 
 
 class MixedIo(Struct, frozen=True, kw_only=True):
-    """Inputs and outputs whose first execution used another memory type than prepared."""
+    """Inputs and outputs whose first execution used a memory type other than the prepared one."""
 
     graph: Annotated[str, describe("Name of the graph.")] = ""
     tensors: Annotated[tuple[str, ...], describe("Names of the inputs and outputs.")] = ()
     executed: Annotated[
         str, describe("How the tensors were passed at execution."), one_of("raw", "memhandle")
     ] = "raw"
-    bytes: Annotated[Count, describe("Bytes of all of them.")] = 0
+    bytes: Annotated[Count, describe("Bytes of all these inputs and outputs.")] = 0
     sentence: Annotated[str, describe("Cost of the mismatch.")] = ""
-    process: Annotated[Count, describe("Process that executed it.")] = 0
+    process: Annotated[Count, describe("Process that executed the graph.")] = 0
     place: Annotated[str, describe("File and line that made the graph.")] = ""
 
 
 class SerialisedRun(Struct, frozen=True, kw_only=True):
-    """A run with QNN calls serialised, next to an unchanged run before it."""
+    """A run with serialised QNN calls, compared with an unchanged run before it."""
 
-    waited: Annotated[Count, describe("Calls that waited for another call of their process.")] = 0
+    waited: Annotated[
+        Count, describe("Calls that waited for another call of the same process.")
+    ] = 0
     waited_ns: Annotated[Count, describe("Total waiting time.")] = 0
     gave_up: Annotated[Count, describe("Calls that stopped waiting after 60 s.")] = 0
     failure_before: Annotated[
@@ -376,7 +386,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     passes: Annotated[bool, describe("Whether the program used QNN and no problem was found.")]
     injected: Annotated[
-        tuple[str, ...], describe("Calls to fail, as written on the command line.")
+        tuple[str, ...], describe("Calls that were made to fail, as written on the command line.")
     ] = ()
     unmatched: Annotated[
         tuple[str, ...], describe("Entries of `injected` that matched no call.")
@@ -388,16 +398,17 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     duration_ns: Annotated[Count, describe("Run time of the program.")] = 0
     log_lines: Annotated[Count, describe("Number of lines that QNN logged.")] = 0
     libraries: Annotated[
-        tuple[WatchedLibrary, ...], describe("Libraries whose functions the program received.")
+        tuple[WatchedLibrary, ...],
+        describe("Libraries whose function tables the program requested."),
     ] = ()
     peak: Annotated[
         AliveAt,
-        describe("Peak number of each kind of object; the time is that of most contexts."),
+        describe("Peak number of each kind of object; the time is that of the context peak."),
     ] = AliveAt()
     timeline: Annotated[
         tuple[AliveAt, ...],
         describe(
-            "Live objects, one entry per change; only the peaks if there are more than 10,000."
+            "Live objects, one entry per change; only the peaks if there are over 10,000 changes."
         ),
     ] = ()
     functions: Annotated[dict[str, FunctionTotal], describe("Calls by function.")] = field(
@@ -415,15 +426,15 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     ] = ()
     freed_after_backend: Annotated[
         tuple[LiveHandle, ...],
-        describe("Contexts that were alive when their backend was freed, at most 200."),
+        describe("Contexts that still existed when their backend was freed, at most 200."),
     ] = ()
     lost: Annotated[
         tuple[LostSession, ...],
-        describe("Sessions that the program lost and continued without, at most 200."),
+        describe("Sessions that failed and that the program continued without, at most 200."),
     ] = ()
     mixed_io: Annotated[
         tuple[MixedIo, ...],
-        describe("Graphs not executed the way they were prepared; these are not findings."),
+        describe("Graphs executed with a memory type other than prepared; these are not findings."),
     ] = ()
     findings: Annotated[Count, describe("Number of problems found.")] = 0
     failed_calls: Annotated[
@@ -432,7 +443,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     @property
     def called(self) -> bool:
-        """Whether the program used QNN."""
+        """True if the program used QNN."""
         return bool(self.libraries)
 
     @property
@@ -490,7 +501,7 @@ class LeakedHandle(Struct, frozen=True):
 
 
 class FailedRun(Struct, frozen=True, kw_only=True):
-    """The end of a program in which one call was made to fail."""
+    """The outcome of a run in which one call was made to fail."""
 
     call: Annotated[Count, describe("Number of the failed call, from 1.")]
     place: Place = ""
@@ -503,7 +514,8 @@ class FailedRun(Struct, frozen=True, kw_only=True):
     exit_code: ProgramCode | None = None
     ended_by: Signal = None
     leaked: Annotated[
-        tuple[LeakedHandle, ...], describe("Objects left over beyond those of a normal run.")
+        tuple[LeakedHandle, ...],
+        describe("Objects that leaked in addition to those of a normal run."),
     ] = ()
     last_line: Annotated[str, describe("Last line that the program printed.")] = ""
 
@@ -514,8 +526,10 @@ class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-
     passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
     command: Command
     function: Annotated[str, describe("Function whose calls were failed.")]
-    code: Annotated[Count, describe("Code that the failed calls returned.")] = 0
-    calls: Annotated[Count, describe("Calls of the function in a normal run.")] = 0
+    code: Annotated[
+        Count, describe("Code that the calls returned when they were made to fail.")
+    ] = 0
+    calls: Annotated[Count, describe("Number of calls of the function in a normal run.")] = 0
     exit_code: Annotated[int, describe("Exit code of the program in a normal run.")] = 0
     time_limit_s: Annotated[float, Meta(ge=0), describe("Time limit of each run.")] = 0.0
     runs: Annotated[tuple[FailedRun, ...], describe("Runs, one for each failed call.")]

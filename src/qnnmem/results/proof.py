@@ -18,12 +18,12 @@ class ProofScope(Enum):
 
     @property
     def basis(self) -> str:
-        """The clause that names an estimate as the basis of a verdict; else empty."""
+        """The clause that says that a verdict is based on an estimate; otherwise empty."""
         return f" by an {self.value}" if self is ProofScope.ESTIMATE else ""
 
 
 def proof_words(proof: ProofScope, peak: int, bound: int) -> str:
-    """Return a proof as a phrase, with the bound if the peak is above it."""
+    """Return a proof as a phrase, with the bound if the peak is not proven minimal."""
     if proof is not ProofScope.NONE:
         return str(proof.value)
     above = 100 * (peak - bound) / max(bound, 1)

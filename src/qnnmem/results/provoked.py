@@ -14,7 +14,7 @@ class Attempt(Struct, frozen=True):
 
     what: str
     outcome: Annotated[str, describe("done, refused, crashed, timeout or memory.")]
-    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+    code: Annotated[Difference | None, describe("QNN error code.")] = None
 
 
 class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1"):
@@ -26,9 +26,9 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
     library: Annotated[str, describe("Package and version of the library.")]
     library_version: Annotated[str | None, describe("Version of QAIRT.")]
     command: Annotated[str, describe("Command that repeats the failure.")]
-    as_expected: Annotated[bool, describe("Whether it failed for the expected reason.")]
+    as_expected: Annotated[bool, describe("Whether the library failed for the expected reason.")]
     stage: Literal["compile", "load"]
-    code: Annotated[Difference | None, describe("Error code of QNN.")]
+    code: Annotated[Difference | None, describe("QNN error code.")]
     sentence: Annotated[str, describe("Why it failed.")]
     cause: str | None
     need: Annotated[Count | None, describe("Bytes needed.")]
@@ -46,5 +46,5 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
 
     @property
     def failed(self) -> bool:
-        """Whether the library failed."""
+        """True if the library failed."""
         return self.attempts[-1].outcome != "done" or bool(self.code)

@@ -12,7 +12,7 @@ from qnnmem.results.result import Count, Difference, Result, describe
 
 
 class IoMode(Enum):
-    """The type of memory that passes a tensor, in the words of the SDK's options."""
+    """The type of memory in which a tensor is passed, named as in the SDK's options."""
 
     RAW = "raw"
     MEMHANDLE = "memhandle"
@@ -29,7 +29,7 @@ class CopyTime(Struct, frozen=True):
 class QmemRow(Struct, frozen=True, kw_only=True):
     """Memory costs of a combination of preparation and execution mode.
 
-    Bytes are over all graphs, copies for one inference of each graph.
+    Bytes are totals over all graphs; copies are for one inference of each graph.
     """
 
     prepared: Annotated[IoMode, describe("IO memory type chosen when the graph was prepared.")]
@@ -44,7 +44,7 @@ class QmemRow(Struct, frozen=True, kw_only=True):
     copied_out: Sourced
     copy_time: CopyTime
     shared_memory: Annotated[
-        Sourced, describe("Memory of the application that the process domain maps.")
+        Sourced, describe("Memory of the application that is mapped into the process domain.")
     ]
     process_domain_left: Annotated[
         Sourced | None, describe("Bytes left in the process domain after the first inference.")
@@ -137,11 +137,13 @@ class LibraryAnswer(Struct, frozen=True):
 
 
 class MisuseAnswer(Struct, frozen=True, kw_only=True):
-    """A mistake, with the results of the contract and of the library."""
+    """A client's mistake, with the answers of the contract and of the library."""
 
     id: str
     what: str
-    code: Annotated[Count, describe("Code of the contract; 0: reported only.")]
+    code: Annotated[
+        Count, describe("Code that the contract returns; 0 if the mistake is only reported.")
+    ]
     rule: str
     sentence: str
     cure: str
@@ -173,7 +175,7 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
     run: QmemRun | None = None
     misuses: tuple[MisuseAnswer, ...] = ()
     missing: Annotated[
-        str, describe("Outputs of the model that the binary lacks; empty if it has all.")
+        str, describe("Outputs of the model that the binary lacks; empty if it has all outputs.")
     ] = ""
 
     @property

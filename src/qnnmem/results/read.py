@@ -1,4 +1,4 @@
-"""Reads results from untrusted JSON and checks them against their type."""
+"""Read results from untrusted JSON and check them against their type."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def result_types() -> tuple[type[SchemaDocument], ...]:
 
 
 def result_type(name: str) -> type[SchemaDocument]:
-    """Return the result type of a schema; KeyError for an unknown schema."""
+    """Return the result type of a schema; raise KeyError for an unknown schema."""
     found: type[SchemaDocument] = _imported(_TYPES[name])
     return found
 
@@ -89,7 +89,7 @@ def _imported(place: str) -> Any:
 
 
 def schema_in(values: Any) -> str | None:
-    """Return the schema named in decoded JSON, also inside a vendor's nesting; else None."""
+    """Return the name of the schema in decoded JSON, even inside a vendor's nesting, or None."""
     ours = _ours(values)
     name = ours.get("schema") if isinstance(ours, Mapping) else None
     return name if isinstance(name, str) else None
@@ -101,7 +101,7 @@ def _ours(values: Any) -> Any:
 
 
 def read_result(values: Any, where: str) -> SchemaDocument:
-    """Return the result in decoded JSON; UsageError if there is none."""
+    """Return the result in decoded JSON; raise UsageError if it contains no result."""
     name = schema_in(values)
     if name is None or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
@@ -117,7 +117,7 @@ def read_document(values: Any, where: str) -> msgspec.Struct:
 
 
 def read_as(values: Any, where: str, kind: type[Kind]) -> Kind:
-    """Return the result of a known type in decoded JSON; UsageError if it does not match."""
+    """Return decoded JSON as a result of a known type; raise UsageError if it does not match."""
     name = schema_name(kind)
     if isinstance(values, Mapping) and issubclass(kind, Result):
         # The type's default would name this version, which did not write the result.

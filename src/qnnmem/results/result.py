@@ -28,13 +28,13 @@ Difference = Annotated[int, Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 def describe(text: str, *, is_omitted: bool = False) -> Meta:
     """Return the description of a field for the JSON schema.
 
-    `is_omitted` marks a field that is not written if it has its default (`omit_defaults`).
+    `is_omitted` marks a field that is left out if its value is the default (`omit_defaults`).
     """
     return Meta(description=text, extra_json_schema={OMITTED: True} if is_omitted else None)
 
 
 def one_of(*values: str | bool) -> Meta:
-    """Return the allowed values of a field for the schema; readers accept other values too."""
+    """Return the allowed values of a field for the schema; readers also accept other values."""
     return Meta(extra_json_schema={"enum": list(values)})
 
 

@@ -43,10 +43,10 @@ def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) 
 
 
 def _require_defaults(part: dict[str, Any]) -> None:
-    """Mark fields with a default as required, because the program writes them.
+    """Mark fields with a default as required, because this version always writes them.
 
-    Only results of older versions lack some of them. A field that may be left out has the default
-    `msgspec.UNSET`, which no schema shows, or is marked as omitted.
+    Results of older versions can lack such a field. A field that this version can leave out is not
+    marked: it has the default `msgspec.UNSET`, which no schema shows, or is marked as omitted.
     """
     fields = part.get("properties", {})
     required = part.get("required", ())

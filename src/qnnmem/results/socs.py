@@ -13,12 +13,12 @@ _MIB = 1 << 20
 
 
 class Soc(Struct, frozen=True, kw_only=True):
-    """A name of a SoC and its HTP limits; several names may share an id."""
+    """A name of a SoC and its HTP limits; several names can share an id."""
 
     name: str
     marketing_name: str
     model_id: Annotated[Count, describe("QNN's `soc_model`.")]
-    arch: Annotated[Count | None, describe("Version of Hexagon, such as 75.")]
+    arch: Annotated[Count | None, describe("Hexagon version, such as 75.")]
     has_htp: Annotated[bool, describe("Whether the HTP backend can compile for it.")] = field(
         name="htp"
     )
@@ -26,12 +26,12 @@ class Soc(Struct, frozen=True, kw_only=True):
         name="vtcm_bytes"
     )
     graph_limit: Annotated[
-        SourcedNumber | None, describe("Limit of the compile estimate of one graph in bytes.")
+        SourcedNumber | None, describe("Limit for the compile estimate of one graph, in bytes.")
     ] = field(name="compile_limit_bytes")
     fp16: Annotated[bool | None, describe("Whether a float model compiles.")]
-    fp16_source: Annotated[str, describe("How this was measured.")] = ""
+    fp16_source: Annotated[str, describe("How the FP16 support was measured.")] = ""
     source: str
-    library_name: Annotated[str, describe("Name of this id in the library.")]
+    library_name: Annotated[str, describe("Name that the library uses for this id.")]
     note: str = ""
 
     @property

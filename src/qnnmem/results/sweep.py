@@ -16,7 +16,7 @@ SweepState = Literal["fits", "over", "refused", "failed"]
 class CompileNumbers(Struct, frozen=True, kw_only=True):
     """The memory needs of one compile in bytes; null if unknown."""
 
-    code: Annotated[Difference | None, describe("Error code of QNN.")] = None
+    code: Annotated[Difference | None, describe("QNN error code.")] = None
     compile_need: Annotated[
         Count | None, describe("Estimate that the compile limit applies to.")
     ] = None
@@ -27,7 +27,7 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
         Count | None, describe("Lower bound of the process-domain need; equal to pd_need if exact.")
     ] = None
     vtcm: Count | None = None
-    ram: Annotated[Count | None, describe("Bytes of all memory.")] = None
+    ram: Annotated[Count | None, describe("Bytes of memory in total.")] = None
     weights: Count | None = None
     io: Count | None = None
     spill_fill: Count | None = None
@@ -39,18 +39,20 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the compile produced a binary."""
+        """True if the compile produced a binary."""
         return self.file_bytes is not None
 
 
 class SweptSetting(CompileNumbers, frozen=True):
     """A row: a setting and the outcome of its compile."""
 
-    setting: Annotated[dict[str, SettingValue], describe("Value of each varied name.")]
+    setting: Annotated[
+        dict[str, SettingValue], describe("Value of each setting that the sweep varies.")
+    ]
     state: Annotated[
         SweepState,
         describe(
-            "over: does not fit; refused: rejected for another reason than size; failed: "
+            "over: does not fit; refused: rejected for a reason other than size; failed: "
             "retried by the next run."
         ),
     ]
@@ -63,28 +65,28 @@ class SearchEnd(Struct, frozen=True, kw_only=True):
 
     value: Annotated[
         SettingValue | None,
-        describe("Largest value that fits or compiles; null if not even the smallest does."),
+        describe("Largest value that reached the goal; null if even the smallest value failed."),
     ]
     next_value: Annotated[SettingValue | None, describe("Smallest value that failed.")]
     until: Annotated[
         Literal["fits", "compiles"], describe("Goal of the search: fits or compiles.")
     ] = "fits"
-    predicted: Annotated[SettingValue | None, describe("First prediction, from small values.")] = (
-        None
-    )
+    predicted: Annotated[
+        SettingValue | None, describe("First prediction, extrapolated from small values.")
+    ] = None
     halved: Annotated[
         bool, describe("Whether the value was found by bisection instead of by the prediction.")
     ] = False
     is_open: Annotated[
         bool,
         describe(
-            "Whether the compile of the next value ran out of time, so a larger value may work."
+            "Whether the compile of the next value ran out of time, so a larger value might work."
         ),
     ] = False
 
 
 class LargestValue(SearchEnd, frozen=True):
-    """The largest value of a setting that fits, with the other settings in `setting`."""
+    """The largest value of one setting that reaches the goal; `setting` has the other settings."""
 
     name: str
     setting: dict[str, SettingValue]

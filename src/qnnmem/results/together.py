@@ -31,11 +31,11 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its offsets.")]
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        describe("Models assumed to execute at the same time; all others never do."),
+        describe("Sets of models assumed to execute at the same time; no other models do."),
     ] = ()
     busiest: Annotated[
         tuple[str, ...],
-        describe("Models that execute at the same time and need most scratch together."),
+        describe("Models that execute at the same time and need the most scratch together."),
     ] = ()
     scratch_bytes: Annotated[Count, describe("Bytes of the shared scratch pool.")]
     lower_bound_bytes: Annotated[
@@ -44,12 +44,14 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     persistent_bytes: Annotated[
         Count, describe("Bytes of the shared persistent pool: the sum over all models.")
     ]
-    io_bytes: Annotated[Count, describe("Inputs and outputs outside scratch, in bytes: the sum.")]
-    constant_bytes: Annotated[Count, describe("Constants in bytes: the sum.")]
+    io_bytes: Annotated[
+        Count, describe("Inputs and outputs outside scratch, in bytes: the sum over all models.")
+    ]
+    constant_bytes: Annotated[Count, describe("Constants in bytes: the sum over all models.")]
     align_bytes: Annotated[Positive, describe("Alignment of both pools in bytes.")]
     tcm: Annotated[
         TcmAnswer | None,
-        describe("Verdict on one TCM pool for one binary of all models; null with a buffer list."),
+        describe("Verdict on TCM if one binary contains all models; null with a buffer list."),
     ] = None
     budgets: Annotated[
         tuple[PlanBudget, ...], describe("Verdicts on budgets for all models together.")

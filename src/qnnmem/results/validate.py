@@ -26,23 +26,26 @@ class ComparedTensor(Struct, frozen=True):
 
 
 class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1"):
-    """Whether the CPU computes the same results as HTP, or as saved outputs."""
+    """The verdict on whether the CPU computes the same results as HTP, or as saved outputs."""
 
     model: Annotated[str, describe("Model file.")]
     other: Annotated[str, describe("Target that the CPU was compared with.")]
     verdict: Annotated[
         str,
-        describe("same: the graph is right; differs; refused: only the CPU runs it; unknown."),
+        describe(
+            "same: the graph is right; differs: the results differ; refused: only the CPU runs "
+            "the model; unknown: no verdict."
+        ),
         one_of("same", "differs", "refused", "unknown"),
     ]
     is_memory: Annotated[
-        bool | None, describe("Whether memory remains the suspect; null if undecided.")
+        bool | None, describe("Whether memory remains a possible cause; null if undecided.")
     ]
     tolerance: Annotated[
         float, describe("Allowed difference as a share of a tensor's largest value.")
     ]
     first: Annotated[str | None, describe("First tensor that differs, in graph order.")]
-    every: Annotated[bool, describe("Whether tensors inside the graph were also compared.")]
+    every: Annotated[bool, describe("Whether intermediate tensors were also compared.")]
     tensors: Annotated[tuple[ComparedTensor, ...], describe("Compared tensors, in graph order.")]
     samples: Annotated[Count, describe("Number of inputs that were run.")]
     why: Annotated[str, describe("Why nothing could be compared; empty if something was.")] = ""
