@@ -781,7 +781,7 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
         (
             "printf 'List of devices attached\\n1a2b\\toffline\\n'",
             "adb:1a2b",
-            "adb reports about 1a2b: offline; unplug it",
+            "adb reports about 1a2b: offline; unplug the device",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tno permissions (user in plugdev?); see\\n'",
