@@ -94,7 +94,7 @@ def test_what_follows_a_program_is_not_written_to(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_has_unmapped_nothing() -> None:
     """A crash in one thread ends the process while a call of another is checked."""
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         child.stdin.write(b"runs\n")
