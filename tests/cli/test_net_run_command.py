@@ -688,7 +688,7 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
         (("--retrieve_context", "."), "is a folder"),
         (("--config_file", "nowhere.json"), "nowhere.json"),
         (("--output_dir", "a.raw"), "exists and is not a folder"),
-        (("--output_dir", "a.raw/sub"), "cannot be made"),
+        (("--output_dir", "a.raw/sub"), "cannot be created"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_sentence(

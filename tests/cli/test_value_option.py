@@ -179,7 +179,7 @@ def test_a_wrong_value_is_one_sentence(detector: Path) -> None:
     for text, words in (
         ("Sr=1", "did you mean 'sr'?"),
         ("sr=1.5", "needs whole numbers (int64), not 1.5"),
-        ("sr=1,2", "is 2 elements; the input is scalar"),
+        ("sr=1,2", "has 2 elements, but the input's shape is scalar"),
         ("sr=@absent.npy", "absent.npy"),
     ):
         done = run("plan", detector, *FIXED, "--value", text)

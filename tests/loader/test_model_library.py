@@ -50,7 +50,7 @@ def test_a_library_composes_its_graphs(entries: int, tmp_path: Path) -> None:
 
 def test_a_library_that_crashes_is_a_sentence(tmp_path: Path) -> None:
     """The child dies, not the program."""
-    with pytest.raises(LoadError, match="the code of the model library crashed"):
+    with pytest.raises(LoadError, match="the model library's code crashed"):
         compose_trusted(built(tmp_path, "CRASH"))
 
 

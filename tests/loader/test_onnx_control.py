@@ -197,7 +197,7 @@ def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
 def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
     """A shape that inference proves is not the user's to choose."""
     path = save(tmp_path, "g (float[4] x) => (float[4] y) { h = Exp(x) y = Neg(h) }")
-    with pytest.raises(UsageError, match="tensor 'h' has shape 4 instead of 2x2"):
+    with pytest.raises(UsageError, match="tensor 'h' has shape 4, not the given 2x2"):
         read(path, shapes={"h": (2, 2)})
 
 

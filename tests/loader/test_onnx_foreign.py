@@ -40,7 +40,7 @@ def test_what_the_file_declares_is_planned_with_a_word_first(tmp_path: Path) -> 
     """What such an operator needs inside is not known."""
     text = "g (float[4] x) => (float[4] y) { y = maker.Quant (x) }"
     model = read(save(tmp_path, text))
-    assert "custom operator 'Quant' is unknown" in join_words(model.assumed)
+    assert "custom operator 'Quant' are unknown" in join_words(model.assumed)
     plain = read(save(tmp_path, "g (float[4] x) => (float[4] y) { y = Relu (x) }"))
     assert plain.assumed == ""
 

@@ -120,7 +120,7 @@ def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
         read(path)
     said = str(caught.value)
     assert "an untested guess is " in said
-    assert said.endswith(": the model ran with none of the sizes tried")
+    assert said.endswith(": the model did not run with any of the sizes tried")
     assert "e.g. with" not in str(caught.value)
 
 
@@ -306,7 +306,7 @@ def test_a_window_goes_with_its_sample_rate(tmp_path: Path) -> None:
         read(path)
     said = caught.value.sentence(flag)
     assert "--dim sequence=512 --value sr=16000" in said
-    assert said.endswith("; also seen to run together: --dim sequence=256 --value sr=8000")
+    assert said.endswith("; these values also worked together: --dim sequence=256 --value sr=8000")
     with pytest.raises(FreeDimensions) as slow:
         read(path, values={"sr": 8000})
     assert settings(slow.value) == {"dims": {"batch": 1, "sequence": 256}, "values": {"sr": 8000}}

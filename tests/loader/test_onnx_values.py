@@ -117,9 +117,9 @@ def test_a_value_takes_type_and_shape_of_the_input(
         ("int64", True, "has type int64, but its value is true or false"),
         ("float16", 1e9, "too large for float16"),
         ("int64", float("nan"), "needs whole numbers (int64)"),
-        ("int64[2]", (1, 2, 3), "is 3 elements; the input is 2"),
-        ("int64", (1, 2), "is 2 elements; the input is scalar"),
-        ("int64[2,2]", [[1, 2, 3]], "is 1x3; the input is 2x2"),
+        ("int64[2]", (1, 2, 3), "has 3 elements, but the input's shape is 2"),
+        ("int64", (1, 2), "has 2 elements, but the input's shape is scalar"),
+        ("int64[2,2]", [[1, 2, 3]], "has shape 1x3, but the input's shape is 2x2"),
         ("int64", 1 << 70, "which is not a number of a known type"),
         ("int64", "seven", "is 'seven', which is not a number of a known type"),
         ("int64[N]", [[1], [2, 3]], "which is not a number of a known type"),
@@ -190,7 +190,7 @@ def test_values_are_for_onnx_models(tmp_path: Path) -> None:
     """Other formats say so."""
     path = tmp_path / "a.csv"
     path.write_text("id,lower,upper,size\na,0,1,8\n")
-    with pytest.raises(UsageError, match="not an ONNX model; values is for those"):
+    with pytest.raises(UsageError, match="not an ONNX model; values needs one"):
         load(path, values={"a": 1})
 
 

@@ -164,13 +164,13 @@ def test_bytes_besides_weights_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     for plain in (4, 9, 10):
         assert refused(field(7, field(5, field(plain, bytes(2 * size))))) == ""
     for packed in (5, 7, 11):  # integers: one byte here, eight in memory
-        assert "without raw weights" in refused(field(7, field(5, field(packed, bytes(2 * size)))))
-    assert "more than 1 MiB without raw weights" in refused(field(7, field(10, bytes(2 * size))))
+        assert "besides raw weights" in refused(field(7, field(5, field(packed, bytes(2 * size)))))
+    assert "more than 1 MiB besides raw weights" in refused(field(7, field(10, bytes(2 * size))))
     overhead = len(field(10, bytes(size))) - size
     assert refused(field(10, bytes(size - overhead))) == ""
-    assert "without raw weights" in refused(field(10, bytes(size - overhead + 1)))
+    assert "besides raw weights" in refused(field(10, bytes(size - overhead + 1)))
     # Outside of a tensor the same field numbers are no weights.
-    assert "without raw weights" in refused(field(9, bytes(2 * size)))
+    assert "besides raw weights" in refused(field(9, bytes(2 * size)))
 
 
 def test_the_limits_are_those_that_are_promised() -> None:

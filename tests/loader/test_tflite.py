@@ -219,7 +219,7 @@ def test_what_a_custom_operator_needs_inside_is_said_to_be_unknown(tmp_path: Pat
     tensors = tuple(T(str(number)) for number in range(8))
     ops = tuple(O("CUSTOM", (i,), (i + 1,), custom=name) for i, name in enumerate(names))
     one = load(tmp_path, G(tensors[:2], (0,), (1,), ops[:1]))
-    assert "custom operator 'op0' is unknown" in join_words(one.assumed)
+    assert "custom operator 'op0' are unknown" in join_words(one.assumed)
     assert one.notes == ("custom operators: 1 ('op0')",)
     assert "'op4' and 2 more is unknown" in join_words(
         load(tmp_path, G(tensors, (0,), (7,), ops)).assumed
@@ -389,7 +389,9 @@ def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None
     """A file that fixes what WHERE returns is planned for that, and the model says so."""
     tensors = (T("x", (4,)), T("y", (3, 1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
-    assert model.holds_for == ("valid while 'y' of operator 0 ('WHERE') is at most the stored 3x1",)
+    assert model.holds_for == (
+        "valid while 'y' of operator 0 ('WHERE') is at most the stored shape 3x1",
+    )
 
 
 def test_stored_shapes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -114,10 +114,10 @@ def test_an_operator_returns_what_tflite_returns(
     ("op", "shape", "others", "fault"),
     [
         (RULES[3][0], (1, 4, 20, 3), RULES[3][2], "needs a size of at least 5 but has 4"),
-        (RULES[7][0], (3, 5), RULES[7][2], "multiplies 3x5 by weights for 16"),
+        (RULES[7][0], (3, 5), RULES[7][2], "cannot multiply 3x5 by weights for 16"),
         (RULES[10][0], (3, 7), RULES[10][2], r"cannot turn 3x7 into \?x4"),
-        (RULES[15][0], (4, 8), RULES[15][2], "joins 4x8 and 4x8 and 3x2"),
-        (RULES[18][0], (3, 7), RULES[18][2], "splits 7 into 2 equal parts"),
+        (RULES[15][0], (4, 8), RULES[15][2], "cannot join 4x8 and 4x8 and 3x2"),
+        (RULES[18][0], (3, 7), RULES[18][2], "cannot split 7 into 2 equal parts"),
         (RULES[0][0], (5, 2, 7), RULES[0][2], "which are inconsistent"),
     ],
 )

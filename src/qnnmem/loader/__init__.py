@@ -36,12 +36,12 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, InputValue] | None = None,
 ) -> Model:
-    """Return the model in a file; its content decides the format before the file name does.
+    """Return the model in a file; the format is detected from its content, then from its name.
 
-    `dims` fixes named free dimensions and `shapes` fixes the shapes of whole inputs, both for
-    formats that leave sizes open. `values` turns inputs of an ONNX model into constants, so that
-    branches never taken are left out: a number, several numbers, an array, or the path of a .npy or
-    .raw file.
+    `dims` fixes named free dimensions and `shapes` fixes the shapes of whole inputs, in formats
+    that leave sizes open. `values` turns inputs of an ONNX model into constants, so that branches
+    never taken are left out. A value is a number, several numbers, an array, or the path of a .npy
+    or .raw file.
     """
     expect(path, (str, Path), "the model must be given as the path of its file")
     dims = as_dims(dims)
@@ -52,7 +52,7 @@ def load(
     if kind == "onnx":
         return _load_onnx(path, dims, shapes, values)
     if values:
-        raise UsageError((f"{path} is not an ONNX model; ", Setting("values"), " is for those"))
+        raise UsageError((f"{path} is not an ONNX model; ", Setting("values"), " needs one"))
     if kind == "tflite":
         from qnnmem.loader import tflite
 
@@ -92,7 +92,7 @@ def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int
 
 
 def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return those of the given sizes whose dimension the file has."""
+    """Return the given sizes of dimensions that exist in the file."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.inputs import named_dims
 

@@ -1,7 +1,7 @@
 """Buffer lists as CSV, in minimalloc's format: `id,lower,upper,size[,alignment][,offset]`.
 
-The format has no quoting. Columns are parsed whole, not field by field: lists of a hundred
-thousand buffers are common.
+The format has no quoting. Each column is parsed at once, not field by field, because lists of a
+hundred thousand buffers are common.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def read(path: Path) -> Model:
 
 
 def write(buffers: Iterable[FixedBuffer]) -> str:
-    """Return the buffers as CSV; alignment and offset columns appear only if used."""
+    """Return the buffers as CSV, with columns for alignment and offset only if they are used."""
     rows = tuple(buffers)
     placed = sum(row.offset is not None for row in rows)
     if placed not in (0, len(rows)):
@@ -198,7 +198,7 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 
 def _integers(path: Path, column: str, texts: list[str], least: int = 1 - _LIMIT) -> list[int]:
-    """Return the numbers of a column, each from `least` to below 2^60."""
+    """Return the numbers of a column, each at least `least` and below 2^60."""
     joined = "".join(texts)
     if joined.isascii() and joined.isdigit():  # otherwise int() accepts odd spellings
         try:

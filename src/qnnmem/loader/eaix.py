@@ -1,4 +1,4 @@
-"""Loads reports of the eAI compiler (`.eaix`, JSON).
+"""Load reports of the eAI compiler (`.eaix`, JSON).
 
 The compiler writes a report next to each LPAI model: nodes with their execution order, and tensors
 with their layout in memory, but no offsets. In published models the liveness bound of a report
@@ -150,7 +150,7 @@ class _ReportReader:
             yield f"unknown tensor flags {bits} were ignored"
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
-        """Return nodes by `actual_order`; in the list they are in the order of the source model."""
+        """Return nodes sorted by `actual_order`; the report follows the source model's order."""
         found = [self._node(position, node) for position, node in enumerate(nodes)]
         found.sort(key=lambda node: node.order)
         for before, after in pairwise(found):
@@ -219,7 +219,7 @@ class _ReportReader:
         return flag
 
     def _stored(self, value: object, where: str) -> tuple[DType, tuple[int, ...]]:
-        """Return type and shape of a constant as bytes in the binary, which may be compressed."""
+        """Return the type and shape of a constant's bytes in the binary, compressed or not."""
         stored = value.get("data_size") if isinstance(value, Mapping) else None
         if stored is None:
             return self._live(value, where)
@@ -253,7 +253,7 @@ class _ReportReader:
         return size
 
     def _marked(self, listed: tuple[_Item, ...], bit: int) -> tuple[_Item, ...]:
-        """Return the tensors that the graph lists, then those that only their flag marks."""
+        """Return the tensors that the graph lists, then other tensors that have the flag."""
         marked = (item for item in self.items.values() if item.flag & bit)
         return tuple({item.key: item for item in (*listed, *marked)}.values())
 
@@ -310,7 +310,7 @@ def _nbytes(item: _Item) -> int:
 
 
 def _layout_bytes(layout: object) -> int:
-    """Return the bytes of a layout, whose rows have index, start pad, valid size and stride."""
+    """Return a layout's size in bytes; a row has index, start pad, valid size and stride."""
     if not isinstance(layout, str):
         return 0
     rows = _ROW.finditer(layout[:_MAX_LAYOUT])

@@ -1,6 +1,6 @@
 """File kinds, detected from content, and the verbs that read them.
 
-A file name is not reliable: `.bin` may be a context binary, weights or noise, and a failed download
+A file name is not reliable: `.bin` can be a context binary, weights or noise, and a failed download
 leaves a web page named `model.onnx`. So the first bytes decide the kind, and for archives the names
 of their members.
 """
@@ -26,7 +26,7 @@ _TENSORFLOW = "convert it with tf2onnx, or to TFLite with tf.lite.TFLiteConverte
 _SOURCE = "pass the ONNX or TFLite model that it was converted from"
 _NO_LOG = "unpack it and pass a log"
 _NO_LIBRARY = f"for a compiled QNN model, {_SOURCE}"
-_TRUSTED = "only model libraries of QNN can be read"
+_TRUSTED = "only QNN model libraries can be read"
 _BINARY = "the file is output of qnnmem inspect or of the vendor's tool; pass the binary itself"
 _COMPILED = ("fit", "footprint", "qmem", "sweep")
 _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
@@ -171,8 +171,8 @@ _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
     """Raise LoadError for a kind of file that a verb does not read.
 
-    The error names the kind and the verbs that read it. `takes` overrides the kinds of the table,
-    `said` is the verb as shown in the error.
+    The error names the kind and the verbs that read it. `takes` overrides the kinds in the table;
+    `said` is the verb as the error shows it.
     """
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
@@ -233,7 +233,7 @@ def bundle_config(folder: Path) -> str:
 
 
 def _holds(path: Path, size: int, wanted: bytes) -> bool:
-    """Return whether a file contains these bytes after its head."""
+    """Return whether a large file contains these bytes anywhere after its head."""
     starts = range(HEAD - len(wanted), size, _CHUNK - len(wanted))
     return any(wanted in read_range(path, start, _CHUNK) for start in starts)
 

@@ -32,8 +32,8 @@ def unknown_inside(names: Iterable[str]) -> str:
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     many = "s" if len(found) > 1 else ""
     return (
-        f"the memory inside the custom operator{many} {shown}{more} is unknown and not "
-        "counted, weights included"
+        f"the memory and the weights inside the custom operator{many} {shown}{more} "
+        "are unknown and not counted"
     )
 
 

@@ -127,7 +127,7 @@ class Ledger:
             self._missed.setdefault(what)
 
     def functions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield calls, nanoseconds and failures of each function."""
+        """Yield each function's number of calls, nanoseconds and number of failures."""
         data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
@@ -185,7 +185,7 @@ class Ledger:
             return False
 
     def _is_mapped(self, process: int) -> bool:
-        """Return True if a process maps this ledger; otherwise its pid was reused."""
+        """Return True if a process maps this ledger; a reused pid belongs to another program."""
         try:
             with Path(f"/proc/{process}/maps").open("rb") as file:
                 return os.fsencode(self._path) in file.read(_MOST_MAPS)

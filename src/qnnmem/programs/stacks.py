@@ -143,7 +143,7 @@ class Symbols:
         return done.stdout.decode("utf-8", "replace")
 
     def _real_file(self, frame: Frame) -> Frame:
-        """Return the frame with the file that its line table names, in the folder known so far."""
+        """Return the frame with the file name from the line table; the folder stays the same."""
         tool = shutil.which("readelf")
         if tool is None or not frame.line:
             return frame

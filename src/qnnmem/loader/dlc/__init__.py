@@ -1,13 +1,13 @@
-"""Loads DLC files of the vendor's converter and quantizer.
+"""Load DLC files of the vendor's converter and quantizer.
 
 The format is not documented. The vendor's own reader composes the graphs by calling the functions
 of a backend; qnnmem passes functions that record all calls.
 
 recorder    the functions, and the recorded graphs
 program     the child process in which the reader runs
-composed    the file as graphs of QNN
-model       a graph of QNN as a model
-operators   a graph of QNN as equivalent nodes: a table, one row per operator
+composed    the file as QNN graphs
+model       a QNN graph as a model
+operators   a QNN graph as equivalent ONNX nodes: a table, one row per operator
 draft       helpers for the rows of that table
 """
 
@@ -41,7 +41,7 @@ __all__ = [
 def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Model:
     """Return a graph of a DLC as a model; the first graph unless a name is given.
 
-    The graph is the one that QNN's compilers get. A `trusted` file is a model library instead.
+    QNN's compilers get the same graph. A `trusted` file is a model library, not a DLC.
     """
     return _model(path, compose_trusted(path) if trusted else compose(path), graph)
 
@@ -49,7 +49,7 @@ def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Mode
 def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
     """Return every graph of a DLC as a model, in file order.
 
-    A `trusted` file is a model library.
+    A `trusted` file is a model library, not a DLC.
     """
     graphs = compose_trusted(path) if trusted else compose(path)
     models = tuple(as_model(path, graph) for graph in graphs)
@@ -61,7 +61,7 @@ def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
 def read_with_graph(
     path: Path, time_limit_s: float, *, trusted: bool = False
 ) -> tuple[Model, onnx.ModelProto | None]:
-    """Return the result of `read`, and ONNX nodes that compute it.
+    """Return the result of `read`, and the ONNX nodes that compute the model.
 
     The second value is None if an operator has no translation; a note in the model names it. A
     `trusted` file is a model library.

@@ -1,4 +1,4 @@
-"""A DLC as graphs of QNN: runs the vendor's reader in a child process and checks its reply."""
+"""Read a DLC as QNN graphs: run the vendor's reader in a child process and check its reply."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _asked(
 
 
 def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> ComposedGraph:
-    """Return the graph with a name; raise LoadError, which lists the graphs, if there is none."""
+    """Return the graph with this name; raise LoadError with a list of the graphs if none has it."""
     for graph in graphs:
         if graph.name == name:
             return graph
@@ -91,7 +91,7 @@ def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed
     if child.expired:
         return f"{request.doing} took longer than {child.deadline.limit_s:g} s"
     if isinstance(request, ComposeLibrary):
-        return "the code of the model library crashed"
+        return "the model library's code crashed"
     printed.seek(max(0, printed.seek(0, os.SEEK_END) - _TAIL_BYTES))
     return abort_reason(printed.read().decode("utf-8", "replace"))
 
@@ -112,7 +112,7 @@ def as_graphs(
     data: bytes,
     origins: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> tuple[ComposedGraph, ...]:
-    """Return the graphs that a child recorded; `data` has the bytes of constants, if any."""
+    """Return the graphs that a child recorded; `data` holds the bytes of constants."""
     try:
         return whole_graphs(graphs, shared, data, origins or {})
     except ValueError as exc:
@@ -120,7 +120,7 @@ def as_graphs(
 
 
 def _refusal(reply: Composed) -> str:
-    """Return the reason of a refused call; code 1002 is the reader's result for any damage."""
+    """Return why the vendor's reader failed; it returns code 1002 for any damage."""
     if reply.why:
         return f"cannot be read: {reply.why}"
     doing = "open it" if reply.call == _OPENING else "read its graphs"

@@ -1,7 +1,7 @@
-"""ONNX nodes for one QNN operator: reads, computes and writes tensors with QNN's semantics.
+"""ONNX nodes for one QNN operator: they read, compute and write tensors with QNN's semantics.
 
-Fixed-point tensors are dequantized for computing and rounded when they are written. So results
-equal those of real arithmetic within one step of the output.
+Fixed-point tensors are dequantized before they are used and rounded when they are written. So
+results differ from real arithmetic by at most one quantization step of the output.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Step(NodeWriter):
         return self._draft.tensors[self.op.outputs[place]]
 
     def has(self, place: int) -> bool:
-        """Return whether an input is given; optional inputs may be missing or null."""
+        """Return whether an input is given; optional inputs can be missing or null."""
         return place < len(self.op.inputs) and self.op.inputs[place] in self._draft.names
 
     def shape(self, place: int = 0) -> tuple[int, ...]:
@@ -73,11 +73,11 @@ class Step(NodeWriter):
             return numpy.asarray(default)
         values = numpy.frombuffer(found.data, found.data_type.numpy_name)
         if values.size != _elements(found.dimensions):
-            raise NotTranslated(f"parameter {quote(name)} has a size that differs from its data")
+            raise NotTranslated(f"the size of parameter {quote(name)} differs from its data")
         return values.reshape(found.dimensions)
 
     def numbers(self, name: str, default: Sequence[int]) -> list[int]:
-        """Return a parameter with one number per axis; for a single axis it may be a scalar."""
+        """Return a parameter with one number per axis; a scalar counts as one axis."""
         if name in self.op.scalars:
             return [int(self.scalar(name))]
         return [int(one) for one in self.array(name, default).reshape(-1)]
@@ -92,7 +92,7 @@ class Step(NodeWriter):
                 raise NotTranslated(f"{what} is not supported")
 
     def refuse_unknown(self, silent: Collection[str]) -> None:
-        """Raise NotTranslated for unused parameters, except those without effect."""
+        """Raise NotTranslated for parameters that were never read, except those in `silent`."""
         given = (*self.op.scalars, *self.op.arrays)
         for name in given:
             if name not in self._asked and name not in silent:
@@ -111,7 +111,7 @@ class Step(NodeWriter):
         return name
 
     def raw(self, place: int) -> str:
-        """Return the name of an input with its stored elements."""
+        """Return the name of an input in its stored form, without dequantization."""
         if not self.has(place):
             raise NotTranslated(f"{quote(self.op.type)} lacks input {place}")
         return self._draft.names[self.op.inputs[place]]

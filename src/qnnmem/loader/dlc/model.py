@@ -1,4 +1,4 @@
-"""A graph of QNN as a model: its tensors, the memory effect of each operator, its IO."""
+"""A QNN graph as a model: its tensors, each operator's effect on memory, and its IO."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
 
 
 def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
-    """Raise LoadError for a view with another number of elements."""
+    """Raise LoadError if a view changes the number of elements."""
     if op.effect is Effect.VIEW and op.inputs and op.outputs:
         before, after = tensors[op.inputs[0]].elements, tensors[op.outputs[0]].elements
         if before != after:

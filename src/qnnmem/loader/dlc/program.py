@@ -42,9 +42,9 @@ class ComposeLibrary(WireMessage, frozen=True):
 
 
 class Composed(WireMessage, frozen=True):
-    """The recorded graphs and shared tensors, or the code of the refused call.
+    """The recorded graphs and shared tensors, or the code of the failed call.
 
-    The payload has the bytes of constants; `origins` has the source names of each operator.
+    The payload holds the bytes of constants; `origins` has the source names of each operator.
     """
 
     graphs: list[ComposedGraph] = field(default_factory=list)
@@ -102,7 +102,7 @@ def compose_trusted(
 
 
 def _is_out_of_memory() -> bool:
-    """Return whether the process came near its memory limit; code may ignore failed allocations."""
+    """Return whether the process came near its memory limit; code can hide failed allocations."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

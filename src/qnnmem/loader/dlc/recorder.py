@@ -57,7 +57,7 @@ class TooMuch(Exception):
 
 
 class _OpenGraph(NamedTuple):
-    """A graph under composition."""
+    """A graph that is being composed."""
 
     name: str
     tensors: list[ComposedTensor]
@@ -210,7 +210,7 @@ class Recorder:
 
 
 def origins(mappings: Any, count: int) -> dict[str, dict[str, list[str]]]:
-    """Return for each graph the source nodes of each operator."""
+    """Return the names of each operator's source nodes, by graph and operator."""
     found: dict[str, dict[str, list[str]]] = {}
     for place in range(_count(count)):
         if mappings[place].version != _MAPPING_VERSION or not mappings[place].v1:

@@ -74,7 +74,7 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 
 
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
-    """Return the ONNX graph whose nodes are indexed by `Op.sources` of `read`, same options.
+    """Return the ONNX graph to whose nodes `Op.sources` refer after `read` with the same options.
 
     Its value infos have the types of all tensors. External data is not moved: locations were
     checked and are relative to the model's folder.
@@ -132,7 +132,7 @@ def tensor_count(path: Path) -> int | None:
 def weight_files(path: Path, folder: Path) -> dict[str, Path]:
     """Return the external data files of a model, by the names it uses for them.
 
-    Each must be below `folder` after following links; it need not exist.
+    Each file must be below `folder` after links are resolved; it need not exist.
     """
     from qnnmem.bounded_file import file_below
     from qnnmem.errors import Damaged, LoadError
@@ -169,7 +169,7 @@ def mark_backend(model: onnx.ModelProto, backend: str) -> None:
 
 
 def other_backend_note(path: Path, backend: str) -> str:
-    """Return a warning if a model was fixed for another backend; empty if not."""
+    """Return a warning if `fix` changed a model for another backend; empty if not."""
     if path.suffix.lower() != ".onnx":
         return ""
     try:

@@ -70,7 +70,7 @@ class NodeWriter:
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Indexes of the written nodes."""
+        """Indexes of the nodes that were written for this operator."""
         return tuple(range(self._first, len(self._nodes.nodes)))
 
     def node(

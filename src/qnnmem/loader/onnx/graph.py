@@ -72,7 +72,7 @@ def is_op(node: onnx.NodeProto, *types: str) -> bool:
 
 
 def is_quant(node: onnx.NodeProto, kind: str) -> bool:
-    """Return whether a node is QuantizeLinear or DequantizeLinear, as `kind`, in either domain."""
+    """Return whether a node is a quantize or dequantize op, as `kind` says, in either domain."""
     return node.op_type == kind and node.domain in QUANT_DOMAINS
 
 
@@ -125,7 +125,7 @@ def captured(graph: AnyGraph) -> list[str]:
 
 
 def defined(graph: AnyGraph) -> Iterator[str]:
-    """Yield the names that a graph defines, without those of its bodies."""
+    """Yield the names that a graph defines, without the names in its bodies."""
     yield from (item.name for item in graph.input)
     yield from (item.name for item in graph.initializer)
     for node in graph.node:

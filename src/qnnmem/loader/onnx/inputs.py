@@ -14,7 +14,7 @@ from qnnmem.deadline import ask_deadline
 from qnnmem.errors import FreeDimensions, LoadError, Setting, UsageError
 from qnnmem.loader.onnx.graph import OnnxGraph, all_names
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, check_shape, type_of
-from qnnmem.text import by_sizes, nearest, plain_or_quoted, quote
+from qnnmem.text import by_sizes, counted, nearest, plain_or_quoted, quote
 
 if TYPE_CHECKING:
     import numpy
@@ -86,7 +86,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
 
 def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
-    """Return the sizes of an input, None for a free size; None for an unknown shape."""
+    """Return the sizes of an input, with None for a free size; None if the shape is unknown."""
     tensor = item.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -141,7 +141,7 @@ def _shaped(
     if given.ndim == 0:
         shape = [1 if size is None else size for size in sizes]
         if math.prod(shape) * given.itemsize > MAX_VALUE_BYTES:
-            raise UsageError(f"the value of {quote(name)} in {words} elements is too large")
+            raise UsageError(f"the value of {quote(name)} is too large when repeated to {words}")
         return numpy.full(shape, given)
     fits = len(sizes) == given.ndim and all(
         size in (None, own) for size, own in zip(sizes, given.shape, strict=True)
@@ -150,13 +150,14 @@ def _shaped(
         return given
     filled = _filled(sizes, given.size)
     if filled is None or keeps_shape:
-        what = "x".join(map(str, given.shape)) if keeps_shape else f"{given.size:,} elements"
-        raise UsageError(f"the value of {quote(name)} is {what}; the input is {words}")
+        own = "x".join(map(str, given.shape))
+        what = f"shape {own}" if keeps_shape else counted(given.size, "element")
+        raise UsageError(f"the value of {quote(name)} has {what}, but the input's shape is {words}")
     return given.reshape(filled)
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the sizes with an open size filled in for `count` elements; None if impossible."""
+    """Return the sizes, the free size chosen to give `count` elements; None if impossible."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -363,7 +364,7 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
         dims = dims_of(item)
         for at in free[item.name]:
             if at < 0:
-                words.append(f"all (input {quote(item.name)})")
+                words.append(f"all axes (input {quote(item.name)})")
             else:
                 name = plain_or_quoted(dims[at].dim_param, 40) or f"axis {at}"
                 words.append(f"{name} (input {quote(item.name)})")
@@ -387,9 +388,9 @@ _GRAPH = 5  # AttributeProto.GRAPH
 def index_limits(
     graph: onnx.GraphProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, int]:
-    """Return the inputs that are indices, each with the number of rows of its table.
+    """Return the inputs that hold indices, each with the number of rows in the indexed table.
 
-    `shapes` has the shapes of tables that the graph does not state.
+    `shapes` has the shapes of tables whose shapes the graph does not state.
     """
     known = {**_stated(graph), **(shapes or {})}
     origins: dict[str, set[str]] = {item.name: {item.name} for item in graph.input}

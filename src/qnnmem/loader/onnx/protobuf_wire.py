@@ -1,7 +1,7 @@
 """Checks the bytes of an ONNX file before a protobuf library unpacks them.
 
-A few bytes on disk can become hundreds in memory (an empty message, a one-byte number). So the
-number of messages, and the bytes other than plain weight data, are limited first.
+A few bytes on disk can become hundreds in memory (an empty message, a one-byte number). So limits
+on the number of messages, and on bytes other than plain weight data, are checked first.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Scan:
         if len(self.blob) - self.plain_bytes > MAX_STRUCTURE_BYTES:
             size = MAX_STRUCTURE_BYTES >> 20
             raise Damaged(
-                f"contains more than {size} MiB without raw weights; store weights as raw_data"
+                f"contains more than {size} MiB besides raw weights; store weights as raw_data"
             )
 
     def _children(self, kind: str, at: int, end: int) -> Iterator[tuple[str, int, int]]:

@@ -54,7 +54,7 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
 
 
 def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
-    """Raise LoadError for a reshape with another number of elements, which inference accepts."""
+    """Raise LoadError if a reshape changes the number of elements; inference accepts that."""
     names = node.input[0], node.output[0]
     # A stated shape is an upper bound, and so are all shapes that follow from it.
     if any(name in trials.stated or name in scope.flow.culprit for name in names):
@@ -118,7 +118,7 @@ class DependentShapes(LoadError):
         super().__init__(path, what, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
-        """Return one error for the shapes of both."""
+        """Return one error for the shapes of both errors."""
         names = {one.name for one in self.shapes}
         new = [one for one in later.shapes if one.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})

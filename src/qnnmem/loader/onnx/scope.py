@@ -69,7 +69,7 @@ SHAPING = {
 class Flow:
     """Constants, and for each tensor of data-dependent shape the node that causes it.
 
-    Results of control flow are `pending` until its bodies are examined: facts about them may
+    Results of control flow are `pending` until its bodies are examined: facts about them can
     change. Only `analyse` fills the collections.
     """
 

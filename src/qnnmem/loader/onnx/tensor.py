@@ -47,14 +47,14 @@ DTYPES = {
 
 
 class OnnxType(NamedTuple):
-    """ONNX's number of an element type (0 if unknown) and a shape, None unless static."""
+    """The ONNX number of an element type (0 if unknown), and a shape (None unless static)."""
 
     elem: int
     shape: tuple[int, ...] | None
 
     @property
     def is_static(self) -> bool:
-        """Whether the size of a tensor of this type is known."""
+        """True if the size of a tensor of this type is known."""
         return self.elem != 0 and self.shape is not None
 
 

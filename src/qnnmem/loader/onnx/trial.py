@@ -95,7 +95,7 @@ class TrialChild(ChildProcess):
         fetch: Sequence[str],
         runs: int = 1,
     ) -> RunResult:
-        """Return the requested tensors of a model, run with random inputs."""
+        """Run a model with random inputs and return the requested tensors."""
         import onnx
 
         folder = self._path.parent.resolve()
@@ -157,7 +157,7 @@ class TrialChild(ChildProcess):
     def _ask(
         self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
     ) -> Frame[T]:
-        """Return the child's reply, with at most `values` bytes of values besides a model."""
+        """Return the child's reply, which holds at most a model and `values` bytes of values."""
         try:
             return self.ask(request, kind, payload, len(payload) + values + REPLY_LIMIT)
         except ChildLost as lost:

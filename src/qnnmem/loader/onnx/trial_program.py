@@ -1,7 +1,7 @@
 """The child program that runs foreign C++ code (inliner, shape inference, onnxruntime).
 
 The parent never runs such code: a hostile model can crash it, hang it or exhaust memory. Here that
-only ends one limited process. The payload of a request is a serialized model, and so is that of
+ends only one limited process. The payload of a request is a serialized model, and so is that of
 most replies. `most` limits the bytes of values in a reply.
 """
 
@@ -100,7 +100,7 @@ class Order(WireMessage, frozen=True):
 
 
 class NodeOrder(WireMessage, frozen=True):
-    """Names of nodes in the order they ran, shapes of outputs, or why every run failed."""
+    """Node names in the order of execution and output shapes, or why every run failed."""
 
     names: list[str]
     shapes: dict[str, tuple[int, ...]]

@@ -186,7 +186,7 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Return whether an operator belongs neither to the standard nor to onnxruntime."""
+    """Return whether an operator belongs to neither the ONNX standard nor onnxruntime."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 

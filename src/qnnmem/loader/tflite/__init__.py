@@ -1,4 +1,4 @@
-"""Loads TFLite flatbuffers (`.tflite`)."""
+"""Load TFLite flatbuffers (`.tflite`)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
 
 def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
     what = (
-        "the dimensions of a TFLite model have no names, ",
+        "the dimensions of a TFLite model have no names; ",
         Setting("dims"),
         " is for ONNX models",
     )

@@ -1,6 +1,6 @@
 """Arithmetic on quantized integers, identical to TFLite's reference kernels.
 
-A real factor is an integer of 31 bits and a power of two. A product with it is rounded twice: the
+A real factor is stored as a 31-bit integer and a power of two. Its products are rounded twice: the
 upper 32 of 64 bits are taken with halves rounded up, then shifted right with halves rounded away
 from zero. FULLY_CONNECTED rounds once, and so do convolutions of 16-bit integers, whose factors
 have 15 bits. The nodes compute in 64 bits, which hold every intermediate value. `scaled_now` does
@@ -37,7 +37,7 @@ def fixed_point(factor: float) -> tuple[int, int]:
 
 
 def scaled_now(value: NDArray[Any], factor: float) -> NDArray[Any]:
-    """Return integers times a real factor."""
+    """Return integers multiplied by a real factor and rounded."""
     import numpy
 
     whole, shift = fixed_point(factor)
@@ -146,7 +146,7 @@ def look_up(step: TfliteStep, function: Callable[[NDArray[Any]], NDArray[Any]]) 
 def unsigned(step: TfliteStep, place: int) -> tuple[str, int]:
     """Return the name of an 8-bit input as unsigned integers, and their zero point.
 
-    Products of unsigned integers are exact on every processor; mixed products may saturate.
+    Products of unsigned integers are exact on every processor; mixed products can saturate.
     """
     tensor = step.tensor(place)
     zero = tensor.zeros[0] if tensor.zeros else 0

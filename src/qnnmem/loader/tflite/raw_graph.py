@@ -1,6 +1,6 @@
 """TFLite flatbuffers as plain values: tensors, operators, and their effect on memory.
 
-The generated bindings check nothing: an offset may lead anywhere and a vector may claim any length.
+The generated bindings check nothing: an offset can lead anywhere and a vector can claim any length.
 So every vector is measured against the file before it is read. All decoding uses one budget,
 because a small file can point to the same table a million times.
 """
@@ -324,7 +324,7 @@ def table(op: Any, name: str) -> Any:
 
 
 def read_options(op: Any, kind: str) -> Options:
-    """Return the options of an operator that rules and translations use, by name."""
+    """Return the options of an operator, by name, as far as rules and translations use them."""
     name, *fields = _TABLES.get(kind) or _LISTS.get(kind) or ("",)
     options = table(op, name) if name else None
     if options is None:

@@ -110,7 +110,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def reshape(call: Call) -> list[Shape]:
-    """Return the output shape of RESHAPE, in which one size may be inferred."""
+    """Return the output shape of RESHAPE, in which one size can be inferred."""
     have, wanted = call.shape(0), _target(call)
     fixed = [size for size in wanted if size != -1]
     if len(wanted) - len(fixed) > 1 or min(fixed, default=0) < 0:
@@ -142,7 +142,7 @@ def squeeze(call: Call) -> list[Shape]:
     named = call.op.options.get("SqueezeDims", ())
     axes = {call.axis(axis, len(shape)) for axis in named}
     if any(shape[axis] != 1 for axis in axes):
-        raise Damaged(f"squeezes {written(shape)} where a size is not 1")
+        raise Damaged(f"cannot squeeze {written(shape)} where a size is not 1")
     kept = (s for at, s in enumerate(shape) if (at not in axes if axes else s != 1))
     return [tuple(kept)]
 
@@ -159,7 +159,7 @@ def transpose(call: Call) -> list[Shape]:
     shape, order = call.shape(0), call.value(1)
     axes = [call.axis(axis, len(shape)) for axis in order]
     if sorted(axes) != list(range(len(shape))):
-        raise Damaged(f"does not order the {len(shape)} dimensions of its input")
+        raise Damaged(f"has no valid order of the {len(shape)} dimensions of its input")
     return [tuple(shape[axis] for axis in axes)]
 
 
@@ -169,7 +169,7 @@ def concatenate(call: Call) -> list[Shape]:
     axis = call.axis(call.option("Axis"), len(shapes[0]))
     rests = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
     if len(rests) > 1:
-        raise Damaged(f"joins {' and '.join(map(written, shapes[:3]))}")
+        raise Damaged(f"cannot join {' and '.join(map(written, shapes[:3]))}")
     joined = sum(shape[axis] for shape in shapes)
     return [(*shapes[0][:axis], joined, *shapes[0][axis + 1 :])]
 
@@ -178,7 +178,7 @@ def pack(call: Call) -> list[Shape]:
     """Return the output shape of PACK, which joins equal shapes along a new axis."""
     shapes = {call.shape(at) for at in range(len(call.inputs))}
     if len(shapes) != 1:
-        raise Damaged("packs tensors of several shapes")
+        raise Damaged("cannot pack tensors of different shapes")
     (shape,) = shapes
     axis = call.axis(call.option("Axis"), len(shape) + 1)
     return [(*shape[:axis], len(call.inputs), *shape[axis:])]
@@ -189,7 +189,7 @@ def unpack(call: Call) -> list[Shape]:
     shape = call.shape(0)
     axis = call.axis(call.option("Axis"), len(shape))
     if shape[axis] != len(call.outputs):
-        raise Damaged(f"unpacks {written(shape)} into {len(call.outputs)}")
+        raise Damaged(f"cannot unpack {written(shape)} into {len(call.outputs)} outputs")
     return [(*shape[:axis], *shape[axis + 1 :])] * len(call.outputs)
 
 
@@ -198,18 +198,18 @@ def split(call: Call) -> list[Shape]:
     shape, parts = call.shape(1), len(call.outputs)
     axis = call.axis(call.number(0), len(shape))
     if shape[axis] % parts:
-        raise Damaged(f"splits {shape[axis]:,} into {parts} equal parts")
+        raise Damaged(f"cannot split {shape[axis]:,} into {parts} equal parts")
     return [(*shape[:axis], shape[axis] // parts, *shape[axis + 1 :])] * parts
 
 
 def split_at(call: Call) -> list[Shape]:
-    """Return the output shapes of SPLIT_V into given sizes, one of which may be inferred."""
+    """Return the output shapes of SPLIT_V into given sizes, one of which can be inferred."""
     shape, sizes = call.shape(0), call.value(1)
     axis = call.axis(call.number(2), len(shape))
     rest = shape[axis] - sum(size for size in sizes if size != -1)
     known = [rest if size == -1 else size for size in sizes]
     if sum(known) != shape[axis] or len(known) != len(call.outputs) or min(known) < 0:
-        raise Damaged(f"splits {shape[axis]:,} into parts with a different sum")
+        raise Damaged(f"cannot split {shape[axis]:,} into parts with another sum")
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in known]
 
 
@@ -217,14 +217,14 @@ def slice_out(call: Call) -> list[Shape]:
     """Return the output shape of SLICE; size -1 means up to the end."""
     shape, begin, size = call.shape(0), call.value(1), call.value(2)
     if not len(shape) == len(begin) == len(size):
-        raise Damaged(f"slices {written(shape)} in {len(begin)} dimensions")
+        raise Damaged(f"cannot slice {written(shape)} in {len(begin)} dimensions")
     sizes = tuple(
         have - at if wanted == -1 else wanted
         for have, at, wanted in zip(shape, begin, size, strict=True)
     )
     for have, at, wanted in zip(shape, begin, sizes, strict=True):
         if at < 0 or wanted < 0 or at + wanted > have:
-            raise Damaged(f"slices {at} to {at + wanted} out of {have}")
+            raise Damaged(f"cannot slice {at} to {at + wanted} out of {have}")
     return [sizes]
 
 
@@ -244,7 +244,7 @@ def selection(call: Call) -> tuple[slice | int | None, ...]:
     for at, (first, last, stride) in enumerate(zip(begin, end, step, strict=True)):
         bit = 1 << at
         if stride == 0:
-            raise Damaged("slices with a step of 0")
+            raise Damaged("cannot slice with a step of 0")
         if masks["NewAxisMask"] & bit:
             chosen.append(None)
         elif masks["ShrinkAxisMask"] & bit:
@@ -254,7 +254,7 @@ def selection(call: Call) -> tuple[slice | int | None, ...]:
             upper = None if masks["EndMask"] & bit else last
             chosen.append(slice(lower, upper, stride))
     if len(chosen) - chosen.count(None) > len(shape):
-        raise Damaged(f"slices {written(shape)} in {len(chosen)} dimensions")
+        raise Damaged(f"cannot slice {written(shape)} in {len(chosen)} dimensions")
     return tuple(chosen)
 
 
@@ -271,7 +271,7 @@ def _strided(call: Call) -> Iterator[int | None]:
         if isinstance(chosen, slice):
             yield len(range(*chosen.indices(size)))
         elif not -size <= chosen < size:
-            raise Damaged(f"takes element {chosen} of {size}")
+            raise Damaged(f"cannot take element {chosen} of {size}")
     yield from left
 
 
@@ -283,7 +283,7 @@ def gather(call: Call) -> list[Shape]:
     if batch < 0:
         batch += len(places)
     if not 0 <= batch <= min(axis, len(places)) or source[:batch] != places[:batch]:
-        raise Damaged(f"gathers from {written(source)} at {written(places)}")
+        raise Damaged(f"cannot gather from {written(source)} at {written(places)}")
     return [(*source[:axis], *places[batch:], *source[axis + 1 :])]
 
 
@@ -291,7 +291,7 @@ def gather_nd(call: Call) -> list[Shape]:
     """Return the output shape of GATHER_ND."""
     source, places = call.shape(0), call.shape(1)
     if not places or places[-1] > len(source):
-        raise Damaged(f"gathers from {written(source)} at {written(places)}")
+        raise Damaged(f"cannot gather from {written(source)} at {written(places)}")
     return [(*places[:-1], *source[places[-1] :])]
 
 
@@ -304,7 +304,7 @@ def pad(call: Call) -> list[Shape]:
     """Return the output shape of PAD, PADV2 or MIRROR_PAD."""
     shape, margins = call.shape(0), call.value(1)
     if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
-        raise Damaged(f"pads {written(shape)} by {len(margins)} numbers")
+        raise Damaged(f"cannot pad {written(shape)} by {len(margins)} numbers")
     return [tuple(s + sum(margins[2 * at : 2 * at + 2]) for at, s in enumerate(shape))]
 
 
@@ -312,7 +312,7 @@ def tile(call: Call) -> list[Shape]:
     """Return the output shape of TILE."""
     shape, times = call.shape(0), call.value(1)
     if len(times) != len(shape) or min(times, default=0) < 0:
-        raise Damaged(f"repeats {written(shape)} {len(times)} ways")
+        raise Damaged(f"cannot repeat {written(shape)} along {len(times)} axes")
     return [tuple(size * count for size, count in zip(shape, times, strict=True))]
 
 
@@ -320,7 +320,7 @@ def broadcast_to(call: Call) -> list[Shape]:
     """Return the output shape of BROADCAST_TO."""
     shape, wanted = call.shape(0), tuple(call.value(1))
     if broadcast((shape, wanted)) != wanted:
-        raise Damaged(f"expands {written(shape)} to {written(wanted)}")
+        raise Damaged(f"cannot expand {written(shape)} to {written(wanted)}")
     return [wanted]
 
 
@@ -339,7 +339,7 @@ def count_up(call: Call) -> list[Shape]:
     """Return the output shape of RANGE for integers."""
     start, stop, step = (call.number(at) for at in range(3))
     if step == 0:
-        raise Damaged("counts with a step of 0")
+        raise Damaged("cannot count with a step of 0")
     return [(len(range(start, stop, step)),)]
 
 
@@ -354,7 +354,7 @@ def largest(call: Call) -> list[Shape]:
     """Return the output shapes of TOPK_V2: values and indices."""
     shape, count = call.shape(0), call.number(1)
     if not shape or not 0 <= count <= shape[-1]:
-        raise Damaged(f"takes the {count} largest of {written(shape)}")
+        raise Damaged(f"cannot take the {count} largest of {written(shape)}")
     return [(*shape[:-1], count)] * 2
 
 
@@ -390,22 +390,22 @@ def _connect(call: Call) -> list[Shape]:
     shape, (units, width) = call.shape(0), call.of_rank(1, 2)
     if call.option("KeepNumDims"):
         if not shape or shape[-1] != width:
-            raise Damaged(f"multiplies {written(shape)} by weights for {width:,}")
+            raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,}")
         return [(*shape[:-1], units)]
     rows, rest = divmod(elements(shape), width) if width else (0, 1)
     if rest:
-        raise Damaged(f"multiplies {written(shape)} by weights for {width:,}")
+        raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,}")
     return [(rows, units)]
 
 
 def _multiply(call: Call) -> list[Shape]:
     left, right = call.shape(0), call.shape(1)
     if len(left) < 2 or len(right) < 2:
-        raise Damaged(f"multiplies {written(left)} by {written(right)}")
+        raise Damaged(f"cannot multiply {written(left)} by {written(right)}")
     rows, inner = left[-2:][:: -1 if call.option("AdjX") else 1]
     other, columns = right[-2:][:: -1 if call.option("AdjY") else 1]
     if inner != other:
-        raise Damaged(f"multiplies {written(left)} by {written(right)}")
+        raise Damaged(f"cannot multiply {written(left)} by {written(right)}")
     return [(*broadcast((left[:-2], right[:-2])), rows, columns)]
 
 
@@ -426,7 +426,7 @@ def _place(call: Call) -> list[Shape]:
 def _transform(call: Call) -> list[Shape]:
     shape, length = call.shape(0), call.value(1)
     if len(shape) < 2 or len(length) != 2 or min(length) < 1:
-        raise Damaged(f"transforms {written(shape)} by {len(length)} lengths")
+        raise Damaged(f"cannot transform {written(shape)} with {len(length)} lengths")
     return [(*shape[:-2], length[0], length[1] // 2 + 1)]
 
 
@@ -475,7 +475,7 @@ def depth_to_space(call: Call) -> list[Shape]:
 
 
 def space_to_batch(call: Call) -> list[Shape]:
-    """Return the output shape of SPACE_TO_BATCH_ND: pixels at equal places of blocks."""
+    """Return the output shape of SPACE_TO_BATCH_ND: a batch for each place in a block."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
@@ -528,7 +528,7 @@ def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
 
 def _divided(size: int, by: int) -> int:
     if size % by:
-        raise Damaged(f"divides {size:,} by {by:,}")
+        raise Damaged(f"cannot divide {size:,} by {by:,}")
     return size // by
 
 

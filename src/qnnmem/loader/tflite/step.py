@@ -95,7 +95,7 @@ def stored_array(raw: RawTensor) -> NDArray[Any]:
 
 
 def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
-    """Return a quantized or half-precision constant as real numbers; None if it is unknown."""
+    """Return a quantized or half-precision constant as real numbers, or None if unknown."""
     import numpy
 
     value = None if operand is None else operand.value
@@ -123,7 +123,7 @@ class TfliteStep(NodeWriter):
         self.call = draft.call(op)
 
     def refuse(self, what: str) -> NotTranslated:
-        """Return the error that this operator cannot be translated, with the reason."""
+        """Return an error that says why this operator cannot be translated."""
         return NotTranslated(f"operator {quote(self.op.type)} {what}")
 
     def option(self, name: str, default: Any = 0) -> Any:
@@ -131,7 +131,7 @@ class TfliteStep(NodeWriter):
         return self.op.options.get(name, default)
 
     def has(self, place: int) -> bool:
-        """Return whether an input is given; optional inputs may be absent."""
+        """Return whether an input is given; optional inputs can be missing."""
         return place < len(self.op.inputs) and self.op.inputs[place] != -1
 
     def tensor(self, place: int = 0) -> RawTensor:
@@ -161,12 +161,12 @@ class TfliteStep(NodeWriter):
 
     @property
     def is_integer(self) -> bool:
-        """Whether the nodes compute with quantized integers, as in TFLite."""
+        """True if the nodes compute with quantized integers, as in TFLite."""
         ends = self.tensor(), self.result()
         return not self._draft.reals and all(map(self.is_quantized, ends))
 
     def encoding(self, raw: RawTensor) -> tuple[float, int]:
-        """Return scale and zero point of a tensor with a per-tensor encoding."""
+        """Return the scale and the zero point of a tensor with a per-tensor encoding."""
         if len(raw.scales) != 1 or len(raw.zeros) > 1:
             raise self.refuse(f"reads or writes {quote(raw.name)}, which has several scales")
         if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
@@ -199,7 +199,7 @@ class TfliteStep(NodeWriter):
         return [int(number) for number in self.known(place).reshape(-1)]
 
     def raw(self, place: int = 0) -> str:
-        """Return the name of an input with its stored elements."""
+        """Return the name of an input in its stored form, without dequantization."""
         self.tensor(place)
         index = self.op.inputs[place]
         value = self._draft.value(index)

@@ -209,7 +209,7 @@ class _GraphReader:
         for output in map(self._sized, op.outputs):
             shape = by_sizes(output.shape)
             made = f"{quote(output.name)} of {where}"
-            self.file.holds_for[f"valid while {made} is at most the stored {shape}"] = None
+            self.file.holds_for[f"valid while {made} is at most the stored shape {shape}"] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
         if nested:

@@ -239,7 +239,7 @@ class KnownShapes:
                 self._misstated.add(index)
 
     def _keep(self, op: RawOp, where: str, fault: str) -> None:
-        """Use the stored shapes; raise an error if they would be wrong."""
+        """Keep the stored shapes; raise an error if they are wrong for the given inputs."""
         same = all(
             self._derived.get(index, stored := self._graph.tensors[index].shape) == stored
             for index in op.inputs

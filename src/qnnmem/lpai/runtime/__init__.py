@@ -1,1 +1,1 @@
-"""Simulated LPAI runtime: heaps, contexts and graphs in buffers of the application."""
+"""Simulated LPAI runtime: heaps, contexts, and graphs that run in the application's buffers."""

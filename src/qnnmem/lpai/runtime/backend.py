@@ -44,7 +44,7 @@ class Backend:
         profile: Profile | None = None,
         log: Log | None = None,
     ) -> Backend:
-        """Return a backend (`QnnBackend_create`); its hardware is that of the configs, if any."""
+        """Return a backend (`QnnBackend_create`); the configs can select other hardware."""
         backend = cls(profile, log)
         for config in until_null(configs, Config):
             backend._configure(config)
@@ -68,7 +68,7 @@ class Backend:
             self.refuse(1000, "R14", sentence, "QnnDevice_create", cure=cure)
 
     def get_platform_info(self) -> dict[str, object]:
-        """Return hardware version and domain (`QnnDevice_getPlatformInfo`)."""
+        """Return the hardware version and the domain (`QnnDevice_getPlatformInfo`)."""
         return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
 
     def free(self) -> None:
@@ -81,11 +81,11 @@ class Backend:
             self.note(found)
 
     def disown(self) -> None:
-        """Do not count the backend as a leak, because its owner failed."""
+        """Do not report the backend as a leak; call this when its owner failed."""
         self._made.freed()
 
     def track(self) -> None:
-        """Count the backend as a leak from now on, even if nothing is created with it."""
+        """Report the backend as a leak unless it is freed, even if nothing is created with it."""
         self._made.keep()
 
     def makes(self, kind: str, rule: str, what: str) -> Resource:
@@ -96,9 +96,9 @@ class Backend:
     def check_alignment_query(self, buffer: ClientBuffer, what: str, call: str) -> bool:
         """Report R1 if memory was allocated before the alignment was queried.
 
-        Return whether R1 was reported. For memory from outside the heaps the time of allocation is
-        unknown: any query is sufficient. Memory that is right for one backend is right for others
-        with the same alignment.
+        Return whether R1 was reported. For memory from outside the heaps, the time of allocation is
+        unknown, so any earlier query is sufficient. Memory that was allocated correctly for one
+        backend also counts as correct for other backends with the same alignment.
         """
         made, queried = buffer.allocation, self.alignment_queried_at
         pair = (self.profile.start_alignment, self.profile.size_alignment)
@@ -124,14 +124,14 @@ class Backend:
         self.log(LogLevel.WARN, f"[{found.rule}] {found.sentence}")
 
     def fail(self, code: int, found: Finding) -> NoReturn:
-        """Store a finding and fail the call with a code."""
+        """Store a finding and make the call fail with a code."""
         self.findings.note(found)
         error = qnn_error(code, found)
         self.log(LogLevel.ERROR, str(error))
         raise error
 
     def refuse(self, code: int, rule: str, sentence: str, call: str, **details: Any) -> NoReturn:
-        """Fail a call with a code, and store the broken rule as a finding."""
+        """Make a call fail with a code, and store the broken rule as a finding."""
         self.fail(code, finding(rule, sentence, call, **details))
 
     def _configure(self, config: Config) -> None:
@@ -172,7 +172,7 @@ class Backend:
 
 
 def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
-    """Return the profile for other hardware; only settings that depend on the mode change."""
+    """Return the profile for another mode and version; change only what depends on the mode."""
     if mode is old.mode:
         return replace(old, hw_version=version)
     return replace(

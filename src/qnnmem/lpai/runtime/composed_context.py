@@ -1,4 +1,4 @@
-"""`QnnContext_create`: a context whose graphs a client composes to get a binary.
+"""`QnnContext_create`: a context in which a client composes graphs to get a binary.
 
 context = ComposedContext.create(backend)
 graph = context.create_graph("graph")
@@ -35,7 +35,7 @@ _SOURCE = "QNN headers"
 
 
 class ComposedContext:
-    """A context that starts without graphs; it can be prepared, but not executed."""
+    """A context that starts without graphs; its graphs can be prepared but not executed."""
 
     def __init__(self, backend: Backend, options: PrepareOptions) -> None:
         expect(backend, Backend, "a context needs a backend from Backend.create")
@@ -67,7 +67,7 @@ class ComposedContext:
         return b"".join(pack(self.prepare(tuple(self._drafts.values())).context))
 
     def prepare(self, drafts: Sequence[ComposedLpaiGraph]) -> Prepared:
-        """Return graphs with their plans and programs."""
+        """Return compiled graphs with their plans and programs."""
         return prepare_composed([draft.composed for draft in drafts], self._options)
 
     def free(self) -> None:

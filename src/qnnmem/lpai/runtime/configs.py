@@ -1,6 +1,6 @@
 """Checks the configs for `QnnContext_createFromBinary` and `QnnGraph_setConfig`.
 
-Every option is checked before any takes effect.
+All options are checked before any of them takes effect.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Reader:
 
 
 def check_names(backend: Backend, compiled: CompiledContext, config: ContextConfig) -> None:
-    """Report R13 unless the binary has every graph that a config names."""
+    """Report R13 if a config names a graph that the binary does not have."""
     names = {graph.name for graph in compiled.graphs}
     islands = [name for name in config.island if name is not None]
     for name in (*(config.enable_graphs or ()), *islands):
@@ -141,7 +141,7 @@ def check_names(backend: Backend, compiled: CompiledContext, config: ContextConf
 
 @dataclass(frozen=True, slots=True)
 class GraphState:
-    """State of a graph on which the validity of configs depends."""
+    """The state of a graph, as far as the validity of configs depends on it."""
 
     scratch_bytes: int
     persistent_bytes: int
@@ -151,7 +151,7 @@ class GraphState:
 
 @dataclass(frozen=True, slots=True)
 class GraphChanges:
-    """Checked settings; None means unchanged."""
+    """The settings that a call changes, after checks; None means unchanged."""
 
     scratch: ClientBuffer | None = None
     persistent: ClientBuffer | None = None
@@ -163,7 +163,7 @@ class GraphChanges:
 def check_configs(
     backend: Backend, state: GraphState, configs: Iterable[Config | None]
 ) -> GraphChanges:
-    """Return the settings in a NULL-terminated list; of equal options the last counts."""
+    """Return the settings in a NULL-terminated list; if an option repeats, the last one counts."""
     last = {}
     for config in until_null(configs, Config):
         own = config.option == CUSTOM and isinstance(config.value, Config)
@@ -178,7 +178,7 @@ def check_configs(
 
 
 def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
-    """Report P1 if a real-time client requests more frames than the platform can run."""
+    """Report P1 if a real-time client requests a frame rate that the platform cannot reach."""
     takes = backend.profile.inference_us
     if takes is None or perf.client_type != ClientPerfType.REAL_TIME or not perf.fps:
         return
@@ -268,7 +268,7 @@ class _Check:
             self._fail(1000, "R14", sentence, what)
 
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
-        """Report T5 if the descriptor of a buffer names a heap other than its own."""
+        """Report T5 if a descriptor names another heap than the buffer's own."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
             said, given = MemType(mem_type).name, buffer.mem_type.name
             sentence = f"{what} is declared as {said}, but its memory came from the {given} heap"

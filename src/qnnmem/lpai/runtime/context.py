@@ -1,4 +1,4 @@
-"""`QnnContext` created from a binary: graphs, shared memory, and memory that must outlive them."""
+"""A `QnnContext` created from a binary: its graphs, and the memory that they use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _lock = threading.Lock()
 
 
 class Context:
-    """Context from a binary; memory passed to it must stay valid until `free`."""
+    """A context from a binary; memory that is passed to it must stay valid until `free`."""
 
     shares_scratch = is_executing = False
 
@@ -83,9 +83,9 @@ class Context:
     ) -> Context:
         """Return a context for a binary (`QnnContext_createFromBinary`).
 
-        A child process first runs each program, once per process and binary. `trusted` skips this
-        trial; with `limited` it happens in this process, which is itself a limited child. Unless
-        the binary is persistent, its bytes are copied and the buffer may be freed.
+        A child process first tries each program, once per process and binary. `trusted` skips this
+        trial. With `limited` this process, which is itself a limited child, tries the programs.
+        Unless the binary is persistent, its bytes are copied and its buffer may be freed.
         """
         expect(backend, Backend, "a context needs a backend from Backend.create")
         backend.check_alive(CREATE)
@@ -117,7 +117,7 @@ class Context:
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
-        """Return the graph of a name (`QnnGraph_retrieve`)."""
+        """Return the graph with a name (`QnnGraph_retrieve`)."""
         self._check_alive("QnnGraph_retrieve")
         if not isinstance(name, str) or not name:
             self._fail(6003, "R12", "the graph name is NULL or empty", "QnnGraph_retrieve")
@@ -133,7 +133,7 @@ class Context:
             return self._graphs[name]
 
     def get_binary(self) -> NoReturn:
-        """Fail (`QnnContext_getBinary`), as a context from a binary cannot be serialized."""
+        """Always fail (`QnnContext_getBinary`): a context from a binary cannot be serialized."""
         self._fail(
             1005,
             "R11",
@@ -142,12 +142,12 @@ class Context:
         )
 
     def graph_create(self, name: str) -> NoReturn:
-        """Fail (`QnnGraph_create`), as a context from a binary cannot get further graphs."""
+        """Always fail (`QnnGraph_create`): a context from a binary cannot get further graphs."""
         sentence = f"graph {str(name)[:80]!r} cannot be added to a context from a binary"
         self._fail(1005, "R11", sentence, "QnnGraph_create")
 
     def mem_register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
-        """Return handles of all descriptors (`QnnMem_register`); on failure none is registered."""
+        """Return a handle for each descriptor (`QnnMem_register`); on failure, register none."""
         self._check_alive("QnnMem_register")
         handles = self.shared.register(descriptors)
         for handle in handles:
@@ -156,7 +156,7 @@ class Context:
         return handles
 
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
-        """Deregister all valid handles (`QnnMem_deRegister`), and fail if others are invalid."""
+        """Deregister all valid handles (`QnnMem_deRegister`); fail if any handle is invalid."""
         self._check_alive("QnnMem_deRegister")
         given = handles if isinstance(handles, list | tuple) else ()
         for made in [self._registered.pop(id(handle), None) for handle in given]:
@@ -166,12 +166,12 @@ class Context:
 
     @property
     def binary_memory(self) -> ClientBuffer | None:
-        """Buffer of a binary that is read in place."""
+        """The buffer of the binary if it is read in place, otherwise None."""
         return self._binary
 
     @property
     def compared_bytes(self) -> int | None:
-        """Number of bytes of the binary that the next execution compares; None for all."""
+        """How many bytes of the binary the next execution checks for changes; None for all."""
         return None if self._checks < _WHOLE_CHECKS else _HEAD_BYTES
 
     def check_binary(self, call: str) -> None:
@@ -193,7 +193,7 @@ class Context:
         self.backend.fail(6039, self._binary_finding(what, call))
 
     def free(self) -> None:
-        """Free the context (`QnnContext_free`); then the application may free all its memory."""
+        """Free the context (`QnnContext_free`); the application may then free its memory."""
         self._check_alive("QnnContext_free")
         self.queue.refuse()
         with self._retrieving:
@@ -223,7 +223,7 @@ class Context:
         self.compiled = replace(self.compiled, constants=self.constants)
 
     def _note_binary(self, call: str) -> None:
-        """Report a binary that was freed or changed, unless an execution reported it."""
+        """Report a binary that was freed or changed, if no execution has already done so."""
         binary = self._binary
         if binary is None or self._binary_was_told:
             return
@@ -251,7 +251,7 @@ class Context:
         return self._made.part(kind, rule, what)
 
     def holdings(self) -> Iterable[Holding]:
-        """Return the persistent binary, which the application must not free, if there is one."""
+        """Return the persistent binary, if any; the application must not free it."""
         if self._binary is None or self.is_freed or self.backend.is_freed:
             return ()
         return (Holding("binary", "", self._binary, self),)
@@ -297,10 +297,10 @@ def try_programs(
     trusted: bool = False,
     limited: bool = False,
 ) -> dict[str, bool]:
-    """Return for each graph whether it runs in the planned order; fail with 5005 if it cannot run.
+    """Return whether each graph runs in the planned order; fail with 5005 if one cannot run.
 
-    `trusted` runs nothing. With `limited` this process is itself a limited child and runs the
-    programs.
+    With `trusted`, no program is run. With `limited`, this process runs the programs, because it is
+    itself a limited child.
     """
     if trusted:
         return {graph.name: graph.in_order for graph in compiled.graphs}

@@ -21,7 +21,7 @@ CUSTOM = 0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Option and value, as in `QnnGraph_Config_t`; options of LPAI are nested by `custom(…)`."""
+    """An option and its value, as in `QnnGraph_Config_t`; use `custom(…)` for LPAI's options."""
 
     option: int
     value: Any = None
@@ -29,24 +29,24 @@ class Config:
 
 @dataclass(slots=True)
 class Property:
-    """Property to query, as in `QnnGraph_Property_t`; the call fills in the value."""
+    """A property to query, as in `QnnGraph_Property_t`; the call fills in the value."""
 
     option: int
     value: Any = None
 
 
 def custom(option: int, value: Any = None) -> Config:
-    """Return a config that contains an LPAI option as its `customConfig`."""
+    """Return a config whose `customConfig` is an LPAI option."""
     return Config(CUSTOM, Config(option, value))
 
 
 def custom_property(option: int) -> Property:
-    """Return a property that contains an LPAI property; the answer is in `.value.value`."""
+    """Return a property that wraps an LPAI property; the answer is in `.value.value`."""
     return Property(CUSTOM, Property(option))
 
 
 def ask(get_property: Callable[[list[Property | None]], None], option: int) -> Any:
-    """Return the value of an LPAI property, queried by getProperty of a backend or graph."""
+    """Query an LPAI property with getProperty of a backend or graph, and return its value."""
     question = custom_property(option)
     get_property([question, None])
     return question.value.value

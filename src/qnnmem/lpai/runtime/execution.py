@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counters:
-    """Numbers of executions, early terminations and copied bytes of a graph."""
+    """How many executions, early terminations and copied bytes a graph has had."""
 
     executions: int = 0
     early_terminations: int = 0
@@ -39,7 +39,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class UserBuffer:
-    """Application's buffer for an input or an output."""
+    """The application's buffer for an input or an output."""
 
     array: NDArray[Any]  # at least the bytes of the tensor
     shared: bool = False  # registered memory, used in place instead of the planned region
@@ -47,7 +47,7 @@ class UserBuffer:
 
     @property
     def extent(self) -> Extent:
-        """Address range in the application, which may be another process."""
+        """The buffer's addresses in the application, which can be another process."""
         if self.owner is None:
             start = _address(self.array)
             return Extent(start, start + self.array.size)
@@ -88,7 +88,7 @@ class Execution:
         self._views.clear()
 
     def release(self) -> None:
-        """Drop all references to memory; the graph cannot execute any more."""
+        """Drop all references to memory; after this the graph cannot execute."""
         self._parts = Parts(self.graph, memoryview(b""))
         for held in (self._pools, self._views, self._spares, self._stages):
             held.clear()
@@ -104,7 +104,7 @@ class Execution:
         self._present = {window.name: window.padding for window in self.graph.windows}
 
     def _zero(self, persistent: NDArray[Any], buffer: PlacedBuffer) -> None:
-        """Fill a state with its representation of zero."""
+        """Fill a state with the stored value that represents zero."""
         where = persistent[buffer.offset : buffer.offset + self._state_bytes(buffer)]
         where[:] = 0
         quant = self.graph.quants.get(buffer.name)
@@ -118,7 +118,7 @@ class Execution:
         return b"" if persistent is None else persistent.tobytes(), dict(self._present)
 
     def is_snapshot(self, saved: object) -> bool:
-        """Return whether `restore` accepts a snapshot: the right size and the right windows."""
+        """Return whether `restore` accepts a snapshot, judged by its size and its windows."""
         now = self.snapshot()
         if not (isinstance(saved, tuple) and len(saved) == len(now)):
             return False
@@ -143,7 +143,7 @@ class Execution:
         self._present = dict(saved[1])
 
     def view(self, name: str) -> NDArray[Any]:
-        """Return the bytes of a tensor at its planned position."""
+        """Return a tensor's bytes at the planned position."""
         import numpy
 
         buffer = self._buffer.get(name)
@@ -157,7 +157,7 @@ class Execution:
     ) -> ExecutionOutcome:
         """Execute once and return the outcome.
 
-        Tensors without a buffer are read and written where the plan has them.
+        Tensors without a buffer are read and written at their planned positions.
         """
         copied = self._place(inputs, outputs)
         watch = self._watch()
@@ -182,7 +182,7 @@ class Execution:
         return Sanitizer(self.graph, scratch, self._views)
 
     def _place(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> int:
-        """Choose the address of every tensor and copy inputs there; return the number of bytes."""
+        """Choose every tensor's address, copy the inputs, return how many bytes were copied."""
         moved = self._find_moved(inputs, outputs)
         places = {name: _address(array) for name, array in moved.items()}
         if not self._views or places != self._moved:
@@ -201,7 +201,7 @@ class Execution:
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
-        """Return the memory of planned buffers that are not in their pool, by name."""
+        """Return, by name, the memory of planned buffers that lie outside their pool."""
         moved: dict[str, NDArray[Any]] = {}
         for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
             for name, user in given.items():
@@ -233,7 +233,7 @@ class Execution:
 
     @cached_property
     def _kept_inputs(self) -> frozenset[str]:
-        """Inputs whose buffer is not overwritten by ops."""
+        """The inputs whose buffers no op overwrites."""
         ops = self.graph.model.ops
         made = {name for op in ops if op.effect is not Effect.VIEW for name in op.outputs}
         spoilt = {self._buffer[name].name for name in made if name in self._buffer}
@@ -242,7 +242,7 @@ class Execution:
 
     @cached_property
     def _late_outputs(self) -> frozenset[str]:
-        """Outputs that are written only when the execution is sure to complete."""
+        """The outputs that are written only once the execution is certain to complete."""
         if not self._cuts:
             return frozenset(self.graph.outputs)
         last = self._cuts[-1]
@@ -250,7 +250,7 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Return memory of the runtime for a planned buffer if the application's is unsuitable."""
+        """Return the runtime's own memory for a planned buffer, to replace unsuitable memory."""
         import numpy
 
         if buffer.name not in self._spares:
@@ -282,15 +282,15 @@ class Execution:
 
     @cached_property
     def _cuts(self) -> list[int]:
-        """Positions after ops at which a blocking window may end the execution."""
+        """The positions after ops at which a blocking window can end the execution."""
         fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
         return sorted(at + 1 for at in fills if at + 1 not in fills)
 
     def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
         """Return the sessions for this execution.
 
-        Where ops run one at a time only once, each session is opened before its op and closed after
-        it: all sessions together would hold every weight a second time.
+        If single ops run in only one execution, each session is opened before its op and closed
+        after it, because all sessions together would hold a second copy of every weight.
         """
         count = len(self.graph.model.ops)
         if stepped and self._in_order:
@@ -310,7 +310,7 @@ class Execution:
                 yield stage
 
     def _run_stages(self, stages: Iterable[Stage], watch: Sanitizer | None) -> tuple[bool, int]:
-        """Return whether all stages ran, and how many ops did."""
+        """Return whether all stages ran, and how many ops ran."""
         ready = True
         emptied = {w.name for w in self.graph.windows if w.reset and self._views[w.reset].any()}
         for stage in stages:
@@ -342,7 +342,7 @@ class Execution:
             stage.collect(strays, self._views)
 
     def _empty_unreached(self, emptied: set[str], done: int) -> None:
-        """Empty the windows that an execution should reset but whose ops did not run."""
+        """Empty the windows that an execution should reset but did not reach."""
         for window in self.graph.windows:
             if window.name in emptied and self._maker[window.new] >= done:
                 self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
@@ -371,14 +371,14 @@ class Execution:
 
     @cached_property
     def _gaps(self) -> list[tuple[int, int]]:
-        """Byte ranges of persistent memory outside all states."""
+        """The byte ranges of persistent memory that belong to no state."""
         states = [b for b in self.graph.buffers if b.pool is Pool.PERSISTENT]
         taken = sorted((b.offset, b.offset + self._state_bytes(b)) for b in states)
         edges = [(0, 0), *taken, (self.graph.persistent_bytes,) * 2]
         return [(a, b) for (_, a), (b, _) in pairwise(edges) if a < b]
 
     def _check_gaps(self) -> list[Finding]:
-        """Return finding X6 if bytes between states were written; empty if not."""
+        """Return a list with finding X6 if bytes between states were written, otherwise []."""
         persistent = self._pools.get(Pool.PERSISTENT)
         if persistent is None or not self._sanitize:
             return []
@@ -387,7 +387,7 @@ class Execution:
             if touched.any():
                 at = start + int(touched.argmax())
                 persistent[start:end] = POISON
-                sentence = f"byte {at:,} of persistent, which belongs to no state, was written"
+                sentence = f"byte {at:,} of persistent was written, but belongs to no state"
                 address = _address(persistent) + at
                 return [finding("X6", sentence, buffer="persistent", address=address)]
         return []

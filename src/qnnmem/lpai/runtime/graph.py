@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class GraphContext(Protocol):
-    """Members of a context that a graph uses."""
+    """The members of a context that a graph uses."""
 
     backend: Backend
     config: ContextConfig
@@ -68,14 +68,14 @@ class GraphContext(Protocol):
 
     @property
     def binary_memory(self) -> ClientBuffer | None:
-        """Buffer of a binary that is read in place."""
+        """The buffer of the binary if it is read in place, otherwise None."""
 
     def check_binary(self, call: str) -> None:
         """Fail the call if the persistent binary was freed or changed."""
 
 
 class ScratchView:
-    """An input or output inside scratch; invalid once that scratch is replaced."""
+    """An input or output inside scratch; it becomes invalid when that scratch is replaced."""
 
     def __init__(self, graph: Graph, name: str) -> None:
         self._graph, self._name = graph, name
@@ -84,7 +84,7 @@ class ScratchView:
 
     @property
     def array(self) -> NDArray[Any]:
-        """Array of the tensor inside scratch, with its type and shape."""
+        """The tensor inside scratch as an array with the tensor's type and shape."""
         scratch = None if self._scratch is None else self._scratch()
         return self._graph.read_view(self._name, scratch)
 
@@ -128,7 +128,7 @@ class Graph:
     def set_config(self, configs: Iterable[Config | None]) -> None:
         """Apply all configs up to the first None, or none if one is invalid (`QnnGraph_setConfig`).
 
-        Of equal options the last counts.
+        If an option repeats, the last one counts.
         """
         self._check_context("QnnGraph_setConfig")
         with self._lock:
@@ -160,10 +160,10 @@ class Graph:
                 signal.release()
 
     def undisturbed(self, work: Callable[[], T]) -> T:
-        """Return the result of some work, which runs while no graph of the context executes.
+        """Call `work` while no graph of the context executes, and return its result.
 
-        All threads share the inputs and outputs inside scratch. So writing inputs, executing and
-        reading outputs belong in the same call. Scratch cannot be replaced meanwhile.
+        All threads share the inputs and outputs inside scratch, so one call of `work` should write
+        inputs, execute and read outputs. Scratch cannot be replaced meanwhile.
         """
         done: list[T] = []
         self._count(1)
@@ -223,7 +223,7 @@ class Graph:
             raise
 
     def pause(self) -> None:
-        """Delay all executions until `resume`; they stay queued."""
+        """Keep all executions in the queue until `resume` is called."""
         self._check_context("QnnGraph_setConfig")
         self._resumed.clear()
         if self.context.queue.is_closed:  # nothing would resume it any more
@@ -253,17 +253,17 @@ class Graph:
 
     @property
     def has_io_in_scratch(self) -> bool:
-        """Whether the plan has inputs and outputs inside scratch."""
+        """True if the plan has inputs and outputs inside scratch."""
         return self.compiled.io is not Io.OUTSIDE
 
     def input_places(self) -> list[NDArray[Any]]:
-        """Return the bytes of each input inside scratch; empty if the plan has none there."""
+        """Return the bytes of each input inside scratch; empty if the inputs are elsewhere."""
         if not self.has_io_in_scratch or self.scratch is None or not self.is_finalized:
             return []
         return [self._execution.view(name) for name in self.compiled.inputs]
 
     def reset(self) -> None:
-        """Reset the state to that before the first execution."""
+        """Reset the state to what it was before the first execution."""
         self._check_ready("QnnGraph_execute")
         self.undisturbed(lambda: self._with_state(self._clear_state))
 
@@ -286,30 +286,30 @@ class Graph:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an execution runs or is queued."""
+        """True if an execution is running or queued."""
         return self._in_flight > 0
 
     def holdings(self) -> Iterable[Holding]:
-        """Return scratch and persistent memory; nothing after the context was freed."""
+        """Return scratch and persistent memory, or nothing after the context was freed."""
         if self.context.is_freed or self._backend.is_freed:
             return ()
         held = self._pools.items()
         return tuple(Holding(what, self.name, b, self) for what, b in held if b is not None)
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether the bytes are inside an input or output whose address the client knows."""
+        """Return whether a range is inside an input or output whose address the client knows."""
         if not self.is_finalized:
             return False
         return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
 
     def note_gone(self, call: str) -> None:
-        """Report pools that were freed too early and that no execution has reported."""
+        """Report pools that were freed too early, unless an execution has already reported them."""
         for found in gone(self._pools, call):
             if found.buffer not in self._told_gone:
                 self._backend.note(found)
 
     def release(self) -> None:
-        """Drop all references to memory of the application."""
+        """Drop all references to the application's memory."""
         self.scratch = self.persistent = None
         self._execution.release()
 
@@ -345,9 +345,9 @@ class Graph:
 
     @property
     def _need(self) -> tuple[int, int]:
-        """Sizes of scratch and persistent memory, rounded up to the platform's alignment.
+        """The sizes of scratch and persistent memory, rounded up to the platform's alignment.
 
-        The plan may have been made for a smaller alignment.
+        The plan might have been made for a smaller alignment.
         """
         unit = self._backend.profile.size_alignment
         sizes = self.compiled.scratch_bytes, self.compiled.persistent_bytes
@@ -457,7 +457,7 @@ class Graph:
             self._fail(6023, "R5", f"graph {self.name[:80]!r} is not finalized", call)
 
     def _check_memory(self, call: str) -> None:
-        """Fail the call if memory that the graph uses was freed; report changes of its state."""
+        """Fail the call if memory that the graph uses was freed; report a changed state."""
         self.context.check_binary(call)
         self._check_kept(call)
         if self._state_sum is not None and self._state_sum != self._sum_state():
@@ -488,7 +488,7 @@ class Graph:
             self._in_flight += change
 
     def _notify(self, notify: Notify | None, code: int) -> None:
-        """Call the application's function; log its exceptions, which must not end the queue."""
+        """Call the application's function; log any exception, which must not stop the queue."""
         if notify is None:
             return
         try:
@@ -498,7 +498,7 @@ class Graph:
             self._backend.log(LogLevel.ERROR, text)
 
     def _with_state(self, work: Callable[[], T]) -> T:
-        """Return the result of work on the state; fail if context or memory was freed."""
+        """Call `work` on the state and return its result; fail if context or memory was freed."""
         self._check_ready("QnnGraph_execute")
         self._check_memory("QnnGraph_execute")
         return work()

@@ -51,7 +51,7 @@ class IoCheck:
     def resolve(
         self, names: Sequence[str], tensors: Sequence[QnnTensor] | None, kind: str
     ) -> dict[str, UserBuffer]:
-        """Return the application's buffers by tensor name, without tensors inside scratch."""
+        """Return the application's buffers by tensor name; tensors inside scratch have none."""
         if tensors is None:
             if names and self._compiled.io is Io.OUTSIDE:
                 self._null(names[0], kind)
@@ -76,7 +76,7 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Fail if tensors overlap memory in use; do not repeat a check without a change."""
+        """Fail if tensors overlap memory in use; skip the check if nothing has changed."""
         places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:
@@ -100,8 +100,8 @@ class IoCheck:
     def _note_partly(self, read: _Places, written: _Places) -> None:
         """Report inputs and outputs that overlap without starting at the same byte.
 
-        Such an overlap is a wrong offset, unlike the use of one buffer for input and output. Inputs
-        may overlap, because they are only read.
+        Such an overlap means a wrong offset; one buffer for an input and an output is allowed.
+        Inputs may overlap each other, because they are only read.
         """
         for (one, a), (other, b) in product(read, written):
             if a.overlap(b) and a.start != b.start:
@@ -122,7 +122,7 @@ class IoCheck:
                     continue  # the position of an input or output there, as reported by the runtime
                 own = held.holder is self._graph
                 label = held.what if own else held.label
-                cure = "use separate memory, or no buffer to use the place in scratch"
+                cure = "use separate memory, or pass no buffer to use the tensor in scratch"
                 sentence = f"{what} shares bytes with {label}"
                 self._fail("X8", sentence, what, extent.start, cure=cure)
 
@@ -176,7 +176,7 @@ class IoCheck:
             self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)
 
     def _memory_type(self, given: MemType, what: str) -> None:
-        """Fail if the model and a tensor are in different types of memory."""
+        """Fail if a tensor is in another type of memory than the model."""
         if given is not self._model_mem_type:
             model = self._model_mem_type.name
             self._fail("T6", f"{what} is in {given.name}, but the model is in {model}", what)
@@ -227,7 +227,7 @@ def _is_tensor(tensor: object) -> bool:
 
 
 def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    """Return bytes as an array of a tensor's type and shape; unchanged if numpy lacks the type."""
+    """Return bytes as an array with a tensor's type and shape, if numpy has the type."""
     import numpy
 
     try:
@@ -238,7 +238,7 @@ def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
 
 
 def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDArray[Any]:
-    """Return real numbers as values of a tensor: scaled, rounded to even, clipped to its type."""
+    """Convert real numbers to a tensor's stored values: scale, round to even, clip to its type."""
     import numpy
 
     dtype = numpy.dtype(tensor.dtype.value)
@@ -254,7 +254,7 @@ def to_native(values: NDArray[Any], tensor: Tensor, quant: Quant | None) -> NDAr
 
 
 def to_float(values: NDArray[Any], quant: Quant | None) -> NDArray[Any]:
-    """Return stored values as real numbers, in float32."""
+    """Convert stored values to real numbers in float32."""
     import numpy
 
     if quant is None or values.dtype.kind not in "iu":

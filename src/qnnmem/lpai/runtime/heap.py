@@ -3,12 +3,12 @@
   AddressSpace   allocator of simulated addresses; TcmSpace is the pool of TCM
   HeapBuffer     real bytes at a simulated address, between two guard zones
   Heap           one kind of memory
-  Extensions     binary, IO and pools of a run, allocated like qnn-net-run's LPAI extensions do
+  Extensions     allocates binary, IO and pools of a run as qnn-net-run's LPAI extensions do
 
-A freed buffer is filled with poison and its bytes stay mapped for a while, so that a later use is a
-finding, not a crash. TCM does not grow with the machine: a TCM heap without its own capacity uses
-the documented pool, which exists once per process. The five messages about TCM are the documented
-ones, byte for byte. `choices.toml` lists the choices where the documentation is silent.
+A freed buffer is filled with poison and its bytes stay mapped for a while, so that a later use is
+reported and does not crash. TCM does not grow with the machine: a TCM heap without its own capacity
+uses the documented pool, which exists once per process. The five messages about TCM are exactly the
+documented ones. `choices.toml` lists qnnmem's choices where the documentation is silent.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class AddressSpace:
 class TcmSpace(AddressSpace):
     """A pool of fixed size for a fixed number of allocations, with the documented messages.
 
-    The first allocation registers the pool and logs a line. After everything was freed, the next
-    allocation registers it again.
+    The first allocation registers the pool and logs a line. So does the first allocation after
+    everything was freed.
     """
 
     def __init__(self, size: int, max_allocations: int) -> None:
@@ -154,7 +154,7 @@ def process_tcm() -> TcmSpace:
 
 
 class HeapBuffer:
-    """Bytes of a heap: real memory at `address`, simulated memory at `heap_address`."""
+    """A buffer of a heap: its real memory is at `address`, its simulated one at `heap_address`."""
 
     def __init__(self, heap: Heap, heap_address: int, size: int, align: int, name: str) -> None:
         if not isinstance(heap, Heap) or not isinstance(heap_address, int):
@@ -172,17 +172,17 @@ class HeapBuffer:
 
     @property
     def freed(self) -> bool:
-        """Whether the buffer was freed."""
+        """True if the buffer was freed."""
         return self.allocation.freed
 
     @property
     def view(self) -> memoryview:
-        """The bytes as a writable buffer."""
+        """The buffer's bytes as a writable memoryview."""
         return self.array.data
 
     @property
     def mem_type(self) -> MemType:
-        """Memory type of the heap."""
+        """The memory type of the buffer's heap."""
         return self.heap.mem_type
 
     def guards_broken(self) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ class HeapBuffer:
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:
-        """Free the buffer and fill it with poison; it must not be used any more."""
+        """Free the buffer and fill it with poison; it must not be used after this."""
         self.heap.release(self)
         self.allocation.freed = True
         self.array[:] = POISON
@@ -214,7 +214,7 @@ class HeapBuffer:
 
 
 class Heap:
-    """Memory of one kind; `capacity` in bytes, or None for no limit.
+    """Memory of one kind with a capacity in bytes; None means no limit.
 
     Without a limit the heap is as large as the machine's memory. A TCM heap without a limit uses
     the documented pool and sends its messages to `log`.
@@ -244,14 +244,14 @@ class Heap:
             self.cut_from(process_tcm(), _TCM_UNIT)
 
     def cut_from(self, pool: TcmSpace, unit: int) -> None:
-        """Allocate from a pool of TCM from now on, in multiples of a unit."""
+        """From now on, allocate from a pool of TCM, in multiples of a unit."""
         self._room, self._unit = pool, unit
         self._ending()  # no buffers are left in the previous pool
         self._ending = self.abandon_with(self)
 
     @property
     def live(self) -> tuple[HeapBuffer, ...]:
-        """Buffers that were not freed, by address."""
+        """The buffers that were not freed, in order of address."""
         return tuple(self._live[address] for address in sorted(self._live))
 
     @property
@@ -319,9 +319,9 @@ class Heap:
                 self._freed_bytes -= self._freed.popleft().size
 
     def abandon_with(self, owner: object) -> Callable[[], object]:
-        """Free all buffers when Python collects the owner, and return a function that does so now.
+        """Free all buffers when Python collects `owner`; return a function that frees them at once.
 
-        Nothing else could free them.
+        Without an owner, nothing else could free them.
         """
         ending = weakref.finalize(owner, _give_all, self._room, self._held)
         ending.atexit = False
@@ -332,7 +332,7 @@ class Heap:
         if isinstance(self._room, TcmSpace):
             need, left = round_up(size, self._unit), self._room.size - self._room.used
             sentence = (
-                f"TCM memory allocation failure: required size: {need}{what}, {left:,} of "
+                f"TCM memory allocation failure: required size: {need}{what}; {left:,} of "
                 f"{self._room.size:,} bytes are left"
             )
             return qnn_error(
@@ -340,7 +340,7 @@ class Heap:
             )
         of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         sentence = (
-            f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}, "
+            f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}; "
             f"{self.used:,} are in use"
         )
         free = None if self.capacity is None else self.capacity - self.used
@@ -348,7 +348,7 @@ class Heap:
 
 
 def _collect_dropped(pool: TcmSpace) -> None:
-    """Run the garbage collector, as unused heaps may still occupy the pool; most are young."""
+    """Run the garbage collector, because unused heaps might still occupy the pool."""
     for generation in range(3):
         if pool.count:
             gc.collect(generation)
@@ -400,7 +400,7 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class Extensions:
-    """Allocator for a run; `mem_type` is the word in the configuration file."""
+    """The allocator of a run; `mem_type` is the word in the configuration file."""
 
     def __init__(self, backend: Backend, mem_type: str = "ddr") -> None:
         profile = backend.profile
@@ -417,7 +417,7 @@ class Extensions:
             backend.refuse(1000, "T3", sentence, "")
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
-        """Return a buffer for the binary or an input or output; fail if there is no room."""
+        """Return a buffer for the binary, an input or an output; fail if there is no room."""
         found = allocate_io(
             self.mem_type, size, label, ddr=self._ddr, tcm=self._tcm, log=self._backend.log
         )
@@ -451,7 +451,7 @@ class Extensions:
                 self._backend.note(finding("X2", sentence))
 
     def free_tcm(self) -> None:
-        """Free this run's part of the TCM pool, which the process shares."""
+        """Free this run's part of the TCM pool, which belongs to the whole process."""
         self._tcm.free()
 
     def _no_room(self, size: int, label: str) -> NoReturn:
@@ -470,7 +470,7 @@ class Extensions:
 class TcmPool:
     """A pool of fixed size for a fixed number of allocations, without fallback to DDR.
 
-    The process has one such pool; a size or a maximum number creates a separate pool.
+    The process has one default pool; passing a size or a maximum number creates a separate one.
     """
 
     def __init__(
@@ -496,12 +496,12 @@ class TcmPool:
 
     @property
     def used(self) -> int:
-        """Number of bytes that all heaps use, rounded as allocated."""
+        """How many bytes all heaps use; each allocation counts with its rounded size."""
         return self._room.used
 
     @property
     def buffers(self) -> tuple[HeapBuffer, ...]:
-        """Allocations that were not freed."""
+        """The allocations that were not freed."""
         return self._heap.live
 
     def allocate(self, size: int, label: str = "") -> HeapBuffer | None:
@@ -519,7 +519,7 @@ class TcmPool:
 
 
 def parse_mem_type(text: str, log: Log) -> MemType:
-    """Return the memory type for a word in a configuration file; UNDEFINED for unknown words."""
+    """Return the memory type for a word in a configuration file, or UNDEFINED for other words."""
     found = _WORDS.get(text, MemType.UNDEFINED)
     if found is MemType.UNDEFINED:
         log(LogLevel.ERROR, "Invalid memory type")
@@ -529,7 +529,7 @@ def parse_mem_type(text: str, log: Log) -> MemType:
 def allocate_io(
     mem_type: MemType, size: int, label: str, *, ddr: Heap, tcm: TcmPool, log: Log
 ) -> HeapBuffer | None:
-    """Return a buffer for IO or a model binary, or None and log an error; there is no fallback."""
+    """Return a buffer for IO or a model binary; on failure, log an error and return None."""
     if mem_type is MemType.TCM:
         return tcm.allocate(size, label)
     if mem_type is MemType.DDR:

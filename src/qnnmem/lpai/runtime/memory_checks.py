@@ -1,4 +1,4 @@
-"""Checks memory that a client passes: pools of a graph, a persistent binary, shared memory.
+"""Checks the memory that a client passes: pools of a graph, a persistent binary, shared memory.
 
 Memory must have the right type, must not overlap other memory, must not be freed, and its guard
 zones must be intact.
@@ -50,7 +50,7 @@ class SharedMemory:
         return handle in self._memory
 
     def register(self, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
-        """Return handles of all descriptors, or fail without registering any."""
+        """Return a handle for each descriptor, or fail without registering any."""
         if not isinstance(descriptors, list | tuple):
             self._fail(8000, "M2", "the memory descriptors must be a list")
         try:
@@ -59,7 +59,7 @@ class SharedMemory:
             self._fail(8003, "M2", str(exc))
 
     def deregister(self, handles: Iterable[MemHandle]) -> None:
-        """Deregister all valid handles, and fail if others are invalid."""
+        """Deregister all valid handles; then fail if any handle is invalid."""
         if not isinstance(handles, list | tuple):
             self._fail(8000, "M2", "the handles must be a list", "QnnMem_deRegister")
         unknown = self._memory.deregister(handles)
@@ -136,7 +136,7 @@ def _whole(*values: object) -> bool:
 
 
 def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
-    """Fail finalize if the plan places a tensor over another that is still needed."""
+    """Make finalize fail if the plan places a tensor over another that is still needed."""
     found = [describe(collision) for collision in islice(collisions(compiled), MAX_FINDINGS)]
     for later in found[1:]:
         backend.note(later)
@@ -173,7 +173,7 @@ def _check_others(
 
 
 def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding | None:
-    """Return the finding about two pools of one kind that overlap, or None if that is allowed.
+    """Return a finding about two overlapping pools of the same kind, or None if that is allowed.
 
     No data is lost yet, so the call succeeds.
     """
@@ -186,7 +186,7 @@ def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding |
 
 
 def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffer | None) -> None:
-    """Report graphs that are executing at the same time in the same scratch."""
+    """Report any graph that is executing in the same scratch at this moment."""
     others = () if scratch is None else holders.touching(scratch)
     for held in others:
         if held.holder is not own and held.what == "scratch" and held.holder.is_executing:
@@ -207,14 +207,14 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
 
 
 def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
-    """Report scratch that was freed before its replacement was passed."""
+    """Report that the old scratch was freed before its replacement was passed."""
     if old is not None and old.is_released:
         sentence = f"scratch was {old.loss} before other scratch was set"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
 def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Finding]:
-    """Yield findings for heap blocks with broken guard zones, each block once."""
+    """Yield a finding for each broken guard zone of a heap block."""
     seen: set[int] = set()
     for what, buffer in lent.items():
         made = None if buffer is None else buffer.allocation
@@ -228,7 +228,7 @@ def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Find
 
 
 def own_pool(name: str, size: int, align: int) -> ClientBuffer:
-    """Return a pool allocated by the runtime instead of the client."""
+    """Return a pool that the runtime allocates because the client does not."""
     return ClientBuffer(Heap(MemType.DDR).allocate(size, max(64, align), name))
 
 
@@ -264,7 +264,7 @@ def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextC
 
 
 def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:
-    """Report a heap block that was allocated with a wrong alignment.
+    """Report the binary's heap block if it was allocated with a wrong alignment.
 
     Other memory is not checked: a client cannot choose where Python allocates a `bytes` object.
     """

@@ -1,4 +1,4 @@
-"""Execution order of a context: one queue for execute and executeAsync."""
+"""The execution order of a context: one queue for execute and executeAsync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_DEPTH = 16  # queue depth if no config sets it
 
 
 class Signal:
-    """`QnnSignal`, which may watch one execution at a time and must be freed."""
+    """`QnnSignal`, which can watch one execution at a time and must be freed."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         if not isinstance(backend, Backend | None):
@@ -63,7 +63,7 @@ class Signal:
 
 
 class ExecutionQueue:
-    """FIFO queue of executions; the first asynchronous one starts the worker thread."""
+    """FIFO queue of executions; the first asynchronous execution starts the worker thread."""
 
     def __init__(self, backend: Backend, depth: int) -> None:
         self._backend, self.depth = backend, depth or DEFAULT_DEPTH
@@ -76,11 +76,11 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """Whether the current thread is the worker, as inside a notification."""
+        """True if the current thread is the worker, as it is inside a notification."""
         return current_thread() is self._worker
 
     def run(self, work: Work) -> None:
-        """Run work after everything that is queued.
+        """Run `work` after everything that is already queued.
 
         Inside a notification the work runs immediately, because the notification already owns the
         queue.
@@ -95,7 +95,7 @@ class ExecutionQueue:
                 self._holder = before
 
     def submit(self, work: Work) -> None:
-        """Queue work; if the queue is full, wait or fail, depending on the profile."""
+        """Queue `work`; if the queue is full, wait or fail, depending on the profile."""
         try:
             if self.is_worker:
                 self._put(work, block=False)  # waiting would block the worker forever
@@ -115,7 +115,7 @@ class ExecutionQueue:
         self._waiting.put(work, block=block)
 
     def refuse(self) -> None:
-        """Close the queue for new work; fail inside a notification or an execution."""
+        """Close the queue to new work; this fails inside a notification or an execution."""
         for asks, who in (
             (self.is_worker, "a notification"),
             (self._holder == get_ident(), "an execution"),
@@ -127,7 +127,7 @@ class ExecutionQueue:
         self.is_closed = True
 
     def close(self) -> None:
-        """Wait until all queued work is done, and end the worker."""
+        """Wait until all queued work is done, then end the worker."""
         self.is_closed = True
         with self._starting:
             if self._worker is not None:

@@ -1,22 +1,21 @@
-"""Sanitizer that detects writes to memory still needed, in the plan and between any two ops.
+"""Sanitizer that detects writes to memory that is still needed, in the plan and at run time.
 
 Check of the plan, before an execution:
 
-  each step: the tensors it writes take their bytes
-    bytes of a tensor that is still needed are lost: a collision
-      unless both should have the same bytes: a view, an element-wise op over an input that
-      dies there, a new state over the old state that no op reads any more
+  each step: the tensors that the step writes occupy their bytes
+    if they overwrite a tensor that is still needed, this is a collision
+      unless both may share bytes: a view, an element-wise op over an input that it reads last,
+      or a new state over an old state that no op reads any more
 
 Check of an execution:
 
   scratch is filled with poison, except for the inputs
-  before an op: its inputs must hold the written bytes, bit for bit
-                its outputs must be over intact poison and over no tensor that is still needed
+  before an op: its inputs must still hold the bytes that were written
+                its outputs must lie on intact poison and on no tensor that is still needed
   after an op:  tensors that no later op needs are filled with poison
   at the end:   all poison must be intact
 
-Lifetimes come from the ops, not from the plan, so that a plan with wrong lifetimes is detected,
-too.
+Lifetimes come from the ops, not from the plan, so that a plan with wrong lifetimes is detected too.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Collision:
 
 
 def collisions(graph: CompiledGraph) -> Iterator[Collision]:
-    """Yield every write over live bytes in an execution, in order."""
+    """Yield every write over a tensor that is still needed, in the order of execution."""
     return _ByteOwners(graph).walk()
 
 
@@ -119,7 +118,7 @@ class _ByteOwners:
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
-        """Return whether a new state replaces its old state, which no op reads any more."""
+        """Return whether a new state replaces its old state after the last op that reads it."""
         together = self.buffer[name] == self.buffer[other]
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 
@@ -158,7 +157,7 @@ class Sanitizer:
         self.findings: list[Finding] = []
 
     def begin(self) -> None:
-        """Fill scratch except inputs with poison, and record checksums of the inputs."""
+        """Fill scratch with poison, except for the inputs, and record checksums of the inputs."""
         inputs = [n for n in self._graph.model.inputs if n in self._views and self._last[n] >= 0]
         for name in inputs:
             self._sums[name] = _sum(self._views[name])
@@ -180,7 +179,7 @@ class Sanitizer:
                 self._owned[name] = where
 
     def after(self, step: int, op: Op) -> None:
-        """Record checksums of written tensors and fill dead ones with poison."""
+        """Record checksums of written tensors; poison tensors that are no longer needed."""
         for name in op.outputs:
             if name in self._views:
                 self._sums[name] = _sum(self._views[name])
@@ -193,21 +192,21 @@ class Sanitizer:
                 self._scratch[gap] = POISON
 
     def end(self) -> None:
-        """Check outputs and all poison."""
+        """Check that the outputs and all poison are unchanged."""
         for name in self._graph.model.outputs:
             if name in self._sums and self._sums[name] != _sum(self._views[name]):
                 self._note("X1", f"output {name[:80]!r} changed before the end", name)
         self._check(slice(0, self._scratch.size), "during the execution")
 
     def _range(self, name: str) -> slice:
-        """Return the byte range of a tensor in scratch; empty if it is elsewhere."""
+        """Return the byte range of a tensor in scratch; the range is empty if it is elsewhere."""
         view = self._views[name]
         start = view.__array_interface__["data"][0] - self._base
         inside = name in self._inside and 0 <= start <= self._scratch.size - view.size
         return slice(start, start + view.size) if inside else slice(0, 0)
 
     def _check_owners(self, step: int, op: Op, name: str, where: slice) -> None:
-        """Report X1 if a live tensor occupies the bytes, except for views and writes in place."""
+        """Report X1 if a live tensor occupies the bytes; views and writes in place are allowed."""
         for other, taken in self._owned.items():
             size = min(where.stop, taken.stop) - max(where.start, taken.start)
             if size <= 0 or other == name:

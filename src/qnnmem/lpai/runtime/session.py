@@ -1,4 +1,4 @@
-"""Convenience API that opens, runs and closes a prepared model and allocates all its memory."""
+"""Convenience API that opens, runs and closes a prepared model, and allocates all its memory."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Session:
     threads share the state.
 
     A quantized input accepts real numbers, which are quantized, or stored values. A quantized
-    output is returned in real numbers, as float32, or as stored values with `native`. Outputs that
-    are not quantized, such as indices, are returned unchanged.
+    output is returned as real numbers in float32, or with `native` as stored values. Outputs that
+    are not quantized, such as indexes, are returned unchanged.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Session:
 
     @property
     def context(self) -> Context:
-        """Context of the binary."""
+        """The context of the binary."""
         if self._context is None:
             raise AssertionError("a session cannot change its context")
         return self._context
@@ -112,8 +112,8 @@ class Session:
     def run(self, feeds: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Arrays:
         """Run one inference and return its outputs; see `Session` for their form.
 
-        Several mappings are frames of a streaming model: the run consumes as many as its windows
-        need.
+        Several mappings are successive frames of a streaming model; the run consumes as many as
+        the model's windows need.
         """
         if hasattr(feeds, "__array__"):
             known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
@@ -128,7 +128,7 @@ class Session:
     def _fill(self, frames: Iterable[Mapping[str, Any]]) -> Arrays | None:
         """Execute with successive frames until an execution completes, and return its outputs.
 
-        Other threads wait meanwhile, so that their frames cannot come between.
+        Other threads wait meanwhile, so that their frames cannot come in between.
         """
 
         def go_through() -> Arrays | None:
@@ -169,7 +169,7 @@ class Session:
 
     @property
     def _real(self) -> Mapping[str, Quant]:
-        """Quantization of the tensors that are returned in real numbers."""
+        """The quantization of each tensor that is returned as real numbers."""
         return {} if self._native else self.compiled.quants
 
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
@@ -198,18 +198,18 @@ class Session:
 
     @property
     def counters(self) -> Counters:
-        """Number of executions and copied bytes so far."""
+        """How many executions, early terminations and copied bytes there were so far."""
         return self.graph.counters
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Findings about broken rules so far."""
+        """The findings about broken rules so far."""
         return tuple(self.backend.findings)
 
     def __repr__(self) -> str:
-        """Return types and shapes of inputs and outputs in one line.
+        """Return a one-line summary with the types and shapes of inputs and outputs.
 
-        Inputs have their stored types, outputs the types that `run` returns.
+        Inputs are shown with their stored types, outputs with the types that `run` returns.
         """
         shown = (
             self._shown(self.compiled.inputs, ()),
@@ -244,7 +244,7 @@ class Session:
         self.close()
 
     def _read(self, content: memoryview) -> Any:
-        """Return the binary in the memory of this run: mapped from its file, or copied to TCM."""
+        """Return the binary in memory: mapped from its file, or copied to TCM if in use."""
         if self._extensions.mem_type is MemType.DDR:
             return content
         buffer = self._extensions.allocate(len(content), "model binary")
@@ -299,7 +299,7 @@ def hand_over_pools(
     timed: Timed = nullcontext,
     scratch: HeapBuffer | None = None,
 ) -> list[HeapBuffer]:
-    """Allocate scratch and persistent memory of the required sizes and pass them to the graph.
+    """Allocate scratch and persistent memory in the required sizes, and pass both to the graph.
 
     Return the buffers. `scratch` is a buffer shared by graphs that never execute at the same time.
     """

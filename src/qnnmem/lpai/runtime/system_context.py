@@ -39,7 +39,7 @@ _FREE = "call QnnSystemContext_free after the last use of its tensors and names"
 
 
 class SystemContext:
-    """Reads descriptions of binaries (`QnnSystemContext_Handle_t`), and owns them."""
+    """Reads descriptions of binaries and owns their memory (`QnnSystemContext_Handle_t`)."""
 
     def __init__(self, version: int = BinaryInfoVersion.VERSION_1) -> None:
         if not isinstance(version, int) or version not in _ANSWERS:
@@ -54,30 +54,30 @@ class SystemContext:
     def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:
         """Return a system context (`QnnSystemContext_create`).
 
-        `version` is the version of the structs it returns. With a real library the library chooses
-        the version, so a client must support all of them.
+        `version` is the version of the structs that it returns. A real library chooses the version
+        itself, so a client must support all of them.
         """
         return cls(version)
 
     def get_binary_info(self, binary: Any) -> BinaryInfo:
-        """Return a description of a binary (`QnnSystemContext_getBinaryInfo`); 30010 if damaged.
+        """Return a binary's description (`QnnSystemContext_getBinaryInfo`); error 30010 if damaged.
 
-        The description contains everything but weights.
+        The description contains everything except the weights.
         """
         return self._read(binary, "QnnSystemContext_getBinaryInfo")
 
     @property
     def binary_info_size(self) -> int:
-        """Bytes of `QnnSystemContext_BinaryInfo_t` in C (`binaryInfoSize`).
+        """The size in bytes of `QnnSystemContext_BinaryInfo_t` in C (`binaryInfoSize`).
 
-        Structs behind its pointers are not included (choice `binary-info-size`).
+        The structs that its pointers refer to are not included (see choice `binary-info-size`).
         """
         from qnnmem.qnn.abi import BINARY_INFO_BYTES
 
         return BINARY_INFO_BYTES
 
     def get_metadata(self, binary: Any) -> BinaryInfo:
-        """Return a description of a binary by the newer call (`QnnSystemContext_getMetadata`)."""
+        """Return a binary's description, like the newer QNN call `QnnSystemContext_getMetadata`."""
         return self._read(binary, "QnnSystemContext_getMetadata")
 
     def free(self) -> None:
@@ -87,7 +87,7 @@ class SystemContext:
         self._made.freed()
 
     def disown(self) -> None:
-        """Do not count the system context as a leak, because its owner failed."""
+        """Do not report the system context as a leak; call this when its owner failed."""
         self._made.freed()
 
     def check_lent(self, what: str) -> None:
@@ -137,7 +137,7 @@ class SystemContext:
 
 
 def get_binary_info(binary: Any) -> tuple[GraphInfo, ...]:
-    """Return the graphs of a binary without a system context; nothing has to be freed."""
+    """Return a binary's graphs without a system context, so that nothing has to be freed."""
     context = unpack(ClientBuffer(binary).array.data, MALFORMED_BINARY)
     graphs = ((graph.name, *io_tensors(graph)) for graph in context.graphs)
     return tuple(

@@ -300,7 +300,7 @@ class ClientBuffers:
             self.lose(exc.address)
 
     def peek(self, buffer: ForeignMemory) -> bytes:
-        """Return the client's bytes without changing the copy; empty if they cannot be read."""
+        """Return the client's bytes of a buffer, not the copy; empty if they cannot be read."""
         import numpy
 
         there = numpy.empty(buffer.size, numpy.uint8)

@@ -100,7 +100,7 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
     if not address or not size:
         call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))
     if size > _MOST_BINARY:
-        sentence = f"a binary of {size:,} bytes is over the limit of the checker"
+        sentence = f"a binary of {size:,} bytes is over the checker's limit"
         call.fail(1002, finding("B1", sentence, call=call.name))
     binary = call.process.buffers.take(address, size)
     if binary.freed:
@@ -110,7 +110,9 @@ def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMe
     if binary.freed:
         raise Unreadable(address, size)
     if binary.size < size:
-        sentence = f"the call states {size:,} binary bytes, but the buffer has {binary.size:,}"
+        sentence = (
+            f"the call states {size:,} bytes for the binary, but its buffer has {binary.size:,}"
+        )
         call.fail(code, _at(finding("R4", sentence, call=call.name), binary))
     return binary
 

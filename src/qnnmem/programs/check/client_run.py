@@ -152,7 +152,7 @@ def _chosen(
 
 
 class _Over(Enum):
-    """Kind of time limit that killed the program."""
+    """The time limit that the program exceeded."""
 
     PROGRAM = "program"
     EXECUTION = "execution"
@@ -161,7 +161,7 @@ class _Over(Enum):
 def _run(
     program: str, options: ClientOptions, folder: Path, server: ClientServer
 ) -> tuple[int, int, _Over | None]:
-    """Return pid, exit code (negative for a signal), and the exceeded time limit if any."""
+    """Return the pid, the exit code (negative for a signal) and the exceeded limit, if any."""
     over = _Over.PROGRAM
 
     def execution_time_left() -> float:

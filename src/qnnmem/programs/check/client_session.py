@@ -477,7 +477,7 @@ class ClientCall:
     # Findings
 
     def fail(self, code: int, found: Finding, label: str = "", trace: Trace = ()) -> NoReturn:
-        """Fail the call; `trace` is a second place that it concerns."""
+        """Fail the call; `trace` is a second place that the finding concerns."""
         if trace:
             self._second = (label, trace)
         raise qnn_error(code, found)

@@ -113,7 +113,7 @@ class WatchServer:
             self._processes.close()
 
     def memory(self, pid: int) -> ProcessMemory:
-        """Return the memory of a process that sent a hello."""
+        """Return the memory of a process that sent a hello message."""
         return self._processes.find(pid, lambda: presence(ProcessMemory(pid))).memory
 
     def _talk(self, line: ProgramConnection) -> bool:

@@ -1,4 +1,4 @@
-"""A graph of QNN as equivalent ONNX nodes: one table, with a row for each operator.
+"""A QNN graph as equivalent ONNX nodes: one table, with a row for each operator.
 
 layers       convolutions, products, normalisation, pooling, recurrent cells
 arithmetic   element-wise operators and reductions along axes
@@ -54,7 +54,7 @@ SILENT: Mapping[str, tuple[str, ...]] = {
 
 
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
-    """Return the model with ops that refer to nodes, and the nodes as an ONNX model.
+    """Return the model, whose ops refer to ONNX nodes, and an ONNX model with these nodes.
 
     Raise NotTranslated, which names the cause, if an operator has no translation.
     """

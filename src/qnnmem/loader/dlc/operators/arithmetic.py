@@ -125,8 +125,8 @@ def _gelu(step: Step, value: str) -> str:
 def _softplus(step: Step, value: str) -> str:
     """Add a softplus node and return the name of its result.
 
-    QNN may return inputs above a threshold unchanged; with a threshold from 16 on the difference is
-    negligible.
+    QNN can return inputs above a threshold unchanged; for a threshold of 16 or more, the difference
+    is negligible.
     """
     step.only(beta=(1.0,))
     threshold = float(step.scalar("threshold", _LINEAR))

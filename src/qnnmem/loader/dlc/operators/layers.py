@@ -269,7 +269,7 @@ def _batch_first(step: Step) -> bool:
 
 
 def _steps(step: Step) -> str:
-    """Return the name of the input with the axes steps, batch, features."""
+    """Return the name of the input with its axes in the order steps, batch, features."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
         return step.one("Unsqueeze", value, step.constant([0], "i8"))
@@ -277,7 +277,7 @@ def _steps(step: Step) -> str:
 
 
 def _joined(step: Step, places: Sequence[int], size: int, more: int = 0) -> str:
-    """Return the name of the concatenated gates; omitted gates are 0.
+    """Return the name of the concatenated tensors of all gates; omitted tensors are 0.
 
     The result has an additional axis for the direction.
     """
@@ -297,7 +297,7 @@ def _state(step: Step, place: int, size: int) -> str:
 
 
 def _write(step: Step, made: Sequence[str], order: Sequence[int]) -> None:
-    """Write ONNX results to the outputs; the last outputs may be omitted."""
+    """Write ONNX results to the outputs; trailing outputs can be missing."""
     for place, value in zip(range(len(step.op.outputs)), order, strict=False):
         result = made[value]
         if value == 0 and _batch_first(step):

@@ -19,7 +19,7 @@ _INTERPOLATIONS = ("nearest", "linear", "cubic")
 
 
 def _moved(step: Step, kind: str, more: tuple[str, ...] = (), **attributes: Any) -> None:
-    """Add a node that moves elements; they are rounded only if the output's encoding differs."""
+    """Add a node that moves elements; it rounds them only if the output's encoding differs."""
     if step.moves():
         step.write_raw(step.one(kind, step.raw(0), *more, **attributes))
     else:
@@ -124,7 +124,7 @@ def _gather_elements(step: Step) -> None:
 
 
 def _whole(step: Step, place: int) -> str:
-    """Return the name of indices in ONNX's type, 64-bit integers."""
+    """Return the name of an input of indices as 64-bit integers, the type that ONNX needs."""
     name = step.raw(place)
     kind = step.tensor(place).data_type
     return name if kind is DataType.INT_64 else step.one("Cast", name, to=7)
@@ -145,10 +145,7 @@ def _scatter(kind: str, step: Step) -> None:
 
 
 def _blocks(kind: str, step: Step) -> None:
-    """Add nodes that move pixel blocks to channels or back.
-
-    Channels are second, as in ONNX.
-    """
+    """Add nodes that move pixel blocks to channels or back; ONNX needs channels second."""
     high, wide = step.array("block_size").tolist()
     if high != wide:
         raise NotTranslated(f"{quote(step.op.type)} with blocks of {high}x{wide} is not supported")
@@ -162,7 +159,7 @@ def _blocks(kind: str, step: Step) -> None:
 
 
 def _resize_image(step: Step, **attributes: Any) -> None:
-    """Add a resize of the two axes before the last, such as rows and columns of an image."""
+    """Add a resize of the height and the width of an image whose channels are last."""
     value = step.one("Transpose", step.read(0), perm=NCHW)
     batch, height, width, channels = step.result().dimensions
     sizes = step.constant((batch, channels, height, width), "i8")

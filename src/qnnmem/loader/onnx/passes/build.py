@@ -2,8 +2,8 @@
 
 A QDQ graph is read as the quantized graph that it represents:
 
-    QuantizeLinear that alone reads its input   ->  the producer writes the integers itself
-    DequantizeLinear                            ->  its consumers read the integers themselves
+    QuantizeLinear, the only reader of its input   ->  the producer writes the integers itself
+    DequantizeLinear                               ->  its consumers read the integers themselves
 
 A float tensor remains if something else needs it: a graph output, or a body that captures it.
 Scales and zero points must be constant.
@@ -151,7 +151,7 @@ def is_real(node: onnx.NodeProto) -> bool:
 
 
 def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) -> bool:
-    """Return whether one dequantize before and one quantize after cancel each other exactly."""
+    """Return whether the dequantize and quantize nodes of a group cancel each other exactly."""
     if len(found.before) != 1 or len(found.after) != 1:
         return False
     before, after = graph.node[found.before[0]], graph.node[found.after[0]]
@@ -288,9 +288,8 @@ def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[s
     if computed and total > held:
         largest = max(computed, key=lambda item: item.nbytes)
         yield (
-            f"constants take {total:,} bytes, but only {held:,} are stored in the file: "
-            f"{len(computed)} are computed, the largest is {quote(largest.name)} "
-            f"({largest.nbytes:,})"
+            f"constants take {total:,} bytes, but only {held:,} are stored in the file; computed "
+            f"constants: {len(computed)} (largest: {quote(largest.name)}, {largest.nbytes:,} bytes)"
         )
 
 
@@ -394,7 +393,7 @@ def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
 
 
 def _may_overwrite(scope: Scope, found: Group) -> bool:
-    """Return whether every input of the output's size is read element by element.
+    """Return whether every input as large as the output is read element by element.
 
     A small broadcast input can have as many bytes as a wide result of narrow elements (four floats
     compared into sixteen bools). Overwriting it would be wrong, and so would overwriting a tensor
@@ -471,7 +470,7 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
 
 
 def _may_vary(node: onnx.NodeProto | None) -> bool:
-    """Return whether only a trial run shows a node's output shape."""
+    """Return whether a node's output shape can only be found in a trial run."""
     if node is None:
         return False
     return is_op(node, *CONTROL) or is_foreign(node) or node.op_type in _BY_DATA

@@ -37,7 +37,7 @@ class FoldedModel:
 
 @stage("fold")
 def fold(model: ResolvedModel, child: TrialChild) -> FoldedModel:
-    """Return the model with every If replaced whose condition is constant."""
+    """Return the model with every If that has a constant condition replaced."""
     return FoldedModel(model, fold_graph(trials_of(model, child), model.graph))
 
 
@@ -51,13 +51,13 @@ def trials_of(model: ResolvedModel, child: TrialChild) -> Trials:
 
 
 def fold_graph(trials: Trials, graph: OnnxGraph) -> Scope:
-    """Return the scope of a graph with inferred types, and with constant Ifs replaced."""
+    """Return the scope of a graph, with types inferred and constant Ifs replaced."""
     return fold_branches(trials, infer_scope(trials, Scope(graph)))
 
 
 @stage("fold")
 def fold_branches(trials: Trials, scope: Scope) -> Scope:
-    """Return the scope with constant Ifs replaced and its constants found."""
+    """Return the scope with constant Ifs replaced and all constants found."""
     while True:
         proven = scope.settled | scope.steady
         scope = replace(scope, flow=analyse(scope.graph, proven, scope.bodies))
@@ -129,8 +129,8 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
             continue
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
-            found = by_sizes(kind.shape or ())
-            raise UsageError(f"tensor {quote(name)} has shape {found} instead of {by_sizes(shape)}")
+            found, given = by_sizes(kind.shape or ()), by_sizes(shape)
+            raise UsageError(f"tensor {quote(name)} has shape {found}, not the given {given}")
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)
@@ -140,7 +140,7 @@ def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[st
 def inline_branches(
     graph: OnnxGraph, taken: Mapping[int, onnx.GraphProto], used: set[str]
 ) -> OnnxGraph:
-    """Return the graph with some Ifs replaced by a branch; adds new names to `used`.
+    """Return the graph with some Ifs replaced by a branch; add new names to `used`.
 
     `taken` maps the index of an If to its branch.
     """

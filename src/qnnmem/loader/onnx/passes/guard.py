@@ -25,7 +25,7 @@ MIN_OPSET = 7
 class GuardedModel:
     """A checked model, with the nodes of every graph in execution order.
 
-    If it has functions, names and order are only final and checked after the next pass.
+    If the model has functions, names and order become final, and are checked, in the next pass.
     """
 
     path: Path

@@ -4,8 +4,8 @@ calls of the model's own functions   ->  nodes of the functions
 initializers among the inputs        ->  initializers only; unread ones are dropped
 free dimensions of inputs            ->  sizes given by the caller
 inputs with a value from the caller  ->  constants
-shapes declared inside the graph     ->  dropped: they can be wrong, and later passes find them
-attributes with a misread default    ->  written out
+shapes declared inside the graph     ->  dropped: they can be wrong, and later passes infer them
+defaults that inference gets wrong   ->  written out as attributes
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def shape_graph(trials: Trials, scope: Scope) -> Scope:
 def _with_numbers(scope: Scope) -> Scope:
     """Return the scope with Shape and Size nodes replaced by constants, where possible.
 
-    Nodes that only feed these become dead.
+    Nodes that feed only the replaced nodes become dead.
     """
     nodes = []
     for node in scope.graph.node:
@@ -152,7 +152,7 @@ def _examine_node(trials: Trials, scope: Scope, index: int) -> tuple[Scope, bool
 def _with_outcome(
     scope: Scope, node: onnx.NodeProto, results: Sequence[OnnxType | str]
 ) -> tuple[Scope, bool]:
-    """Return the scope with the output types of a control-flow node, and whether any is new."""
+    """Return the scope with a control-flow node's output types, and whether a type is new."""
     given = {name: one for name, one in zip(node.output, results, strict=False) if name}
     kinds = {name: one for name, one in given.items() if isinstance(one, OnnxType)}
     words = {name: one for name, one in given.items() if isinstance(one, str)}

@@ -1,7 +1,7 @@
 """Tries a model with the caller's sizes, or finds sizes with which it runs.
 
-all is given, and onnxruntime runs the model    ->  the shaped model
-something is left open                          ->  FreeDimensions with sizes that were tried
+all sizes are given, and onnxruntime runs it    ->  the shaped model
+a size is left open                             ->  FreeDimensions with sizes that were tried
 a size does not fit                             ->  which size, and how large it must be
 a branch cannot be taken with these sizes       ->  the value of an input that avoids it
 """
@@ -45,7 +45,7 @@ _MOST_WATCHED = 10_000
 
 
 def shape_or_advise(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
-    """Return the shaped model; raise an error that suggests sizes which onnxruntime accepts."""
+    """Return the shaped model, or raise an error that suggests sizes onnxruntime accepts."""
     try:
         shaped = shape_model(model, fixed, child)
     except LoadError as exc:
@@ -91,7 +91,7 @@ class _Advisor:
         self._child = child
 
     def advise(self, error: LoadError) -> LoadError:
-        """Return an error of the same pass with advice."""
+        """Return the error with advice added; it keeps the name of its pass."""
         better = self._complete(error) if isinstance(error, FreeDimensions) else self._mend(error)
         better.stage = error.stage
         return better
@@ -162,7 +162,7 @@ class _Advisor:
             text = failures[0][1].text
             if all(failure.is_steady for _, failure in failures):
                 return LoadError(self._model.path, f"onnxruntime rejects these sizes: {text}")
-            return (f"not fully tried: the run with random data stopped: {text}",)
+            return (f"not fully tested: the trial run with random data failed: {text}",)
         return tuple(f"onnxruntime rejects these sizes when {w}: {f.text}" for w, f in failures)
 
     def _open_sizes(self) -> list[OpenSize]:
@@ -228,7 +228,7 @@ class _Advisor:
     def _resized(
         self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
     ) -> LoadError:
-        """Return the error with the size that does not fit and a size that does."""
+        """Return the error with the size that does not fit and a size that fits."""
         old = dict(start.sizes)
         changed = [(size, number) for size, number in found.sizes if old[size] != number]
         words = "these sizes are inconsistent"

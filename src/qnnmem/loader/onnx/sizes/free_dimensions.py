@@ -68,7 +68,7 @@ class Switch:
 
     @property
     def is_rate(self) -> bool:
-        """Whether it selects a sample rate."""
+        """True if the switch selects a sample rate."""
         return _RATES.issuperset(self.worth)
 
     def value(self, number: int) -> bool | int:
@@ -105,7 +105,7 @@ def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
 
 
 def _rated(size: OpenSize, rate: str) -> OpenSize:
-    """Return a copy whose length in samples scales with the sample rate."""
+    """Return a copy whose size scales with the sample rate if it is a length in samples."""
     windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.worth)
     return size if windows is None else replace(size, worth=windows, rate=rate)
 
@@ -138,7 +138,7 @@ def _worth(
 
 
 def _named(name: str) -> tuple[int, ...]:
-    """Return usual sizes for a dimension name, by its last known word; empty if there is none."""
+    """Return the usual sizes for a dimension name, by its last known word; else empty."""
     words = re.findall(r"[a-z]+", name)
     return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
 

@@ -122,7 +122,7 @@ class Attempts:
 
     @property
     def is_over(self) -> bool:
-        """Whether no further attempts are allowed."""
+        """True if no further attempt is allowed."""
         return self._count >= _MOST or time.monotonic() > self._end
 
     def run(self, fixed: Fixed, *, thorough: bool = False) -> RunFailure | None:
@@ -283,7 +283,7 @@ def search(
     return (
         unshaped[0]
         if unshaped
-        else Found(start, attempts.barrier or "the model ran with none of the sizes tried")
+        else Found(start, attempts.barrier or "the model did not run with any of the sizes tried")
     )
 
 
@@ -301,7 +301,7 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
 def _others(start: OpenChoice) -> Iterator[OpenChoice]:
     """Yield choices with other usual sizes.
 
-    First all sizes except batches change together, then the switches, then single sizes.
+    First all sizes except batch sizes change together, then the switches, then single sizes.
     """
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.worth) for size in long), default=0)

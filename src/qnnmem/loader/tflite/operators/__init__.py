@@ -44,11 +44,11 @@ _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeEr
 def translate(
     file: TfliteFile, model: Model, *, reals: bool = False
 ) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
-    """Return a model with ops that refer to nodes, these nodes, and its states as pairs.
+    """Return the model, whose ops refer to ONNX nodes, these nodes, and its states as pairs.
 
     A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated names
-    an operator without nodes, Damaged one that contradicts the shapes in the file. With `reals`
-    quantized operators compute with real numbers, as in ONNX.
+    an operator that has no translation; Damaged names an operator that contradicts the shapes in
+    the file. With `reals`, quantized operators compute with real numbers, as in ONNX.
     """
     names, graph = file.names[0], file.graphs[0]
     kept = {op.sources[0]: op for op in model.ops}
@@ -152,7 +152,7 @@ class _Variables:
         return new
 
     def finish(self, draft: TfliteDraft) -> list[Op]:
-        """Return copies of variables that no operator writes, after checking all initial values."""
+        """Check all initial values, then return ops that copy variables that no operator writes."""
         self._check_start()
         made = []
         for name in [name for name, now in self.now.items() if name == now]:
@@ -185,7 +185,7 @@ class _Variables:
 
 
 def _with_states(model: Model, ops: list[Op], variables: _Variables) -> Model:
-    """Return the model with variables as inputs and outputs, and with encodings of integers."""
+    """Return the model with variables as inputs and outputs, and with integer encodings."""
     graph = variables.file.graphs[0]
     encodings = dict(variables.encodings)
     for name, raw in zip(variables.file.names[0], graph.tensors, strict=True):

@@ -96,7 +96,7 @@ def softmax(step: TfliteStep) -> None:
 
 
 def _exponentials(scale: float, beta: float) -> NDArray[Any]:
-    """Return the exponentials for steps of 0 to -255, with 31 bits."""
+    """Return the exponentials of 0 to -255 quantization steps, as 31-bit integers."""
     import numpy
 
     factor = min(beta * scale * (1 << (31 - _INTEGER_BITS)), (1 << 31) - 1.0)
@@ -111,7 +111,7 @@ def _exponentials(scale: float, beta: float) -> NDArray[Any]:
 
 
 def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
-    """Return e to a negative power, which has 26 fractional bits."""
+    """Return e raised to negative powers, which are given with 26 fractional bits."""
     rest = (value & (_QUARTER - 1)) - _QUARTER
     x = rest * (1 << _INTEGER_BITS) + (1 << 28)
     square = _multiplied(x, x)
@@ -137,14 +137,14 @@ def _rounded_shift(value: NDArray[Any], right: int) -> NDArray[Any]:
 
 
 def _bit_length(step: TfliteStep, value: str) -> str:
-    """Return the name of the bit counts of positive numbers, whose last axis has size 1."""
+    """Return the name of the bit lengths of positive numbers; their last axis has size 1."""
     reached = step.one("GreaterOrEqual", value, step.constant([1 << at for at in range(32)], "i8"))
     ones = step.one("Cast", reached, to=7)
     return step.one("ReduceSum", ones, step.constant([-1], "i8"), keepdims=1)
 
 
 def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
-    """Return the name of 1 / x with 31 bits, for x normalized to between 1 and 2."""
+    """Return the name of 1 / x with 31 bits; x is first normalized to between 1 and 2."""
     powers = step.constant([1 << (32 - at) for at in range(33)], "i8")
     moved = step.one("Mul", value, step.one("Gather", powers, bits))
     half = step.one("Div", moved, step.constant(2, "i8"))
@@ -363,7 +363,7 @@ def _reduced(kind: str, step: TfliteStep) -> None:
 
 
 def _added(step: TfliteStep) -> None:
-    """Add the nodes of SUM or MEAN; the division of a mean is part of the scale."""
+    """Add the nodes of SUM or MEAN; the factor that scales a MEAN includes its division."""
     name = "ReduceMean" if step.op.type == "MEAN" else "ReduceSum"
     if not step.is_integer:
         _reduced(name, step)

@@ -28,7 +28,7 @@ def _back(step: TfliteStep, value: str) -> str:
 
 
 def _window(step: TfliteStep, image: Shape, made: Shape, size: Shape) -> dict[str, Any]:
-    """Return strides, dilations and pads; pads of SAME are computed as in TFLite."""
+    """Return strides, dilations and pads; for SAME, the pads are computed as in TFLite."""
     strides = [step.option("StrideH", 1), step.option("StrideW", 1)]
     spread = [step.option("DilationHFactor", 1), step.option("DilationWFactor", 1)]
     before, after = [], []
@@ -43,19 +43,19 @@ def _window(step: TfliteStep, image: Shape, made: Shape, size: Shape) -> dict[st
 
 
 def _filter_factors(step: TfliteStep) -> list[float]:
-    """Return the ratio of product scale to output scale for each output channel."""
+    """Return the product scale divided by the output scale, for each output channel."""
     source, _ = step.encoding(step.tensor(0))
     made, _ = step.encoding(step.result())
     return [source * scale / made for scale in step.tensor(1).scales]
 
 
 def _check_filter(step: TfliteStep) -> None:
-    """Raise NotTranslated for float inputs with quantized filters, which TFLite quantizes late."""
+    """Raise NotTranslated for float inputs with quantized filters: TFLite quantizes such inputs."""
     quantized = [step.is_quantized(raw) for raw in (step.tensor(0), step.tensor(1), step.result())]
     if any(quantized) and not all(quantized):
         raise step.refuse("computes with floats and quantized weights")
     if step.dtype(step.tensor(1)).bits < 8:
-        raise step.refuse("has weights of less than 8 bits")
+        raise step.refuse("has weights with fewer than 8 bits")
 
 
 def _convolution(step: TfliteStep) -> None:
@@ -80,7 +80,7 @@ def _sums(
     shaped: Callable[[TfliteStep, str], str],
     **attributes: Any,
 ) -> str:
-    """Return the name of sums of products with the weights.
+    """Return the name of the sums of the products of inputs and weights.
 
     16-bit integers are multiplied byte by byte.
     """

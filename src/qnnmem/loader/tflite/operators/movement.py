@@ -14,7 +14,7 @@ _FIRST = -(1 << 62)  # before the first element
 def _moved(
     step: TfliteStep, kind: str, value_at: int = 0, more: tuple[str, ...] = (), **options: Any
 ) -> None:
-    """Add a node that moves elements; they are rounded only if the output's encoding differs."""
+    """Add a node that moves elements; it rounds them only if the output's encoding differs."""
     raw = step.moves()
     made = step.one(kind, (step.raw if raw else step.read)(value_at), *more, **options)
     (step.write_raw if raw else step.write)(made)
