@@ -219,7 +219,7 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "file/below", "x" * 300, "link", "nul\0byte"):
         with (
-            pytest.raises(OutputError, match=r"is not a folder|cannot be made"),
+            pytest.raises(OutputError, match=r"is not a folder|cannot be created"),
             folder_for_output(tmp_path / name),
         ):
             pass

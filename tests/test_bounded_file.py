@@ -42,7 +42,7 @@ def test_a_file_that_grows_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
     """Each kind is named; a pipe does not block."""
     assert refused(tmp_path / "missing").endswith("no such file")
-    assert "is a folder; name the model file inside it" in refused(tmp_path)
+    assert "is a folder; give the model file in it" in refused(tmp_path)
     (tmp_path / "empty").write_bytes(b"")
     assert refused(tmp_path / "empty").endswith("is empty")
     os.mkfifo(tmp_path / "pipe")
@@ -130,9 +130,9 @@ def test_a_name_below_a_folder(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("", "names no usable file"),
-        ("a\0b", "names no usable file"),
-        ("./" * 2048 + "w", "names no usable file"),
+        ("", "does not name a usable file"),
+        ("a\0b", "does not name a usable file"),
+        ("./" * 2048 + "w", "does not name a usable file"),
         ("/etc/passwd", "an absolute path, which is refused"),
         ("C:w.bin", "an absolute path, which is refused"),
         ("\\\\host\\share\\w", "an absolute path, which is refused"),

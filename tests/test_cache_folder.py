@@ -83,7 +83,7 @@ def test_what_others_could_have_written_is_not_read(mode: int, tmp_path: Path) -
     write_kept(path, b"abcd")
     assert read_kept(path, 4) == b"abcd"
     path.chmod(mode)
-    with pytest.raises(OSError, match="not a file that was kept here"):
+    with pytest.raises(OSError, match="not a file that this user's cache wrote"):
         read_kept(path, 4)
 
 

@@ -56,7 +56,7 @@ def test_a_limit_that_is_not_ours_is_said(
 ) -> None:
     """With the word by which users know it."""
     monkeypatch.setattr(child, "address_space_limit", lambda: own)
-    more = ", the rest that ulimit -v allows" if said else ""
+    more = ", which is what ulimit -v leaves" if said else ""
     assert child.describe_limit(GIB) == f"its 1.00 GiB of address space{more}"
 
 
@@ -201,7 +201,7 @@ def test_a_full_scratch_folder_is_one_sentence(
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(OutputError, match=r"no temporary folder can be made \(No space left"):
+    with pytest.raises(OutputError, match=r"no temporary folder can be created \(No space left"):
         child.ChildFolder()
     assert list(tmp_path.iterdir()) == []
 
@@ -290,7 +290,7 @@ def test_no_scratch_folder_is_one_sentence(
 
     monkeypatch.setattr("tempfile.mkdtemp", refuse)
     with pytest.raises(
-        OutputError, match=rf"no temporary folder can be made \({said}\); set TMPDIR"
+        OutputError, match=rf"no temporary folder can be created \({said}\); set TMPDIR"
     ):
         temporary_folder()
 

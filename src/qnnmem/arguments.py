@@ -1,4 +1,4 @@
-"""Checks of arguments of public calls; a wrong type gives one sentence."""
+"""Check the arguments of public calls; a wrong type raises an error with one sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ONE_THING = (str, bytes, bytearray, Mapping)
 
 
 def expect(value: object, kinds: _Kinds, what: str) -> None:
-    """Raise UsageError unless a value has one of these types; a bool is not a number here."""
+    """Raise UsageError unless a value has one of these types; a bool does not pass as a number."""
     if type(value) is bool:
         fine = kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
     else:
@@ -26,7 +26,7 @@ def expect(value: object, kinds: _Kinds, what: str) -> None:
 
 
 def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
-    """Return the values of an iterable as a tuple; raise UsageError for other types."""
+    """Return the values of an iterable as a tuple; raise UsageError if any has another type."""
     if type(values) is not tuple:
         if isinstance(values, _ONE_THING) or not isinstance(values, Iterable):
             raise UsageError(f"{what}, not {_shown(values)}")
@@ -38,7 +38,7 @@ def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
 
 
 def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
-    """Return a mapping with text keys; None gives an empty mapping."""
+    """Return a mapping with string keys; None gives an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
@@ -50,7 +50,7 @@ def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
 
 
 def as_whole(value: object, what: str) -> int:
-    """Return a whole number, also from numpy's integers; raise UsageError for other values."""
+    """Return a whole number, converted if it is a numpy integer; else raise UsageError."""
     if type(value) is not bool and hasattr(value, "__index__"):
         return operator.index(value)
     raise UsageError(f"{what}, not {_shown(value)}")

@@ -1,7 +1,7 @@
-"""Atomic writes of files, without leftovers after a failure.
+"""Write files atomically, and leave nothing behind after a failure.
 
-Only regular files are ever replaced, and none without `force`: then the last step creates the name,
-so that exactly one of two writers succeeds. A new file gets the mode that the umask leaves; a
+Only regular files are replaced, and only with `force`. Without `force`, the last step creates the
+name, so that exactly one of two writers succeeds. A new file gets the mode that the umask allows; a
 replaced file keeps its mode.
 """
 
@@ -40,7 +40,7 @@ def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = 
 
 
 def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = True) -> None:
-    """Write several files; if one fails, none is written."""
+    """Write several files; if one of them fails, write none."""
     new = {path: _beside(path) for path in contents}
     with _removed(*new.values()):
         for path, content in contents.items():
@@ -50,7 +50,7 @@ def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = Tru
 
 
 def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
-    """Rename finished files; if one fails, the old files are restored.
+    """Rename finished files; if one rename fails, restore the old files.
 
     `new` maps each name to its temporary name on the same file system.
     """
@@ -85,7 +85,7 @@ def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
 
 
 def check_replaceable(path: Path, *, force: bool) -> None:
-    """Raise OutputError early if a path could not be written later."""
+    """Raise OutputError now if writing to a path would fail later."""
     with _said(path):
         mode = _replaceable_mode(path)
         if mode is not None and not force:
@@ -99,7 +99,7 @@ def check_replaceable(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def folder_for_output(folder: Path) -> Iterator[None]:
-    """Create a folder and its parents; remove new folders that are empty when the block ends."""
+    """Create a folder and its parents; after the block, remove new folders that are empty."""
     made: list[Path] = []
     try:
         try:
@@ -110,7 +110,7 @@ def folder_for_output(folder: Path) -> Iterator[None]:
             if not folder.is_dir():
                 raise OutputError(f"{shown(folder)} exists and is not a folder")
         except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
-            raise OutputError(f"folder {shown(folder)} cannot be made: {_reason(exc)}") from exc
+            raise OutputError(f"folder {shown(folder)} cannot be created: {_reason(exc)}") from exc
         yield
     finally:
         for one in reversed(made):
@@ -136,9 +136,9 @@ def _fill(temporary: Path, pieces: Iterable[ReadableBuffer]) -> int:
 
 
 def _replaceable_mode(path: Path) -> int | None:
-    """Return the permissions of a replaceable file; None if the name is free.
+    """Return the permissions of the file to replace; None if there is no file.
 
-    Renaming would also replace a device: `/dev/null` would be gone for the whole machine.
+    Other kinds of files are refused: renaming would replace even `/dev/null` for the whole machine.
     """
     try:
         mode = path.lstat().st_mode
@@ -200,7 +200,7 @@ def _taken(path: Path) -> OutputError:
 
 @contextmanager
 def _removed(*temporaries: Path) -> Iterator[None]:
-    """Remove temporary names at the end of the block, also after an error."""
+    """Remove temporary files at the end of the block, even after an error."""
     try:
         yield
     finally:
@@ -211,7 +211,7 @@ def _removed(*temporaries: Path) -> Iterator[None]:
 
 @contextmanager
 def _said(path: Path) -> Iterator[None]:
-    """Convert system errors inside the block to an OutputError about this file."""
+    """Convert system errors in the block to an OutputError about this file."""
     try:
         yield
     except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name

@@ -1,4 +1,4 @@
-"""Untrusted files: opened without blocking, read up to a limit."""
+"""Open untrusted files without blocking, and read them up to a limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def regular_size(path: Path) -> int:
     except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
         raise LoadError(quote(str(path)), f"cannot be opened ({_why(exc)})") from exc
     if stat.S_ISDIR(status.st_mode):
-        raise LoadError(path, "is a folder; name the model file inside it")
+        raise LoadError(path, "is a folder; give the model file in it")
     if not stat.S_ISREG(status.st_mode):
         raise LoadError(path, "is not a regular file; save the model to disk first")
     if status.st_size == 0:
@@ -47,7 +47,7 @@ def read_head(path: Path, count: int) -> bytes:
 
 
 def read_range(path: Path, start: int, count: int) -> bytes:
-    """Return at most `count` bytes of a file from `start` on."""
+    """Return at most `count` bytes of a file, from offset `start`."""
     try:
         # O_NONBLOCK: if a pipe replaced the file after the check, opening it must not block.
         with open(path, "rb", opener=_open_without_waiting) as file:
@@ -60,12 +60,12 @@ def read_range(path: Path, start: int, count: int) -> bytes:
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """Return the file named in an untrusted file; it must be below `folder`, links followed.
+    """Return the file that an untrusted file names; with links resolved, it must be below `folder`.
 
     Otherwise raise Damaged with a clause about the name.
     """
     if not name or "\0" in name or len(name) > _LONGEST_NAME:
-        raise Damaged("names no usable file")
+        raise Damaged("does not name a usable file")
     # Absolute on any system: all systems must judge a file equally.
     if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor:
         raise Damaged(f"is at {quote(name)}, an absolute path, which is refused")
@@ -88,11 +88,11 @@ def is_there(path: Path) -> bool:
 
 
 def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path | None:
-    """Return the config file named in a tool file, from its folder or the current folder.
+    """Return the config file that a tool file names, from its folder or the current folder.
 
-    With `here_first`, the current folder is tried first, as the SDK's tools do. The file must be
-    below one of the two folders, links followed; otherwise raise Damaged with a clause about the
-    name. Return None if there is no such file.
+    With `here_first`, try the current folder first, as the SDK's tools do. With links resolved, the
+    file must be below one of the two folders; otherwise raise Damaged with a clause about the name.
+    Return None if there is no such file.
     """
     places = (tool_file.parent / name, Path(name))
     for path in reversed(places) if here_first else places:

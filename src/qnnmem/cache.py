@@ -1,4 +1,4 @@
-"""The user's cache folder, and results stored in it between runs, found by content."""
+"""The user's cache folder, and results stored in it, which later runs find by content."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DIGEST = 32  # bytes of a digest
 def cache_folder() -> Path:
     """Return qnnmem's folder in the user's cache folder; `NOWHERE` for a user without a home.
 
-    A home is an existing folder with an absolute path. A relative path would create files in the
-    working directory, and a missing home is not created.
+    Only an existing folder with an absolute path counts as a home. A relative path would create
+    files in the working directory, and a missing home is not created.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if base.is_absolute():
@@ -45,7 +45,7 @@ def read_kept(path: Path, limit: int) -> bytes:
             state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         )
         if not stat.S_ISREG(state.st_mode) or not mine or state.st_size > limit:
-            raise OSError("not a file that was kept here")
+            raise OSError("not a file that this user's cache wrote")
         with open(descriptor, "rb", buffering=0, closefd=False) as file:
             return file.read(limit)
     finally:
@@ -53,10 +53,10 @@ def read_kept(path: Path, limit: int) -> bytes:
 
 
 def make_closed(folder: Path) -> None:
-    """Create a folder and its missing parents with access for this user only.
+    """Create a folder and its missing parents, accessible only to this user.
 
-    `mkdir(parents=True)` creates parents with the umask; a user who can write there could rename
-    the folder.
+    `mkdir(parents=True)` creates parents with the umask; another user who can write to a parent
+    could rename the folder.
     """
     if not folder.parent.exists():
         make_closed(folder.parent)
@@ -64,7 +64,7 @@ def make_closed(folder: Path) -> None:
 
 
 def write_kept(path: Path, data: bytes) -> None:
-    """Write a cache file for later runs of this user: atomically, and closed to others."""
+    """Atomically write a cache file that only this user can read."""
     import tempfile  # most runs do not need it
 
     make_closed(path.parent)
@@ -82,7 +82,7 @@ def write_kept(path: Path, data: bytes) -> None:
 
 
 def digest(parts: Iterable[bytes]) -> bytes:
-    """Return a collision-resistant digest of the parts; their boundaries count."""
+    """Return a collision-resistant digest of the parts, which also depends on their boundaries."""
     # hashlib's own module; hashlib itself loads OpenSSL: 4 ms at the start of every command.
     try:
         from _blake2 import blake2b
@@ -99,9 +99,9 @@ _MAX_FILE = 1 << 20
 
 
 class ResultCache:
-    """Folder of results as small files; an invalid file counts as missing.
+    """A folder with one small file for each result; an invalid file counts as missing.
 
-    With `must_keep`, an unwritable folder is an error; otherwise results are not stored.
+    With `must_keep`, an unwritable folder is an error; otherwise its results are just not stored.
     """
 
     def __init__(self, folder: Path, kind: str = "sweep", *, must_keep: bool = True) -> None:
@@ -142,7 +142,7 @@ class ResultCache:
 
 
 def _digest(key: str, result: Mapping[str, Any]) -> str:
-    """Return a checksum: after a bit flip, a result could still look valid."""
+    """Return a checksum, because a result could still look valid after a bit flip."""
     import hashlib
     import json
 

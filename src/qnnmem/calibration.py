@@ -1,4 +1,4 @@
-"""Sample inputs for calibration or runs: the files of a sample, and their content.
+"""Sample inputs for calibration or runs: which files make a sample, and what they contain.
 
 Each entry of the folder is one sample, in the order of names:
 
@@ -6,9 +6,9 @@ Each entry of the folder is one sample, in the order of names:
     b/             one NAME.npy or NAME.raw for each input
     c.npy, c.raw   the input of a model with a single input
 
-A single entry can replace the folder: then it is the only sample. An `input_list.txt`, in the
-folder or given directly, takes precedence. Each of its lines is a sample, of `name:=path` words or
-of paths in the order of the inputs, as in qnn-net-run.
+A single entry can be given instead of the folder: then it is the only sample. An `input_list.txt`,
+in the folder or given directly, takes precedence. Each of its lines is a sample: `name:=path`
+words, or paths in the order of the inputs, as in qnn-net-run.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Input(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
     def wanted(self) -> str:
-        """Type and shape as text."""
+        """Return the expected type and shape as text."""
         return f"{self.dtype} of shape {_shape(self.shape)}"
 
 
@@ -70,7 +70,7 @@ def find_samples(
 ) -> tuple[Sample, ...]:
     """Return the samples of a folder or input list in order, without reading them.
 
-    Relative names in the list start from `here`; the file `apart` is not a sample.
+    Relative names in an input list start from `here`; the file `apart` is not a sample.
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
@@ -184,7 +184,7 @@ def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Itera
 
 
 def _file(file: Path, inputs: Sequence[Input]) -> Sample:
-    """Return the sample in one file; raise UsageError if its input is ambiguous."""
+    """Return the sample in a file; raise UsageError if several inputs could be meant."""
     if file.suffix.lower() == _NPZ:
         return (("", file),)
     if len(inputs) != 1:
@@ -241,7 +241,7 @@ def _read_file(path: Path, item: Input) -> NDArray[Any]:
 
 
 def _from_raw(path: Path, blob: bytes, item: Input) -> NDArray[Any]:
-    """Read a .raw file: float32 for float inputs, else the input's own type."""
+    """Return the array in a .raw file: float32 for float inputs, else the input's own type."""
     import numpy
 
     stored = numpy.dtype("float32" if item.dtype.startswith("float") else item.dtype)
@@ -360,7 +360,7 @@ def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
 
 
 def _other_type(label: str, array: NDArray[Any], item: Input) -> UsageError:
-    own = "" if item.integers else "; stored integers can be passed only as native input files"
+    own = "" if item.integers else "; to pass stored integers, use native input files"
     return UsageError(
         f"{label}: {array.dtype.name} given, {item.wanted} expected for input "
         f"{quote(item.name)}{own}"

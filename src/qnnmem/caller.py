@@ -1,4 +1,4 @@
-"""The nearest Python source line outside this package that made a call."""
+"""Find the nearest Python source line outside this package that made a call."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Trace = tuple[tuple[str, int], ...]
 
 
 class Caller(Protocol):
-    """Origin of a call: a Python line of the client, or a place in another program."""
+    """Where a call came from: a Python line of the client, or a place in another program."""
 
     @property
     def place(self) -> str:
-        """File and line as text."""
+        """Return the file and line as text."""
 
     @property
     def line(self) -> str:
-        """File, line and source, e.g. `client.py:12: context.free()`; empty if unknown."""
+        """Return file, line and source, e.g. `client.py:12: context.free()`; empty if unknown."""
 
     @property
     def trace(self) -> Trace:
-        """Call stack of a program; empty for Python."""
+        """Return the call stack of a program; empty for Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ _elsewhere: ContextVar[Caller | None] = ContextVar("_elsewhere", default=None)
 
 @contextlib.contextmanager
 def called_from(caller: Caller) -> Iterator[None]:
-    """Attribute calls inside the block to another program."""
+    """Record another program as the caller of the calls in the block."""
     token = _elsewhere.set(caller)
     try:
         yield
@@ -80,7 +80,7 @@ def caller_line() -> str:
 
 
 def caller_place() -> str:
-    """Return file and line of the call site, with a path usable from the working folder."""
+    """Return the file and line of the call site; the path can be opened from the working folder."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
         return elsewhere.place

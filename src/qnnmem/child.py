@@ -1,4 +1,4 @@
-"""Child processes with limits on memory and time, an empty folder, and a guaranteed end.
+"""Child processes with limits on memory and time and an empty folder, which always end.
 
 The parent uses `ChildProcess`; the program in the child calls `serve`. Both exchange the messages
 of `qnnmem.wire`.
@@ -46,7 +46,7 @@ Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
 
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
-    """Return the address space of a child: three quarters of the memory, at most `most` bytes.
+    """Return a child's address space: three quarters of the memory, at most `most` bytes.
 
     The result never exceeds the limit of this process (`ulimit -v`), because the system would
     refuse it.
@@ -61,7 +61,7 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
 def describe_limit(limit: int) -> str:
     """Return a child's address space as text, with the reason if `ulimit` sets it."""
     own = address_space_limit()
-    why = ", the rest that ulimit -v allows" if own is not None and own <= limit else ""
+    why = ", which is what ulimit -v leaves" if own is not None and own <= limit else ""
     return f"its {format_size(limit)} of address space{why}"
 
 
@@ -86,9 +86,9 @@ def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[
 
 
 class ChildFolder:
-    """Folders of a child: an empty working folder, and a folder for its own files.
+    """A child's folders: an empty working folder, and a folder for its own files.
 
-    A file name that escapes a check finds no file in the empty folder.
+    If a file name slips through a check, no file with that name is in the empty folder.
     """
 
     def __init__(self) -> None:
@@ -99,10 +99,10 @@ class ChildFolder:
             self.empty.mkdir()
         except OSError as exc:
             self._scratch.cleanup()
-            raise OutputError(f"no temporary folder can be made ({exc.strerror})") from exc
+            raise OutputError(f"no temporary folder can be created ({exc.strerror})") from exc
 
     def remove(self) -> None:
-        """Remove both folders with their content; the child must have ended."""
+        """Remove both folders with their contents; the child must have ended."""
         with suppress(OSError):  # listing a folder needs a file descriptor, and none may be left
             self.empty.rmdir()
             self.files.rmdir()
@@ -133,7 +133,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def open_replies() -> BinaryIO:
-    """Return the pipe to the parent; stdout is redirected, because libraries print to it."""
+    """Return the pipe to the parent, and redirect stdout, because libraries print to it."""
     if _LIFELINE in os.environ:
         die_with_parent(int(os.environ[_LIFELINE]))
     replies = os.fdopen(os.dup(1), "wb")
@@ -142,7 +142,7 @@ def open_replies() -> BinaryIO:
 
 
 def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
-    """Answer requests in a child by their type until the parent closes the pipe.
+    """In a child, answer each request with its type's handler until the parent closes the pipe.
 
     The program's only argument is its memory limit. An exception becomes a `ChildFailure`.
     """
@@ -165,8 +165,8 @@ def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
 def die_with_parent(lifeline: int) -> None:
     """Make the kernel kill this child's group when the parent's end of a pipe closes.
 
-    A thread could not do it: native code may hold the interpreter lock for minutes. A signal at the
-    parent's death could not do it either: it arrives when the starting thread ends.
+    A thread could not do this: native code can hold the interpreter lock for minutes. A
+    parent-death signal could not do it either: it arrives as soon as the starting thread ends.
     """
     import fcntl
     import select
@@ -190,19 +190,19 @@ class _Lifeline:
         self.words = {_LIFELINE: str(self.child_end)} if self.passed else {}
 
     def let_go(self) -> None:
-        """Close the child's end after the child has inherited it."""
+        """Close the child's end of the pipe in the parent, after the child has inherited it."""
         for number in self.passed:
             os.close(number)
 
     def cut(self) -> None:
-        """Close the parent's end, which ends the child."""
+        """Close the parent's end of the pipe, which ends the child."""
         end, self._end = self._end, -1
         if end >= 0:
             os.close(end)
 
 
 class ChildProcess:
-    """Module of qnnmem in a child process with limits on memory and time.
+    """A child process that runs a module of qnnmem with limits on memory and time.
 
     The child starts immediately in an empty folder, gets its memory limit as its only argument, and
     ends with the block. Paths sent to it must be absolute.
@@ -265,7 +265,7 @@ class ChildProcess:
         kill_group(self._process)
 
     def send(self, message: WireMessage, payload: bytes | bytearray | memoryview = b"") -> None:
-        """Send one frame; if that fails, end the child, which `receive` then reports."""
+        """Send one frame; if that fails, end the child, so that `receive` reports the failure."""
         try:
             if self._process.stdin is not None:
                 write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
@@ -277,10 +277,10 @@ class ChildProcess:
     @overload
     def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None: ...
     def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None:
-        """Return one frame of the given type, each part at most `most` bytes; or None.
+        """Return a frame of the given type with parts of at most `most` bytes each, or None.
 
-        After a crash, a kill or an invalid message, this and all later calls return None: bytes
-        left in the pipe could answer an earlier request.
+        After a crash, a kill or an invalid message, this call and all later calls return None,
+        because bytes left in the pipe could be the answer to an earlier request.
         """
         frame = None
         try:
@@ -310,7 +310,7 @@ class ChildProcess:
         return reply, rest
 
     def lost(self, doing: str) -> ChildLost:
-        """Return the error for a child that did not answer; `doing` is its request."""
+        """Return the error for a child that did not answer; `doing` describes its request."""
         if self.expired:
             return ChildLost(f"{doing} did not finish within {self.deadline.limit_s:.3g} s")
         limit = describe_limit(self.memory_limit)
@@ -330,7 +330,7 @@ class ChildProcess:
         self._folder.remove()
 
     def _watch(self) -> None:
-        """Kill the child after its deadline, which may change meanwhile."""
+        """Kill the child after its deadline, which can change meanwhile."""
         while not self._ended.wait(min(self.deadline.left_s, self._pause_s)):
             if self.deadline.is_over:
                 self._expired.set()

@@ -1,4 +1,4 @@
-"""Settings of the garbage collector for work that makes millions of values without cycles."""
+"""Garbage collector settings for work that creates millions of values without cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SELDOM = (50_000, 20, 100)
 
 
 def collect_seldom() -> None:
-    """Make collections rare during the start of a command: imported modules stay in use anyway."""
+    """Make collections rare while a command starts, because imported modules stay in use anyway."""
     gc.set_threshold(*_SELDOM)
 
 
@@ -27,7 +27,7 @@ def collect_as_ever() -> None:
 def collector_paused() -> Iterator[None]:
     """Pause garbage collection in a block or a decorated function.
 
-    Repeated collections take up to a third of the time for creating the values.
+    Otherwise, repeated collections take up to a third of the time in which the values are created.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""One time limit over all steps of a request, checked in every loop over a file.
+"""One time limit for all steps of a request, checked in every loop over a file.
 
     with Deadline.after(5.0).enforced():
         for node in graph:
@@ -29,18 +29,18 @@ class Deadline:
 
     @classmethod
     def after(cls, limit_s: float | None, room_s: float = 0.0) -> Deadline:
-        """Return a deadline in some seconds; `room_s` is extra time for work outside the limit."""
+        """Return a deadline `limit_s` from now; `room_s` is added for work outside the limit."""
         limit_s = math.inf if limit_s is None else limit_s + room_s
         return cls(limit_s, time.monotonic() + limit_s)
 
     @property
     def left_s(self) -> float:
-        """Seconds left; 0 after the deadline."""
+        """Return the seconds left; 0 after the deadline."""
         return max(0.0, self.ends_at - time.monotonic())
 
     @property
     def is_over(self) -> bool:
-        """True if the deadline has passed."""
+        """Return True if the deadline has passed."""
         return self.left_s <= 0
 
     def left(self, usual_s: float) -> float:
@@ -78,7 +78,7 @@ def ask_deadline() -> None:
 
 
 def enforced_s() -> float:
-    """Return the seconds to the deadline of the enclosing block; infinite without a deadline."""
+    """Return the seconds until the enclosing block's deadline; infinite without a deadline."""
     deadline = _enforced.get()
     return math.inf if deadline is None else deadline.left_s
 

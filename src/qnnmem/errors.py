@@ -2,7 +2,7 @@
 
 QnnMemError                  exit code 2
 ├── UsageError               a request that contradicts the model or itself
-│   ├── NotInTime            a time limit that was over before the answer was there
+│   ├── NotInTime            a time limit that ended before the answer was ready
 │   ├── FloatModel           a floating-point model where LPAI's 8 or 16 bits are needed
 │   └── MissingSoc           a model that must be compiled, and no SoC is chosen
 ├── LoadError                a file that cannot be read
@@ -12,12 +12,12 @@ QnnMemError                  exit code 2
 │   └── WrongSize            exit code 1: an input file whose size is not the tensor's
 ├── OutputError              a result that cannot be written
 ├── ProgramError             a prepared program that cannot be opened or run
-├── QnnError                 exit code 1: a call that failed the way QNN fails, with its code
-├── WorkerError              a worker of the HTP library elsewhere that cannot serve a request
-│   └── WorkerLost           the connection to it is gone
-├── TcmFatal                 exit code 134: what ends the whole system on a device
+├── QnnError                 exit code 1: a call that failed as in QNN, with the QNN error code
+├── WorkerError              a remote worker of the HTP library that cannot serve a request
+│   └── WorkerLost           the connection to a remote worker is lost
+├── TcmFatal                 exit code 134: an error that crashes the whole system on a device
 ├── CannotTell               exit code 3: something needed for an answer is missing
-│   └── NoCompiler           the real HTP library is not there
+│   └── NoCompiler           the real HTP library is not installed
 └── Fault                    internal, always re-raised as a user-facing error
     ├── ChildFailed          a child process could not answer a request
     ├── Damaged              inconsistent bytes
@@ -25,8 +25,8 @@ QnnMemError                  exit code 2
     ├── NotHtp               a context binary of another backend
     └── Refused              the QNN library answered with an error
 
-An error carries what happened, where, and a cure. A cure that is an argument of a call is a
-`Setting`: Python code reads its name, the command line writes it as an option.
+An error says what happened, where, and what helps. A cure that is an argument of a call is a
+`Setting`: Python code uses its name, the command line writes it as an option.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from qnnmem.text import lazy_pattern, printable
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Argument by its Python name, optionally with a value."""
+    """An argument by its Python name, with or without a value."""
 
     name: str
     value: str = ""
@@ -81,7 +81,7 @@ Words: TypeAlias = str | tuple[str | Setting, ...]
 
 
 def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
-    """Return the text; `word` formats every setting."""
+    """Return the words as one text; `word` formats every setting."""
     parts = (words,) if isinstance(words, str) else words
     if word is str:
         parts = _joined_mappings(parts)
@@ -104,7 +104,7 @@ def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...
 
 
 def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
-    """Return several texts as one; settings remain data."""
+    """Return several texts as one, in which settings remain data."""
     parts = ((text,) if isinstance(text, str) else text for text in texts)
     return tuple(part for text in parts for part in text if part)
 
@@ -137,11 +137,11 @@ class QnnMemError(Exception):
         super().__init__(self.sentence())
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Return where, what and cure as a sentence; `word` formats every setting."""
+        """Return place, problem and cure as one sentence; `word` formats every setting."""
         return _after_place(printable(self.where), self._what_and_cure(word))
 
     def without_place(self, word: Callable[[Setting], str] = str) -> str:
-        """Return the sentence without the place; a missing subject is `the file`."""
+        """Return the sentence without the place; if its subject is missing, use `the file`."""
         return _after_place("the file", self._what_and_cure(word)).removeprefix("the file: ")
 
     def _what_and_cure(self, word: Callable[[Setting], str]) -> str:
@@ -154,11 +154,11 @@ class UsageError(QnnMemError):
 
 
 class NotInTime(UsageError):
-    """An answer takes longer than allowed."""
+    """An answer would take longer than allowed."""
 
 
 class FloatModel(UsageError):
-    """A model computes in floating point, which LPAI cannot."""
+    """A model computes in floating point, which LPAI does not support."""
 
     def __init__(
         self, path: Path | str, what: str, *, quantizable: bool, obstacle: Words = ""
@@ -200,7 +200,7 @@ class LoadError(QnnMemError):
 
     @property
     def reason(self) -> str:
-        """Problem of the file and its cure, without the path."""
+        """Return the problem of the file and its cure, without the path."""
         return self.without_place()
 
 
@@ -223,7 +223,11 @@ class FreeDimensions(LoadError):
             f"these dimensions are open: {', '.join(free)}",
             cure=chain_words(
                 *(how, spaced(settings), *((": ", untried) if untried else ())),
-                *(word for other in others for word in ("; also seen to run together: ", other)),
+                *(
+                    word
+                    for other in others
+                    for word in ("; these values also worked together: ", other)
+                ),
             )
             if settings
             else "",
@@ -242,7 +246,7 @@ class OutOfTime(LoadError):
 
 
 class WrongSize(LoadError):
-    """An input file has another size than its tensor; the sentence is that of qnn-net-run."""
+    """An input file and its tensor differ in size; the sentence is that of qnn-net-run."""
 
     exit_code = 1
 
@@ -275,7 +279,7 @@ class QnnError(QnnMemError):
 
 
 class TcmFatal(QnnMemError):
-    """More allocations than the TCM pool allows, which crashes a device."""
+    """There are more allocations than the TCM pool allows, which crashes a device."""
 
     exit_code = 134
 
@@ -294,7 +298,7 @@ class NoCompiler(CannotTell):
     """The real HTP library is not installed, or does not exist for this platform."""
 
     def with_cure(self, more: Words) -> NoCompiler:
-        """Return the error with a further cure that needs no library."""
+        """Return the error with an additional cure that needs no library."""
         return NoCompiler(self.what, where=self.where, cure=chain_words(self.cure, "; ", more))
 
 
@@ -303,7 +307,7 @@ class WorkerError(QnnMemError):
 
 
 class WorkerLost(WorkerError):
-    """The connection to a remote worker is lost, with its current task."""
+    """The connection to a remote worker is lost, and so is its current task."""
 
 
 class Fault(QnnMemError):
@@ -311,11 +315,11 @@ class Fault(QnnMemError):
 
 
 class ChildFailed(Fault):
-    """A child process could not answer a request; the text says why."""
+    """A child process could not answer a request; the message says why."""
 
 
 class ChildLost(ChildFailed):
-    """A child process ended before it answered: it crashed, ran out of memory or of time."""
+    """A child process ended before it answered: it crashed, or ran out of memory or time."""
 
 
 class Damaged(Fault):
@@ -331,11 +335,11 @@ class Damaged(Fault):
 
 
 class WrongVersion(Fault):
-    """A binary of another format version; the text is a clause about the binary."""
+    """A binary has another format version; the message is a clause about the binary."""
 
 
 class NotHtp(Fault):
-    """A valid context binary of another backend."""
+    """A context binary is valid but for another backend."""
 
 
 class Refused(Fault):

@@ -1,4 +1,4 @@
-"""A broken rule: the problem, the call, the buffer, and the cure."""
+"""The record of a broken rule: the problem, the call, the buffer, and the cure."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The installation of this program, and the command that adds an extra to it.
+"""How this program was installed, and which command adds an extra.
 
     in a checkout          pip install -e '/path[htp]'
     from a repository      pip install 'qnnmem[htp] @ git+https://...'
     from an index          pip install 'qnnmem[htp]'
 
-`uv tool install`, `pipx install` or `uv pip install` replace pip if they made the installation.
+If `uv tool install`, `pipx install` or `uv pip install` made the installation, it replaces pip.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def sources() -> str:
 
 
 def _requirement(origin: Mapping[str, Any], extra: str) -> str:
-    """Return the requirement as a shell word, with the pip option it needs."""
+    """Return the requirement as a shell word, after the pip option that it needs."""
     url = str(origin.get("url", ""))
     if "dir_info" in origin and (folder := _folder(origin)):
         editable = "--editable " if origin["dir_info"].get("editable") else ""
@@ -64,7 +64,7 @@ def _requirement(origin: Mapping[str, Any], extra: str) -> str:
 
 
 def _recorded() -> tuple[Mapping[str, Any], str]:
-    """Return the origin of the package (PEP 610, empty for an index) and its installer."""
+    """Return the package's origin (from PEP 610; empty for an index) and its installer."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
@@ -90,7 +90,7 @@ def _folder(origin: Mapping[str, Any]) -> str:
 
 
 def _pip() -> str:
-    """Return the command of this Python's pip; the short name if the shell finds the same pip."""
+    """Return the command that runs this Python's pip: `pip` if the shell finds the same pip."""
     from shutil import which
 
     found = which("pip")

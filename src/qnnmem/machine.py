@@ -1,4 +1,4 @@
-"""Memory limits of the machine, its control group and this process."""
+"""Memory limits of the machine, of its control groups and of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DIGITS = 20  # digits of a 64-bit number; int() rejects thousands of digits
 
 
 def usable_memory() -> int | None:
-    """Return the memory of the machine or of its control group in bytes; None if unknown."""
+    """Return how many bytes of memory the machine or control group has; None if unknown."""
     try:
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
@@ -33,7 +33,8 @@ def address_space_limit() -> int | None:
 def group_limits(read: Callable[[Path], str]) -> Iterator[int]:
     """Yield the memory limits of this process's control groups, version 1 or 2.
 
-    `read` returns the text of a file, "" if it is missing; it may read from another machine.
+    `read` returns the text of a file, or "" if the file is missing; it can read from another
+    machine.
     """
     for line in read(_OWN_GROUPS).splitlines():
         _, controllers, place = [*line.split(":", 2), "", ""][:3]

@@ -1,4 +1,4 @@
-"""Native parts in C: shipped with a wheel, or compiled on first use and cached."""
+"""Native parts in C, which are shipped in a wheel, or compiled on first use and cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECONDS = 120
 
 
 class NativePart(NamedTuple):
-    """C source with its objects, each with its compiler flags."""
+    """C source, and the objects to make from it, each with its compiler flags."""
 
     package: str
     source: str
@@ -73,7 +73,7 @@ def load_library(part: NativePart, name: str) -> Any:
     import sys
 
     if not sys.platform.startswith("linux"):
-        raise ImportError("compiled code is loaded on Linux only")
+        raise ImportError("compiled code is loaded only on Linux")
     try:
         data = made_objects(part)[name]
         # Not from its file: another process could replace it, or the mount may be noexec. The
@@ -94,7 +94,7 @@ def read_shipped(
     machine: str,
     glibc: tuple[int, int] | None,
 ) -> dict[str, bytes] | None:
-    """Return the objects of the wheel; None unless all are intact, current and for this machine."""
+    """Return the wheel's objects; None unless all are intact, current and for this machine."""
     try:
         with folder.joinpath(SHIPPED_LIST).open("rb") as file:
             text = file.read(_LARGEST)
@@ -121,12 +121,12 @@ def read_shipped(
 
 
 def listed_object(made_of: str, sha256: str) -> dict[str, str]:
-    """Return the entry of an object in the wheel's list."""
+    """Return the entry for an object in the wheel's list of objects."""
     return {"made_of": made_of, "sha256": sha256}
 
 
 def elf_machine(data: bytes) -> str:
-    """Return the machine of a 64-bit little-endian ELF file, "" for another file."""
+    """Return the machine of a 64-bit little-endian ELF file; "" for any other file."""
     if data[:6] != b"\x7fELF\x02\x01":
         return ""
     number = int.from_bytes(data[18:20], "little")
@@ -194,7 +194,7 @@ def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> byte
         if done.returncode or not target.is_file():
             text = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
             raise UsageError(
-                f"the C compiler {said} cannot compile {part.source} of qnnmem, which is "
-                f"needed for {part.use} (it needs glibc and its headers): {shorten(text[0], 300)}"
+                f"the C compiler {said} cannot compile {part.source} of qnnmem, which {part.use} "
+                f"needs (the compiler needs glibc and its headers): {shorten(text[0], 300)}"
             )
         return target.read_bytes()

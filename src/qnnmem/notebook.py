@@ -1,4 +1,4 @@
-"""HTML of a result in a notebook.
+"""Show a result as HTML in a notebook.
 
 Results are in a layer below the renderers, so the renderer is imported by name on demand.
 """
@@ -11,6 +11,6 @@ _RENDERER = "qnnmem.report.notebook"
 
 
 def shown(value: object) -> str:
-    """Return HTML of a plan, bill, incident or fix: no scripts, no requests, all text escaped."""
+    """Return a plan, bill, incident or fix as HTML without scripts or requests; text is escaped."""
     html: str = import_module(_RENDERER).html_of(value)
     return html

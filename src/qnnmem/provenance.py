@@ -12,17 +12,17 @@ _LARGEST = 1 << 53
 
 
 class Origin(Enum):
-    """Way in which a number was obtained."""
+    """How a number was obtained."""
 
     MEASURED = "measured"  # printed by a real library, or observed in a real run
     COMPUTED = "computed"  # derived by this package
-    DOCUMENTED = "documented"  # stated on a page of the vendor
+    DOCUMENTED = "documented"  # stated in the vendor's documentation
     REPORTED = "reported"  # stated by users
     GIVEN = "given"  # set by the caller
 
 
 class Sourced(Struct, frozen=True):
-    """Size in bytes with its origin; part of JSON results."""
+    """A size in bytes with its origin, as in JSON results."""
 
     value: Annotated[int, Meta(ge=-_LARGEST, le=_LARGEST)] = field(name="bytes")
     origin: Origin

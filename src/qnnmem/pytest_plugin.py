@@ -24,10 +24,10 @@ _LINE = (
 
 
 class QnnPlan(Protocol):
-    """Type of the fixture `qnn_plan`, for typed tests."""
+    """Type of the fixture `qnn_plan`, for use in typed tests."""
 
     def __call__(self, model: str | Path | None = None, **settings: Any) -> MemoryPlan:
-        """Return the plan of a model, by default the model of the mark."""
+        """Return the plan of a model, by default of the model in the test's mark."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,7 +46,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 @pytest.fixture
 def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
-    """Return a function that plans a model, by default the model of the mark."""
+    """Return a function that plans a model, by default the model in the test's mark."""
 
     def plan(model: str | Path | None = None, **settings: Any) -> MemoryPlan:
         from qnnmem.gate.budget_check import plan_task
@@ -56,7 +56,10 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
         if model is None:
             mark = request.node.get_closest_marker(_MARK)
             if mark is None:
-                pytest.fail(f"qnn_plan() works only in tests with the mark {_MARK}; name a model")
+                pytest.fail(
+                    "qnn_plan() without a model works only in tests with the mark "
+                    f"{_MARK}; give it a model"
+                )
             task = _task(request.node, mark)
         else:
             task = _made(request.config.rootpath, model, settings)
@@ -74,7 +77,7 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
 
 
 def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
-    """Return the budget task of a model; a relative path starts at the root of the tests."""
+    """Return the budget task for a model; a relative path starts at the root of the tests."""
     from qnnmem.errors import UsageError
     from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.config import entry_of

@@ -1,7 +1,7 @@
-"""Import of ONNX Runtime without telemetry, which would store a device id in the user's home.
+"""Import ONNX Runtime without its telemetry, which would store a device id in the user's home.
 
 The official builds start an uploader and write that id during the import, before any call can
-forbid it. Only an environment variable takes effect early enough.
+prevent it. Only an environment variable takes effect early enough.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def exact_session(
     """Return a deterministic session for a serialised model or a path.
 
     It uses one thread and no optimisations, so that scheduling never changes the last bit. It has
-    no memory arena, because the process is limited. `folder` holds external data of a serialised
-    model, `without` names optimisers to disable, and `settings` are attributes of the session
-    options.
+    no memory arena, because the process has a memory limit. `folder` holds external data of a
+    serialised model, `without` names optimisers to disable, and `settings` are attributes of the
+    session options.
     """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()

@@ -1,8 +1,8 @@
 """Temporary folders that are removed when their work ends.
 
 A killed process cannot clean up. Therefore a folder stays locked while its process lives, and the
-next run removes unlocked folders. Only complete generated names count: `qnnmem-results` belongs to
-the user.
+next run removes unlocked folders. It removes only folders whose whole name was generated:
+`qnnmem-results` belongs to the user.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         if inside is not None:
-            raise OutputError(f"nothing can be written into {shown(inside)} ({reason})") from exc
+            raise OutputError(f"nothing can be written to {shown(inside)} ({reason})") from exc
         raise OutputError(
-            f"no temporary folder can be made ({reason}); set TMPDIR to a folder with free space"
+            f"no temporary folder can be created ({reason}); set TMPDIR to a folder with free space"
         ) from exc
     if inside is None:
         _remove_abandoned(Path(made.name).parent, _PREFIX)
@@ -46,12 +46,12 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
 
 
 def is_temporary_name(name: str) -> bool:
-    """Return True if a temporary folder inside another folder can have this name."""
+    """Return True if the name could be that of a temporary folder inside another folder."""
     return name.startswith(_HIDDEN_PREFIX) and _NAME.fullmatch(name) is not None
 
 
 def remove_abandoned_inside(folder: Path) -> None:
-    """Remove temporary folders of killed processes inside a folder."""
+    """Remove the temporary folders inside a folder that killed processes left."""
     _remove_abandoned.__wrapped__(folder, _HIDDEN_PREFIX)  # not cached: on every call
 
 
@@ -76,7 +76,7 @@ class _HeldFolder(tempfile.TemporaryDirectory[str]):
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Lock a folder until the returned descriptor is closed; None if locking fails.
+    """Lock a folder until the returned descriptor is closed; return None if locking fails.
 
     The system releases the lock when the process ends.
     """
@@ -98,7 +98,7 @@ def lock_folder(folder: Path) -> int | None:
 
 @cache  # only once for each run
 def _remove_abandoned(place: Path, prefix: str) -> None:
-    """Remove temporary folders whose process was killed."""
+    """Remove the temporary folders that killed processes left."""
     import shutil
 
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Untrusted text made safe to show (quoted, printable, short), and lazily compiled patterns."""
+"""Make untrusted text safe to show (quoted, printable, short); compile patterns lazily."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _digits(value: int) -> str:
 
 
 def plain_or_quoted(name: str, width: int = _QUOTED) -> str:
-    """Return a name unchanged if printable and at most `width` long, else quoted."""
+    """Return a name unchanged if it is printable and not longer than `width`, else quoted."""
     return name if len(name) <= width and name.isprintable() else quote(name)
 
 
@@ -59,7 +59,7 @@ def shorten(name: str, width: int = 60) -> str:
 
 
 def by_sizes(shape: Iterable[int | str], scalar: str = "scalar") -> str:
-    """Return a shape as a caller writes it: `1x3x224x224`."""
+    """Return a shape the way a caller writes it: `1x3x224x224`."""
     return "x".join(map(str, shape)) or scalar
 
 
@@ -84,9 +84,9 @@ def sentence(exc: BaseException) -> str:
 
 
 class _LazyPattern:
-    """Proxy for a compiled pattern; it has the methods of the pattern.
+    """Proxy for a compiled pattern, with the pattern's methods.
 
-    Compiling a pattern takes up to some milliseconds, and a run needs few patterns.
+    Compiling a pattern can take some milliseconds, and a run needs only a few of the patterns.
     """
 
     def __init__(self, pattern: str | bytes, flags: int) -> None:

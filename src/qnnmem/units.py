@@ -1,4 +1,4 @@
-"""Types and text forms of sizes, steps and alignments."""
+"""Types for sizes, steps and alignments, and their forms as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def round_up(value: int, align: int) -> int:
 
 
 def parse_size(text: str) -> Bytes:
-    """Return the bytes of `2035712`, `256K` or `2 MiB`; K, M and G are powers of 1024."""
+    """Return the number of bytes in a text such as `2035712`, `256K` or `2 MiB` (K is 1024)."""
     match = re.fullmatch(_SIZE, text, re.IGNORECASE | re.ASCII)
     if match is None:
         raise UsageError(f"{quote(text)} is not a size; write it like 2035712, 256K or 2MiB")
@@ -64,7 +64,7 @@ def as_align(align: Size) -> Align:
 
 
 def as_step(step: int) -> Step:
-    """Return a step; raise UsageError unless it is a whole number."""
+    """Return a step as an int; raise UsageError unless it is a whole number."""
     try:
         return Step(operator.index(step))
     except TypeError:

@@ -1,4 +1,4 @@
-"""Messages between processes: frames with typed, validated messages.
+"""Exchange typed, validated messages between processes, in frames.
 
 A frame is two lengths, a message in MessagePack and a payload of raw bytes. Messages are subclasses
 of `WireMessage`, defined next to the code that sends them. The reader names the types it accepts:
@@ -7,7 +7,7 @@ of `WireMessage`, defined next to the code that sends them. The reader names the
         case (Progress(text), _): ...
 
 A malformed frame, a frame above the limit, another type, a missing field or a value out of range
-all raise ValueError. Nothing is executed and no type is looked up by name, so the other process may
+all raise ValueError. Nothing is executed and no type is looked up by name, so the other process can
 be hostile.
 """
 
@@ -38,7 +38,7 @@ _built: set[object] = set()
 
 
 def ready(kind: type[T]) -> type[T]:
-    """Return the type after preparing msgspec for its use in any thread.
+    """Prepare msgspec for using a type in any thread, and return the type.
 
     msgspec prepares a type on its first use. If another thread uses the type before that is
     finished, the process crashes.
@@ -51,7 +51,7 @@ def ready(kind: type[T]) -> type[T]:
 
 
 class WireMessage(Struct, frozen=True, tag=True):
-    """Message of one frame; its class name identifies the type."""
+    """The message in a frame; its class name identifies its type."""
 
     doing: ClassVar[str] = "a request"  # the child's work for this request, for error messages
 
@@ -111,7 +111,7 @@ def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None:
 
 
 def _read_exactly(stream: Readable, size: int) -> bytes:
-    """Return `size` bytes, fewer only at the end, even from streams with short reads."""
+    """Return `size` bytes, or fewer at the end of the stream, even if single reads are short."""
     part = stream.read(size) if size else b""
     if part is None or len(part) == size or not part:
         return part or b""

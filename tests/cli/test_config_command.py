@@ -164,4 +164,4 @@ def test_the_output_must_be_a_folder(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("mine")
     assert "is not a folder" in str(run(path).exception)
-    assert "cannot be made: Not a directory" in str(run(path / "below").exception)
+    assert "cannot be created: Not a directory" in str(run(path / "below").exception)

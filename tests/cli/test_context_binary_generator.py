@@ -60,11 +60,20 @@ def config(**backend: Any) -> str:
         (HTP, "--binary_file is missing"),
         ((*HTP, "--binary_file", "/abs"), "name of a file in the folder of --output_dir"),
         ((*HTP, "--binary_file", "../up"), "name of a file in the folder of --output_dir"),
-        (("--backend", "libQnnCpu.so", *HTP[2:], "--binary_file", "x"), "'libQnnCpu.so' is not"),
-        (("--backend", "libQnnHtp.so.1", *HTP[2:], "--binary_file", "x"), "is not possible here"),
+        (
+            ("--backend", "libQnnCpu.so", *HTP[2:], "--binary_file", "x"),
+            "not 'libQnnCpu.so'",
+        ),
+        (
+            ("--backend", "libQnnHtp.so.1", *HTP[2:], "--binary_file", "x"),
+            "not 'libQnnHtp.so.1'",
+        ),
         ((*HTP[:3], "libmodel.so", "--binary_file", "x"), "libmodel.so: no such file"),
         ((*HTP[:3], "nowhere.onnx", "--binary_file", "x"), "nowhere.onnx: no such file"),
-        ((*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"), "several graphs"),
+        (
+            (*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"),
+            "only one file is possible for HTP",
+        ),
         (
             (*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"),
             "--model and --dlc_path cannot be combined",

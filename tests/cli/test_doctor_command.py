@@ -223,7 +223,7 @@ def test_a_binary_that_cannot_be_read_does_not_take_the_diagnosis(run: Run) -> N
     code, out, err = run("limit.log", "--binary", "gone.bin")
     assert (code, err) == (1, "")
     assert out.startswith("graph stage: out of memory")
-    assert out.endswith("note: nothing about the model: gone.bin: no such file\n")
+    assert out.endswith("note: no facts about the model: gone.bin: no such file\n")
 
 
 def test_a_compiler_that_is_missing_does_not_take_the_diagnosis(
@@ -235,7 +235,7 @@ def test_a_compiler_that_is_missing_does_not_take_the_diagnosis(
     assert (code, err) == (1, "")
     assert out.startswith("graph stage: out of memory")
     assert "compile limit of SM8650" in out
-    assert out.splitlines()[-1] == "note: nothing about the model: there is no compiler"
+    assert out.splitlines()[-1] == "note: no facts about the model: there is no compiler"
 
 
 def test_json_without_a_compiler_holds_the_diagnosis_and_the_note(
@@ -258,7 +258,7 @@ def test_nothing_that_fails_beside_the_log_takes_the_diagnosis(
     _no_compiler(monkeypatch, error)
     code, out, _ = run("limit.log", "--model", _model(), "--soc", "SM8650")
     assert code == 1
-    assert "note: nothing about the model: " in out.splitlines()[-1]
+    assert "note: no facts about the model: " in out.splitlines()[-1]
 
 
 def test_a_binary_counts_where_the_model_cannot_be_looked_at(

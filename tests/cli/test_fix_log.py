@@ -82,7 +82,7 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     Path("run.log").write_text("Fail to allocate scratch buffer\n")
     code, told = fix("-o", "out", "--time-limit", "0")
     assert (code, told["limit_bytes"]) == (0, None)
-    request = "no line states the limit; state what the device has with --budget scratch=SIZE"
+    request = "no line states the limit; state the device's limit with --budget scratch=SIZE"
     assert [request in one for one in told["from_log"]] == [False, False, True]
 
 
@@ -154,7 +154,7 @@ def test_a_model_that_failed_is_not_said_to_fit_as_it_is() -> None:
     done = run("fix", "wide.onnx", *words)
     assert exit_code(done) == 3
     asked = (
-        "the log states no limit that it exceeded; state what the device has with --budget pd=SIZE"
+        "the log states no limit that it exceeded; state the device's limit with --budget pd=SIZE"
     )
     assert asked in sentence(done)
     assert not Path("out").exists()

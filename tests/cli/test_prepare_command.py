@@ -133,7 +133,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, 2 given"),
+        (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, not 2"),
         (("--calibration", "somewhere"), "--calibration is for --quantize int8 or int16"),
         (("--quantize", "int8"), "rows.csv: --quantize is for ONNX models"),
         (("--quantize", "int7"), "int7"),

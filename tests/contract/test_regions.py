@@ -115,7 +115,7 @@ def test_memory_of_a_heap_is_not_given_back() -> None:
     """It is freed, by its heap."""
     buffer = Heap(MemType.DDR).allocate(128)
     for memory in (buffer, buffer.view[64:], buffer.address):
-        with pytest.raises(UsageError, match="with the free of its heap"):
+        with pytest.raises(UsageError, match="with the `free` method of its heap"):
             release(memory)
     assert not buffer.freed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,68 @@ def test_what_only_the_model_takes_for_a_failure_is_undecided() -> None:
     """No line tells of one."""
     found = incidents(b"qnn one\nqnn two\nqnn three\nqnn four\n", built_in())
     assert {one.verdict for one in found} <= {"undecided"}
+
+
+HEAD = "11-03 09:00:00.000  6100  6101"
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (
+            (
+                "E QnnHtp  : Failed to allocate shared buffer of 67108864 bytes from heap system",
+                "I App     : rpcmem failed, falling back to malloc",
+                "I QnnHtp  : Context created",
+                "I App     : frame 1: 21 detections",
+            ),
+            [],
+        ),
+        (
+            (
+                "E QnnHtp  : Failed to allocate shared buffer of 67108864 bytes",
+                "I App     : falling back to malloc",
+                "I App     : registered input buffer",
+                "E QnnHtp  : QnnMem_register failed with error 8003",
+            ),
+            ["memreg"],
+        ),
+        (
+            (
+                "W QnnDsp  : DspTransport.openSession failed 0x80000406",
+                "I ui      : settings saved",
+            ),
+            ["init"],
+        ),
+    ],
+    ids=["fallback that worked", "fallback that failed", "warning before something else"],
+)
+def test_a_fallback_counts_if_the_run_goes_on(lines: Sequence[str], found: list[str]) -> None:
+    """A success of something else, or a later failure, leaves the incident."""
+    log = "".join(f"{HEAD} {line}\n" for line in lines)
+    assert [one.stage for one in incidents(log.encode(), built_in())] == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING:root:vm.overcommit_memory=2 may cause mmap to fail for large QNN binaries",
+        'QNN config: {"error_reporting": "disabled", "on_oom": "abort", "fatal_on_error": true}',
+        "[W] QnnEP: context cache model_ctx.onnx not found or invalid, recompiling",
+        "QnnNet.cpp:1201: warning: unused variable 'error'",
+    ],
+)
+def test_a_line_that_only_might_fail_is_no_failure(line: str) -> None:
+    """Warnings about what could happen, settings and warnings of compilers."""
+    assert incidents(f"{line}\n".encode(), built_in()) == []
+
+
+def test_a_guess_does_not_overrule_the_code_for_memory() -> None:
+    """Whether memory is short stays open where only the model speaks against it."""
+    log = (
+        "E QnnHtp: QnnContext_createFromBinary failed with error 1002\n"
+        "W App: falling back to CPU\n"
+        "I App: 21 detections in 140 ms\n"
+    )
+    (found,) = incidents(log.encode(), built_in())
+    assert (found.verdict, found.is_memory) == ("undecided", "unknown")

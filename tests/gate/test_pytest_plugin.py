@@ -100,7 +100,7 @@ def test_what_is_wrong_with_a_mark_is_a_sentence(pytester: pytest.Pytester) -> N
             "*the mark qnn_budget names one model*",
             "*qnn_budget: scrach is not a key; did you mean scratch?*",
             "*models/none.onnx (LPAI): not checked: no such file*",
-            "*qnn_plan() works only in tests with the mark*",
+            "*qnn_plan() without a model works only in tests with the mark*",
         ]
     )
 

@@ -128,7 +128,7 @@ def test_what_the_compiled_graph_holds_is_warned_of(tmp_path: Path, name: str) -
     """After folding, and in every branch that may run."""
     (told,) = preflight_warnings(save(tmp_path / "a.onnx", WRONG[name]), CompileOptions())
     assert told.startswith(
-        "1 constant may overflow: HTP computes in FP16, whose largest value is 65,504: "
+        "1 constant might overflow: HTP computes in FP16, whose largest value is 65,504: "
     )
 
 

@@ -221,7 +221,7 @@ def test_experts_windows_and_encoders_are_said(tmp_path: Path) -> None:
     ("soc", "settings", "said"),
     [
         ("SM8450", {"bits": {"kv": 16}}, "KV cache: 16 bits"),
-        ("SM8350", {"bits": {"block": 32}}, "recipe: scales of blocks"),
+        ("SM8350", {"bits": {"block": 32}}, "recipe: block scales"),
         ("QCS6490", {"context": 16384}, "VTCM: the keys of one head"),
     ],
 )

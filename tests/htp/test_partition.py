@@ -84,7 +84,7 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
     worker = told()
     sentence = why(model, worker, try_cures=True)
     assert sentence.endswith(
-        "; --partition leaves it on the CPU and compiles the rest; a trial compiled"
+        "; --partition leaves it on the CPU and compiles the rest; a trial compile succeeded"
     )
     assert [verb for verb, *_ in worker.asked[-2:]] == ["compile", "compare"]
     assert all(limit <= 60 for *_, limit in worker.asked[-2:])

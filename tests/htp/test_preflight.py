@@ -92,7 +92,7 @@ def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool)
     path = scaled(tmp_path / "a.onnx", factor, beside=beside)
     (told,) = preflight_warnings(path, CompileOptions())
     assert told.startswith(
-        "1 constant may overflow: HTP computes in FP16, whose largest value is 65,504"
+        "1 constant might overflow: HTP computes in FP16, whose largest value is 65,504"
     )
     assert "'k' of Mul (2 of 4 values, the largest is 1e+06)" in told
     assert preflight_warnings(path, CompileOptions(precision=HtpPrecision.INT8)) == ()

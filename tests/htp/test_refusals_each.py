@@ -201,7 +201,11 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             [info("y", F, [2, 8])],
             i=numpy.array([[1], [2]]),
         ),
-        *("pick", "GatherND", "the library's validator rejects the operator without a reason"),
+        *(
+            "pick",
+            "GatherND",
+            "the library's validator rejects the operator without giving a reason",
+        ),
     ),
     "a contraction of one": (
         lambda p: save(

@@ -58,7 +58,7 @@ def test_external_data_next_to_the_model_is_accepted(tmp_path: Path) -> None:
         ({"location": "link.bin"}, "outside the model's folder"),
         ({"location": "absent.bin"}, "is missing"),
         ({"location": "folder"}, "not a regular file"),
-        ({"location": ""}, "names no usable file"),
+        ({"location": ""}, "does not name a usable file"),
         ({"location": "w.bin", "length": "12"}, "stores 12 external bytes, but its shape needs 16"),
         ({"location": "w.bin", "offset": "1"}, "ends at byte 17, but 'w\\.bin' has only 16"),
         ({"location": "w.bin", "offset": "-1"}, "not a whole number of bytes"),

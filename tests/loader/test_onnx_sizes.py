@@ -306,7 +306,7 @@ def test_a_window_goes_with_its_sample_rate(tmp_path: Path) -> None:
         read(path)
     said = caught.value.sentence(flag)
     assert "--dim sequence=512 --value sr=16000" in said
-    assert said.endswith("; also seen to run together: --dim sequence=256 --value sr=8000")
+    assert said.endswith("; these values also worked together: --dim sequence=256 --value sr=8000")
     with pytest.raises(FreeDimensions) as slow:
         read(path, values={"sr": 8000})
     assert settings(slow.value) == {"dims": {"batch": 1, "sequence": 256}, "values": {"sr": 8000}}

@@ -201,9 +201,9 @@ def test_nineteen_digits_are_a_number(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("location", "words"),
     [
-        ("", "names no usable file"),
-        ("a\0b", "names no usable file"),
-        ("x" * 4097, "names no usable file"),
+        ("", "does not name a usable file"),
+        ("a\0b", "does not name a usable file"),
+        ("x" * 4097, "does not name a usable file"),
         ("x" * 4096, "is missing"),
         ("/etc/passwd", "an absolute path, which is refused"),
         ("C:\\w.bin", "an absolute path, which is refused"),
@@ -231,7 +231,7 @@ def test_only_files_below_the_model_are_read(tmp_path: Path, location: str, word
 
 def test_a_missing_location_is_no_file(tmp_path: Path) -> None:
     """Data that is somewhere else must say where."""
-    assert outside(tmp_path) == "external data of tensor 't' names no usable file"
+    assert outside(tmp_path) == "external data of tensor 't' does not name a usable file"
 
 
 def test_a_file_in_a_folder_below_is_accepted(tmp_path: Path) -> None:

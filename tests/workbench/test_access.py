@@ -125,7 +125,7 @@ def test_guesses_are_limited_and_whoever_is_in_stays_in(tmp_path: Path) -> None:
             assert guarded.post("/login", {"token": one}).status == 401
         stopped = guarded.get("/api/state", authorization=f"Bearer {TOKEN}")
         assert stopped.status == 429
-        assert stopped.said == "too many wrong tokens came from this address; wait a minute"
+        assert stopped.said == "this address sent too many wrong tokens; wait a minute"
         assert guarded.post("/login", {"token": TOKEN}).status == 429
         assert guarded.get("/api/state", cookie=cookie).status == 200
         assert guarded.get("/").status == 401  # the form itself is there

@@ -282,7 +282,7 @@ def test_a_child_that_is_killed_is_said_in_a_sentence(served: Served) -> None:
     found.child.give_up()
     ended = served.ended(job)
     assert ended["state"] == "failed"
-    assert ended["error"].startswith("its process ended without an answer")
+    assert ended["error"].startswith("the job's process ended without an answer")
     assert served.read("after.csv", BUFFERS)["state"] == "done"
 
 

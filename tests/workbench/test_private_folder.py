@@ -165,7 +165,7 @@ def test_a_folder_that_others_fill_is_refused(tmp_path: Path, rights: int) -> No
     (tmp_path / "theirs").touch()
     tmp_path.chmod(rights)
     before = state_of(tmp_path)
-    with pytest.raises(UsageError, match="name one for the workbench alone"):
+    with pytest.raises(UsageError, match="choose a folder for the workbench alone"):
         Bench(tmp_path, keeps_spare=False)
     assert state_of(tmp_path) == before
 

@@ -37,7 +37,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     models, a pattern or a folder, the result is a table. A run that was killed resumes from its
     cached results.
 
-    Exit codes: 0 it fits, or there is no budget and the smallest found model was written; 1 no
+    Exit codes: 0 it fits, or there is no budget; 1 no
     change suffices, or --validate found a fault; 2 bad usage or an unreadable model; 3 cannot tell,
     or no change to a model prevents the failure in the log. With several models, the worst result
     counts: 2, then 1, then 3. 130 after Ctrl-C, which writes the best result so far.

@@ -1,1 +1,1 @@
-"""The memory contract, shared by LPAI, Qmem and real programs: rules, regions, handles, leaks."""
+"""The memory contract for LPAI, Qmem and real programs: rules, regions, handles, leaks."""

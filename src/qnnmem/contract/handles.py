@@ -1,7 +1,7 @@
 """Live handles: the object of each handle, its owner, and a record of freed handles.
 
 A key names one handle of one process. The table does not depend on QNN: checked programs, watched
-programs and the emulated `QnnMem` each use one for their handles.
+programs and the emulated `QnnMem` each use a table for their handles.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HandleTable(Generic[Key, Value, Freed]):
         return len(self._alive)
 
     def __iter__(self) -> Iterator[tuple[Key, Value]]:
-        """Iterate over a snapshot of keys and values; handles may be added or freed meanwhile."""
+        """Iterate over a snapshot of keys and values; handles can be added or freed meanwhile."""
         return iter(tuple(self._alive.items()))
 
     def values(self) -> tuple[Value, ...]:
@@ -42,11 +42,11 @@ class HandleTable(Generic[Key, Value, Freed]):
         return tuple(self._alive.values())
 
     def get(self, key: Key) -> Value | None:
-        """Return the object of a live handle; None if it is not alive."""
+        """Return the object of a live handle; None if the handle is not alive."""
         return self._alive.get(key)
 
     def add(self, key: Key, value: Value, owner: Key | None = None) -> None:
-        """Add a new handle; the key may be one that was freed before."""
+        """Add a new handle; its key can be that of a freed handle."""
         self._drop(key)
         self._freed.pop(key, None)
         self._alive[key] = value
@@ -55,9 +55,9 @@ class HandleTable(Generic[Key, Value, Freed]):
             self._owned.setdefault(owner, {})[key] = None
 
     def free(self, key: Key, freed: Freed | None = None) -> Value | None:
-        """Remove a handle and return its object; None if it is not alive.
+        """Remove a handle and return its object; return None if the handle is not alive.
 
-        Handles that it owns stay alive until they are freed themselves.
+        Handles that it owns stay alive until they are themselves freed.
         """
         gone = self._drop(key)
         if gone is not None and freed is not None:
@@ -71,11 +71,11 @@ class HandleTable(Generic[Key, Value, Freed]):
         return self._freed.get(key)
 
     def owned(self, key: Key) -> tuple[Key, ...]:
-        """Return the live handles owned by a handle, even if that is already freed."""
+        """Return the live handles that a handle owns, even if their owner is already freed."""
         return tuple(self._owned.get(key, ()))
 
     def disown(self, key: Key) -> tuple[Key, ...]:
-        """Return the live handles owned by a handle, and clear their owner."""
+        """Return the live handles that a handle owns, and leave them without an owner."""
         parts = tuple(self._owned.pop(key, ()))
         for part in parts:
             self._owner.pop(part, None)

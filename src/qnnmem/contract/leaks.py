@@ -28,9 +28,8 @@ NEVER_FREED = "was never freed"
 class Resource:
     """A resource that must be freed, and the resources that belong to it.
 
-    `kind` is the kind of its handle, `rule` the rule that a leak breaks. `what` is the subject of
-    the sentence about a leak, in which `{at}` stands for the line that created the resource.
-    `never` ends that sentence.
+    `kind` is the kind of its handle, `rule` the rule that a leak breaks. The sentence about a leak
+    consists of `what`, in which `{at}` stands for the line that created the resource, and `never`.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Resource:
     def part(
         self, kind: str, rule: str, what: str, *, cure: str = "", never: str = NEVER_FREED
     ) -> Resource:
-        """Return a new resource that belongs to this one."""
+        """Return a new resource that belongs to this resource."""
         made = Resource(kind, rule, what, self, cure=cure, never=never)
         if len(self._parts) < _MOST:
             self._parts[id(made)] = made
@@ -73,7 +72,7 @@ class Resource:
         self._parts.clear()
 
     def leaked(self, how: str = "", rule: str = "", call: str = "") -> Finding:
-        """Return the finding about this leak; `how` replaces `never` at the end of the sentence."""
+        """Return a finding that this resource leaked; `how` replaces `never` in its sentence."""
         # Replaced, not formatted, because a name may contain braces.
         what = self.what.replace("{at}", self.caller.place)
         sentence = f"{what} {how or self.never}"
@@ -82,7 +81,7 @@ class Resource:
         return replace(found, trace=self.caller.trace, handle=self.kind)
 
     def left(self, how: str = "", rule: str = "") -> Iterator[Finding]:
-        """Yield a finding for every resource below this one, at any depth."""
+        """Yield a finding for every resource below this resource, at any depth."""
         for part in tuple(self._parts.values()):
             yield part.leaked(how, rule)
             yield from part.left(how, rule)
@@ -92,14 +91,14 @@ class Resource:
 
 
 class _ProcessLeaks:
-    """Resources that belong to the process itself."""
+    """Root of the tree: the resources that belong to the process itself."""
 
     def __init__(self) -> None:
         self.is_watched = False
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Reset everything: a forked child has created nothing, and its parent frees the rest."""
+        """Forget all resources in a forked child: its parent created them and frees them."""
         self.root = Resource("process", "", "")
         self.freed_twice = FindingLog()
 
@@ -121,7 +120,7 @@ def of_process() -> Resource:
 
 
 def note_freed_twice(found: Finding) -> None:
-    """Record a second free for the report at process exit, when no backend is left to record it."""
+    """Record a second free for the report at process exit, if no backend is left to record it."""
     _process.watch()
     _process.freed_twice.note(found)
 
@@ -129,14 +128,14 @@ def note_freed_twice(found: Finding) -> None:
 def leaks() -> list[Finding]:
     """Return a finding for every live resource, with the line that created it.
 
-    At the end of a test or a program the list should be empty.
+    At the end of a test or a program, the list should be empty.
     """
     return list(_process.root.left())
 
 
 @contextmanager
 def separate() -> Iterator[Resource]:
-    """Yield a separate root: resources created inside are not in the report at process exit."""
+    """Yield a separate root for a block; its resources are not in the report at process exit."""
     before, _process.root = _process.root, Resource("process", "", "")
     try:
         yield _process.root
@@ -164,7 +163,7 @@ def _print(found: Sequence[Finding], what: str) -> None:
 
 
 def _text(leak: Finding) -> str:
-    """Return rule and sentence, with the line if the sentence does not name it."""
+    """Return the rule and sentence of a leak, with the line if the sentence does not name it."""
     place = leak.line.partition(": ")[0]
     line = f" ({leak.line})" if place and place not in leak.sentence else ""
     return f"[{leak.rule}] {leak.sentence}{line}"

@@ -1,4 +1,4 @@
-"""Memory of a client: its address, its holder, and whether it was freed.
+"""Memory of a client: its address, who holds it, and whether it was freed.
 
     Extent         bytes from a start to an end in one address space: a process or a shared file
     Region         memory that was given out, with its freed state
@@ -7,9 +7,9 @@
     ClientBuffer   memory that a client passed, in any kind of object
     Holding        memory that only one graph or context may use
 
-A client passes an address and a size. They may come in a buffer, a slice of it, or a NumPy view of
-a view; the address identifies the allocation in all cases. An allocation is tracked while its bytes
-are mapped, that is while anything refers to them, so an address never has two meanings.
+A client passes an address and a size, as a buffer, a slice of a buffer, or a NumPy view of a view;
+the address identifies the allocation in all cases. An allocation is tracked as long as its bytes
+are mapped, that is as long as anything refers to them, so an address never has two meanings.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ class Extent(NamedTuple):
     space: object = None  # None: this process
 
     def overlap(self, other: Extent) -> int:
-        """Return the number of bytes in both extents."""
+        """Return how many bytes the two extents share."""
         if self.space is not other.space and self.space != other.space:
             return 0
         return max(0, min(self.end, other.end) - max(self.start, other.start))
 
     def holds(self, address: int) -> bool:
-        """Return whether an address lies inside the extent."""
+        """Return True if an address lies inside the extent."""
         return self.start <= address < self.end
 
     def covers(self, other: Extent) -> bool:
-        """Return whether the extent contains all bytes of another extent."""
+        """Return True if the extent contains all bytes of another extent."""
         return self.overlap(other) == other.end - other.start
 
 
 class Region:
-    """Memory that was given out, with its freed state."""
+    """Memory that was handed out, and whether it was freed."""
 
     mem_type: MemType | None = None  # type of its heap; None if unknown
 
@@ -73,16 +73,16 @@ class Region:
 
     @property
     def end(self) -> int:
-        """The address after the last byte."""
+        """Return the address after the last byte."""
         return self.address + self.size
 
     @property
     def extent(self) -> Extent:
-        """The extent of the memory."""
+        """Return the extent of the memory."""
         return Extent(self.address, self.address + self.size, self.space)
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Return the overwritten guard zones, `before` or `behind`; empty without guards."""
+        """Return which guard zones were overwritten, `before` or `behind`; none without guards."""
         return ()
 
 
@@ -103,14 +103,14 @@ class Allocation(Region):
         _add(self)
 
     def bytes_from(self, address: int) -> NDArray[Any] | None:
-        """Return the bytes from an address to the end; None once they are unmapped."""
+        """Return the bytes from an address to the end of the block; None once they are unmapped."""
         storage = self._storage()
         if storage is None:
             return None
         return storage[address - self.block : self._start + self.size]
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Return the guard zones that were overwritten: `before` or `behind` the block."""
+        """Return which guard zones were overwritten: `before` or `behind` the block."""
         storage = self._storage()
         if storage is None:
             return ()
@@ -122,7 +122,7 @@ class Allocation(Region):
 
 
 class ForeignMemory(Region):
-    """Bytes of another process: their address there, and a local copy for the execution.
+    """Bytes of another process: their address in that process, and a local copy to execute with.
 
     The owner of the connection updates the copy and sets the freed state.
     """
@@ -184,7 +184,7 @@ class ClientBuffer:
 
     @property
     def is_released(self) -> bool:
-        """Whether the client has freed or released the memory."""
+        """Return True if the client has freed or released the memory."""
         if self.allocation is not None:
             return self.allocation.freed
         # A resized NumPy array has new memory, as after realloc.
@@ -192,27 +192,27 @@ class ClientBuffer:
 
     @property
     def is_freed(self) -> bool:
-        """Whether the buffer is freed memory of a heap or of another process."""
+        """Return True if the buffer is freed memory of a heap or of another process."""
         return self.allocation is not None and self.allocation.freed
 
     @property
     def loss(self) -> str:
-        """Verb for sentences about the loss of the memory: freed, unmapped, made unreadable."""
+        """Return how the memory was lost, for a sentence: freed, unmapped or made unreadable."""
         return "freed" if self.allocation is None else self.allocation.loss
 
     @property
     def mem_type(self) -> MemType | None:
-        """The type of its heap; None for other memory."""
+        """Return the memory type of the buffer's heap; None for memory that is not from a heap."""
         return None if self.allocation is None else self.allocation.mem_type
 
     @property
     def extent(self) -> Extent:
-        """The extent in the client's address space, which may be another process."""
+        """Return the extent in the address space of the client, which can be another process."""
         space = None if self.allocation is None else self.allocation.space
         return Extent(self.address, self.address + self.size, space)
 
     def overlaps(self, other: ClientBuffer) -> bool:
-        """Return whether the two buffers share a byte."""
+        """Return True if the two buffers share a byte."""
         return self.extent.overlap(other.extent) > 0
 
     def give_back(self) -> None:
@@ -228,7 +228,7 @@ def release(memory: Any) -> None:
     """
     given = ClientBuffer(memory)
     if given.allocation is not None:
-        raise UsageError("free heap memory with the free of its heap or buffer")
+        raise UsageError("free heap memory with the `free` method of its heap or buffer")
     with _lock:
         known = tuple(_watched)
     for buffer in known:
@@ -248,7 +248,7 @@ def _bytes_of(memory: Any) -> memoryview:
     except (TypeError, ValueError, BufferError, NotImplementedError) as exc:
         raise UsageError(
             f"a {type(memory).__name__} cannot be used as memory; give an object with the "
-            "buffer protocol in one piece, such as a numpy array, a bytearray or an mmap"
+            "buffer protocol and contiguous memory, such as a numpy array, a bytearray or an mmap"
         ) from exc
     return view
 
@@ -259,7 +259,7 @@ def _bytes_at(address: int) -> memoryview:
     content = None if found is None else found.bytes_from(address)
     if found is None or content is None or not found.extent.holds(address):
         raise UsageError(
-            f"address {address:#x} cannot be used as memory: it is in no block of a heap"
+            f"address {address:#x} cannot be used as memory, because no heap block contains it"
         )
     return content.data
 
@@ -295,7 +295,7 @@ def _root_array(memory: Any) -> Any:
 
 
 def _place(array: Any) -> tuple[int, int]:
-    """Return address and size of an array's bytes; zeros for no array."""
+    """Return the address and size of an array's bytes; zeros if there is no array."""
     return (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
 
 
@@ -307,7 +307,7 @@ def _holds_objects(memory: Any) -> bool:
 
 
 def find_allocation(address: int) -> Allocation | None:
-    """Return the allocation that contains an address, guard zones included; None if none does."""
+    """Return the allocation that contains an address, guard zones included, else None."""
     with _lock:
         _forget_gone()
         at = bisect_right(_blocks, address) - 1
@@ -316,7 +316,7 @@ def find_allocation(address: int) -> Allocation | None:
 
 
 def as_address(memory: object) -> int | None:
-    """Return the address if the memory is given as a number or c_void_p; else None."""
+    """Return the address of memory given as a number or c_void_p; None for other objects."""
     import numpy
 
     if type(memory) is int or isinstance(memory, numpy.integer):
@@ -373,7 +373,7 @@ class Holding:
 
     @property
     def label(self) -> str:
-        """The name of the memory for a sentence."""
+        """Return the name of the memory for a sentence."""
         return f"{self.what} of graph {self.owner[:80]!r}" if self.owner else f"a {self.what}"
 
 
@@ -384,16 +384,16 @@ class Holder(Protocol):
     is_executing: bool
 
     def holdings(self) -> Iterable[Holding]:
-        """Return the memory of the holder; none once its context is freed."""
+        """Return the memory that the holder holds: none once its context is freed."""
 
     def lends(self, start: int, end: int) -> bool:
-        """Return whether these bytes of scratch are an input or output at a known offset."""
+        """Return True if these bytes of scratch are an input or output at a known offset."""
 
 
 class _Holders:
     """All holders of memory, with a version that increases whenever a holder's memory changes.
 
-    C clients often cut all memory from one block by offset, and one wrong offset makes two buffers
+    C clients often place all buffers in one block by offset, and a wrong offset makes two buffers
     share bytes.
     """
 
@@ -409,7 +409,7 @@ class _Holders:
             self.version += 1
 
     def touching(self, buffer: ClientBuffer) -> Iterator[Holding]:
-        """Yield every holding that shares a byte with a buffer."""
+        """Yield all reserved memory that shares a byte with a buffer."""
         with self._lock:
             everybody = list(self._all)
         for holder in everybody:

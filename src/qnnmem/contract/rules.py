@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # names of the tables
 MOST_FINDINGS = 1000  # of one client: later findings mostly repeat the first ones
 # Rules for which libQnnHtp for x86 returns the same code: tried with onnxruntime-qnn 2.7.0.
-MEASURED = "QNN headers; libQnnHtp for x86 returns the same code"
+MEASURED = "QNN headers; the x86 libQnnHtp returns the same code"
 
 # The client's call, if a worker thread executes: its line is not on the thread's stack.
 _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
@@ -70,7 +70,7 @@ def finding(
     source: str = "",
     line: str | None = None,
 ) -> Finding:
-    """Return the finding for a broken rule; cure and source are the rule's unless given.
+    """Return the finding for a broken rule; by default, cure and source are those of the rule.
 
     `line` is by default the client's Python line that made the call.
     """
@@ -93,9 +93,9 @@ def finding(
 
 @contextmanager
 def asked_by(caller: Caller) -> Iterator[None]:
-    """Use the line of `caller` for findings made in the block.
+    """Make findings in the block name the line of `caller`.
 
-    A worker thread needs this: the client requested the work earlier, on another thread.
+    A worker thread needs this, because the client requested the work earlier, on another thread.
     """
     token = _asked_by.set(caller)
     try:

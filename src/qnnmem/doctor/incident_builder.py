@@ -148,6 +148,11 @@ def _only_1002(seen: Sequence[Seen], context: bytes) -> bool:
     return all(code_alone(line) == _MEM_ALLOC for line in lines if line.strip())
 
 
+def _code_of(text: bytes) -> int | None:
+    failing = read(text, alone=True)
+    return failing.code if failing else None
+
+
 def _is_silent(knowledge: Knowledge, seen: Sequence[Seen]) -> bool:
     """Return True if no line reports a failure."""
     opening = [(number, one) for number, one in seen if knowledge.opens[number] and not one.calm]
@@ -168,7 +173,8 @@ def _by_model(
     # Nothing but the model says that something failed, or priors rank what is behind a call.
     if not (_is_silent(knowledge, seen) or only_calls):
         ends = all(number in knowledge.end_lines for number, _ in seen)
-        said = _said_by_model(knowledge, told, made, ends)
+        says_1002 = any(_code_of(one.text) == _MEM_ALLOC for _, one in seen)
+        said = _said_by_model(knowledge, told, made, ends, says_1002)
     disputed = said.get("verdict") == "undecided"
     known = (Candidate(told.cause, _DISPUTED), *told.candidates) if disputed else told.candidates
     said["candidates"] = _with_guesses(known, made.causes)
@@ -184,9 +190,12 @@ def _by_model(
 
 
 def _said_by_model(
-    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool
+    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool, says_1002: bool
 ) -> dict[str, Any]:
-    """Return what the model changes; `ends` is True if all lines end a chain of errors."""
+    """Return what the model changes.
+
+    `ends` is True if all lines end a chain of errors; `says_1002` if one has the code for memory.
+    """
     from qnnmem.doctor.cause_model import threshold
 
     entry = _entry_named(knowledge, made.cause)
@@ -210,8 +219,11 @@ def _said_by_model(
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
-    if told.verdict == "undecided" and made.side_odds >= threshold("side"):
-        memory = made.memory > 1 / 2
+    memory = made.memory > 1 / 2
+    ranked = sum(odds for cause, odds in made.causes.items() if is_memory(cause)) > 1 / 2
+    # The code for memory does not decide, but a guess does not overrule it.
+    doubted = ranked != memory or (says_1002 and not memory)
+    if told.verdict == "undecided" and made.side_odds >= threshold("side") and not doubted:
         cause = "mem_unknown" if memory else "unknown"
         return {
             "verdict": "memory",

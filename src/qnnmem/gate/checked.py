@@ -1,4 +1,4 @@
-"""Checked models: pools against budgets and against the baseline, the verdict, the result."""
+"""Compare a model's pools with its budgets and the baseline, and derive verdict and result."""
 
 from __future__ import annotations
 

@@ -238,7 +238,7 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Pair subjects by full name, then by name without folder; single files or subjects always."""
+    """Pair subjects by full name, then by name without folder; single files pair regardless."""
     left, right = list(before), list(after)
     found: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [

@@ -38,7 +38,7 @@ class BudgetEntry:
     line: int | None = None
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value for this entry, else the common value."""
+        """Return the entry's own value for a key, else the common value."""
         return self.own.get(key, self.common.get(key, default))
 
 
@@ -169,7 +169,7 @@ def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> I
 
 
 def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
-    """Return an entry from Python keywords: settings as in a file, and pools as keywords."""
+    """Return an entry from Python keyword arguments: settings as in a file, and pools by name."""
     pools = dict(given.get("budget", {}))
     settings: dict[str, Any] = {}
     for name, value in given.items():

@@ -303,7 +303,7 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return the bytes that the loader reserves for a context: exact from a load log, else a range.
+    """Return how much the loader reserves for a context: exact from a load log, else a range.
 
     The loader reserves memory for every graph, including VTCM and IO. It rounds up the shared
     weights in the same way as the weights of a graph.
@@ -353,7 +353,7 @@ def find_traps(
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
-            f"the file was made for {made_for.name}; a compile for {soc.name} may give other sizes",
+            f"the file was made for {made_for.name}; a compile for {soc.name} can give other sizes",
         )
     if soc is not None and (older := wrong_architecture(context.dsp_arch, soc)):
         yield Trap("older-hexagon", f"{older}; the x86 library can still load it")

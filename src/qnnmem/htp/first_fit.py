@@ -1,4 +1,4 @@
-"""Placement of contexts in process domains: first-fit like the loader, and optimal."""
+"""Placement of contexts in process domains: first-fit, as the loader does it, and optimal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: the needs of a bill or a refused compile against each limit of a SoC, in bytes."""
+"""Verdicts: compare the needs of a bill or a refused compile with each limit of a SoC, in bytes."""
 
 from __future__ import annotations
 
@@ -589,7 +589,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield a setting with another SoC: the nearest in Hexagon version with enough memory."""
+    """Yield a setting with the SoC that has enough memory and the nearest Hexagon version."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]

@@ -255,7 +255,7 @@ class LoggedLibrary(LibraryBench):
         )
 
     def made(self, what: str, model: bytes) -> bytes:
-        """Return the binary of a model that must compile; CannotTell if it does not."""
+        """Return the binary of a model that must compile; raise CannotTell if it does not."""
         result = self.compile(what, model)
         if isinstance(result, CompileFailure):
             why = f"{what} did not compile, so it could not be loaded: "
@@ -323,7 +323,7 @@ def op_over_vtcm(library: LoggedLibrary) -> Provoked:
     if vtcm is None:
         raise CannotTell(f"the VTCM of {library.soc.name} is unknown")
     length = vtcm.value // 8 * 9
-    what = f"a softmax over {length:,} bytes, VTCM {vtcm.value:,} bytes"
+    what = f"a softmax over {length:,} bytes, with {vtcm.value:,} bytes of VTCM"
     model = wide_softmax(length)
     result = library.compile(what, model)
     return _of_compile(FailureKind.OP_OVER_VTCM, library, result, model, [_attempt(what, result)])
@@ -400,7 +400,7 @@ def pd_full(library: LoggedLibrary) -> Provoked:
 
 
 def bad_binary(library: LoggedLibrary) -> Provoked:
-    """Provoke failures by damaged copies of a good binary: all zeros, overwritten, truncated."""
+    """Provoke failures with damaged copies of a good binary: all zeros, overwritten, truncated."""
     good = library.made("a small convolution", small_convolution())
     damaged = {
         "the same binary, all zeros": bytes(len(good)),

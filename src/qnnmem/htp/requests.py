@@ -306,7 +306,7 @@ OutcomeKind = Literal["done", "refused", "crashed", "timeout", "memory"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestOutcome:
-    """The result of a request, or the reason of its failure, with its log and costs."""
+    """The result of a request, or the reason for its failure, with its log and costs."""
 
     kind: OutcomeKind
     reply: Reply | None = None
@@ -345,7 +345,7 @@ class Tick(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Watch:
-    """The deadline of a request, and the observed peak and process id."""
+    """The deadline of a request, its process id and its observed peak memory."""
 
     deadline: Deadline
     progress: Callable[[Tick], None] | None
@@ -374,7 +374,7 @@ class Watch:
 
 
 def _high_water(pid: int) -> int | None:
-    """Return the peak resident bytes of a process so far."""
+    """Return the peak resident memory of a process so far, in bytes."""
     try:
         text = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Many real compiles of one model: a table of settings, or the largest value that fits."""
+"""Compiles one model many times, for a table of settings or for the largest value that fits."""
 
 from __future__ import annotations
 

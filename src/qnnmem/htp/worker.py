@@ -81,7 +81,7 @@ class _Record:
     calls: int = 0  # number of calls that the child announced
 
     def take(self, chunk: bytes) -> None:
-        """Store the relevant lines of the next bytes of the log."""
+        """Take the next bytes of the log, and store their relevant lines."""
         self.size += len(chunk)
         self.calls += chunk.count(_CALL)
         self.pass_on(chunk)

@@ -1,4 +1,4 @@
-"""SoCs and LPAI profiles as data files with a source for each number."""
+"""SoCs and LPAI profiles in data files, which give a source for each number."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def socs() -> tuple[Soc, ...]:
 
 
 def find_soc(text: str) -> Soc:
-    """Return the SoC for a text such as `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any case.
+    """Return the SoC for a name such as `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any letter case.
 
     The SoC must be a target of the HTP backend: raise UsageError for an unknown SoC, CannotTell for
     one without HTP.
@@ -53,13 +53,13 @@ def find_soc(text: str) -> Soc:
 
 
 def soc_by_id(model_id: int) -> Soc | None:
-    """Return the SoC with an id, under the library's name for it; None if unknown."""
+    """Return the SoC with an id and the name that the library uses; None if the id is unknown."""
     named = [soc for soc in socs() if soc.model_id == model_id]
     return min(named, key=lambda soc: (soc.library_name != soc.name, soc.name), default=None)
 
 
 def any_soc(text: str) -> Soc:
-    """Return the SoC that a text names, with or without an HTP; UsageError if unknown."""
+    """Return the SoC with a name, with or without an HTP; raise UsageError if it is unknown."""
     found = _find(text)
     if found is None:
         raise _unknown(text)
@@ -73,13 +73,13 @@ def pd_budget() -> Sourced:
 
 
 def most_tensors() -> Sourced:
-    """Return the number of tensors in the largest graph known to compile for HTP."""
+    """Return the largest number of tensors with which a graph is known to compile for HTP."""
     facts = _facts()["process_domain"]["tensors"]
     return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
 
 
 def tensor_count_words(count: int) -> str:
-    """Return a clause about a number of tensors, next to the largest number known to compile."""
+    """Return a clause that compares a number of tensors with the largest known to compile."""
     known = most_tensors()
     more = ", more than the" if count > known.value else ";"
     return (
@@ -89,7 +89,7 @@ def tensor_count_words(count: int) -> str:
 
 
 def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
-    """Return the limits of a SoC that apply to every model, by name."""
+    """Return, by name, the limits of a SoC that apply to every model."""
     named = (
         (f"compile limit of {soc.name}", soc.compile_limit),
         (PD_BUDGET, pd_budget()),
@@ -154,7 +154,7 @@ def _unknown(text: str) -> UsageError:
         listed = ", ".join(soc.name for soc in known[:_LISTED])
         more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         what = f"{quote(text)} is a version of Hexagon, not a SoC"
-        return UsageError(what, cure=f"name a SoC that has it: {listed}{more}")
+        return UsageError(what, cure=f"name a SoC with that Hexagon version: {listed}{more}")
     close = near(text, _spellings())
     *first, last = close or ("",)
     which = f"{', '.join(first)} or {last}" if first else last
@@ -163,12 +163,12 @@ def _unknown(text: str) -> UsageError:
 
 
 def _fame(soc: Soc) -> tuple[bool, int, str]:
-    """Return the sort key: Snapdragon SoCs first, then larger VTCM."""
+    """Return a sort key that puts Snapdragon SoCs first, then SoCs with larger VTCM."""
     return not soc.marketing_name.startswith("Snapdragon"), -(soc.vtcm_mb or 0), soc.name
 
 
 def with_hexagon(text: str) -> tuple[Soc, ...]:
-    """Return the SoCs with a Hexagon version such as `v75`; empty for other texts."""
+    """Return the SoCs with a Hexagon version such as `v75`; empty if the text is no version."""
     version = hexagon_version(text)
     return tuple(soc for soc in socs() if version is not None and soc.arch == version)
 
@@ -218,7 +218,7 @@ _ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 
 
 def plain(text: str) -> str:
-    """Return a name without brand, case and separators: `8gen3`."""
+    """Return a name without brand and separators, in lower case: `8gen3`."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("_", " ")
     words = _PLUS.sub("+", _BRAND.sub(" ", folded))
     bare = _NOT_KEPT.sub("", words)
@@ -226,7 +226,7 @@ def plain(text: str) -> str:
 
 
 def spellings(marketing: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the SoC name for each spelling; `marketing` maps SoC names to marketing names."""
+    """Map each spelling to a SoC name; `marketing` maps SoC names to marketing names."""
     found = {plain(name): name for name in marketing}
     for words in (lambda sold: (sold,), _derived):
         for name, sold in marketing.items():
@@ -243,7 +243,7 @@ def _derived(sold: str) -> Iterator[str]:
 
 
 def meant(text: str, known: Mapping[str, str]) -> str | None:
-    """Return the SoC that a text names unambiguously; None if there is none."""
+    """Return the SoC that a text names unambiguously, else None."""
     text = text[:_LONGEST].strip()
     if found := known.get(plain(text)):
         return found
@@ -267,7 +267,7 @@ def hexagon_version(text: str) -> int | None:
 
 
 def near(text: str, known: Mapping[str, str], count: int = 4) -> tuple[str, ...]:
-    """Return SoCs that a text may refer to, the likeliest first."""
+    """Return SoCs that a mistyped name might mean, the likeliest first."""
     wanted = plain(text[:_LONGEST])
     tiers = (_elsewhere, _mistyped, _partly, _alike) if wanted else ()
     found = (tuple(dict.fromkeys(tier(wanted, known))) for tier in tiers)
@@ -279,7 +279,7 @@ def _elsewhere(wanted: str, _known: Mapping[str, str]) -> Iterator[str]:
 
 
 def _mistyped(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
-    """Yield names with another prefix, two swapped characters or one wrong character."""
+    """Yield names that differ from `wanted` by prefix, two swapped characters or one character."""
     names = {plain(name): name for name in known.values()}
     wanted = re.sub(r"(?<=\d)o", "0", wanted)
     yield from filter(None, (names.get(wanted),))
@@ -302,7 +302,7 @@ def _alike(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_swapped(one: str, other: str) -> bool:
-    """Return whether the texts differ by one swap of neighbouring characters."""
+    """Return True if the strings differ by one swap of neighbouring characters."""
     apart = [at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
     if len(one) != len(other) or len(apart) != 2 or apart[1] - apart[0] != 1:
         return False
@@ -311,7 +311,7 @@ def _is_swapped(one: str, other: str) -> bool:
 
 
 def _differs_once(one: str, other: str) -> bool:
-    """Return whether the texts differ by one character."""
+    """Return True if the strings differ by one character."""
     short, long = sorted((one, other), key=len)
     if len(short) == len(long):
         return sum(a != b for a, b in zip(one, other, strict=True)) == 1

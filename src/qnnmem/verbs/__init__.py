@@ -25,7 +25,7 @@ class ProgressListener(Protocol):
 
 
 class VerbCall(NamedTuple):
-    """Context of a call to a verb: progress listener, typed words, supported options."""
+    """Context of a call to a verb: progress listener, words typed by the user, known options."""
 
     listener: ProgressListener
     words: tuple[str, ...] = ()  # the typed command without the program's name

@@ -1,4 +1,4 @@
-"""The HTP compiler of a verb: the library of this machine, of each worker, or of a cluster."""
+"""Find the HTP compilers for a verb: this machine's library, its workers, or a cluster's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def need_soc(path: Path, soc: str | None) -> None:
 
 
 def _may_hold_context(path: Path) -> bool:
-    """Return True if an ONNX file may contain a context binary, which names its SoC."""
+    """Return True if an ONNX file might contain a context binary, which names its SoC."""
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -39,7 +39,7 @@ def need_compiler(
     """Return the library; raise NoCompiler only after all other checks.
 
     The notes of the error list the numbers known without a compile, and where to get a compiler.
-    `at` names the settings of the numbers if there are several.
+    `at` names the settings that the numbers are for, if there are several.
     """
     from qnnmem.errors import NoCompiler
     from qnnmem.htp.library import find_library
@@ -60,7 +60,7 @@ def need_compiler(
 
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
-    """Print warnings about a file before a compile that may take long."""
+    """Print warnings about a file before a compile that can take long."""
     from qnnmem.htp.compile.preflight import preflight_warnings
     from qnnmem.loader.onnx import other_backend_note
 

@@ -38,7 +38,7 @@ class ReadLogs(NamedTuple):
 
 
 def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = False) -> ReadLogs:
-    """Find the logs that paths name; a followed log may still be empty."""
+    """Find the logs that paths name; a followed log can still be empty."""
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
@@ -107,7 +107,7 @@ def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts 
 
 
 def _not_known(sentence: str, failure: QnnMemError) -> str:
-    what = "not compiled here" if isinstance(failure, NoCompiler) else "nothing about the model"
+    what = "not compiled here" if isinstance(failure, NoCompiler) else "no facts about the model"
     return f"{what}: {sentence}"
 
 
@@ -123,7 +123,7 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
 
 
 def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """Check the machine, causes of the diagnosis first; None with a note if the check fails."""
+    """Check the machine, diagnosed causes first; return None and add a note if that fails."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
     from qnnmem.flags import flag

@@ -45,7 +45,7 @@ def judges_of_workers(
     *,
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
-    """Return a judge factory for each worker that answers; a single factory for one SoC."""
+    """Return a judge factory for each worker that answers, or just one for a single SoC."""
     from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
@@ -148,7 +148,7 @@ def fit_file(
 ) -> FitResult:
     """Return the answer for each SoC; a binary is read, a model is compiled.
 
-    With `one_of_many`, dimensions may belong to other files, and no nearby setting is tried.
+    With `one_of_many`, dimensions can belong to other files, and no nearby setting is tried.
     """
     from qnnmem.loader.file_kind import check_kind
     from qnnmem.verbs.compiler import need_soc

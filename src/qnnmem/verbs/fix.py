@@ -145,7 +145,7 @@ def _validated(result: FixResult, listener: ProgressListener) -> Validation:
 
 
 def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResult:
-    """Return the result of a search, or of a recipe."""
+    """Return the result of a search for a remedy, or of repeating a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
@@ -392,7 +392,7 @@ def fixed_for_htp(
     *,
     recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
-    """Return the result of a search, or of a recipe."""
+    """Return the result of a search for a remedy, or of repeating a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
     from qnnmem.fix.library.trials import LibraryTrials
@@ -469,7 +469,7 @@ class FixFolder:
         return [str(path) for path in named]
 
     def _left(self, name: str) -> list[Path]:
-        """Return hidden temporary files of a name, left over from a killed run."""
+        """Return the hidden temporary files that a killed run left over for a file name."""
         shape = re.compile(re.escape(f".{name[:_NAMED]}.") + "[0-9a-f]{16}")
         try:
             return [path for path in self.folder.iterdir() if shape.fullmatch(path.name)]
@@ -488,7 +488,7 @@ def _is_same(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
-    """Make the folder for the block; raise an error for names that could not be written."""
+    """Create the folder for the block; raise an error if a named file could not be written."""
     from qnnmem.atomic_file import check_replaceable, folder_for_output
 
     with folder_for_output(place.folder):

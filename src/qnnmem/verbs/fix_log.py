@@ -24,14 +24,14 @@ _NO_CHANGE_HELPS = "no change to the model helps here"
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
     """Return the goal from the logs; raise UsageError for several models, or with a recipe."""
     if len(models) > 1:
-        raise UsageError("--log is about one model; name one")
+        raise UsageError("--log works on one model; name only one")
     if recipe is not None:
         raise UsageError("--log searches for a change and --apply repeats one; use one of them")
     return _wished(logs)
 
 
 def _wished(logs: Sequence[str]) -> LogWish:
-    """Return the goal from the first failure that changing the model may help."""
+    """Return the goal from the first failure that a change of the model might prevent."""
     from qnnmem.fix.from_log import wish_of
     from qnnmem.report.doctor_words import healthy, verdict
 
@@ -47,12 +47,12 @@ def _wished(logs: Sequence[str]) -> LogWish:
     raise CannotTell(
         f"{verdict(incidents[0])}: {why}",
         where=logs[0],
-        cure=f"what helps: qnnmem doctor {named}",
+        cure=f"qnnmem doctor {named} shows what helps",
     )
 
 
 def _diagnosed(logs: Sequence[str]) -> tuple[list[Incident], ReadingStats]:
-    """Return the incidents and the amount read, as `qnnmem doctor` reads these logs."""
+    """Return the incidents and the amount read; the logs are read as by `qnnmem doctor`."""
     from itertools import islice
 
     from qnnmem.verbs.doctor import diagnose_streams, read_logs
@@ -93,13 +93,13 @@ def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
 def _limit_request(backend: str) -> Words:
     """Return the advice to state a limit, because no log line states one."""
     pool = "scratch" if backend == "lpai" else "pd"
-    return ("state what the device has with ", Setting("budget", f"{pool}=SIZE"))
+    return ("state the device's limit with ", Setting("budget", f"{pool}=SIZE"))
 
 
 def _found(wish: LogWish) -> str:
     """Return the path of the model named in the log; raise UsageError if it does not exist here."""
     if wish.model is None:
-        raise UsageError("the log does not name the model that failed; name it: MODEL")
+        raise UsageError("the log does not name the model that failed; give its path as MODEL")
     beside = Path(wish.file).parent / Path(wish.model).name
     for path in (Path(wish.model), beside):
         if path.is_file():

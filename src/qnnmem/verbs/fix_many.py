@@ -88,7 +88,7 @@ def rows_with(
 ) -> Iterator[tuple[int, FixRow]]:
     """Yield the rows of an executor; a model whose worker died is tried once more, alone.
 
-    A model may kill its worker: then only that model has no answer.
+    A model can kill its worker; then only that model has no answer.
     """
     from concurrent.futures import as_completed
 
@@ -119,7 +119,7 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 
 def fix_one(task: FixTask, listen: Listening) -> FixRow:
-    """Fix one of several models; an error becomes its row."""
+    """Fix one of several models and return its row; an error also becomes a row."""
     from qnnmem.errors import CannotTell
     from qnnmem.loader import dims_in
     from qnnmem.verbs.fix import fix_file

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FileBill(NamedTuple):
-    """Bill of a file; `is_compiled`: the file was a model that had to be compiled."""
+    """Bill of a file; `is_compiled` is true if the file was a model that had to be compiled."""
 
     bill: Bill
     is_compiled: bool

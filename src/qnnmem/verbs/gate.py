@@ -173,7 +173,7 @@ def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall)
 
 
 def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
-    """Return a side without the sizes for open dimensions that only the other model has."""
+    """Return one side without sizes for open dimensions that only the other side's model has."""
     from msgspec.structs import replace
 
     sizes = {"dims": side.options.dims, "shapes": side.options.shapes}

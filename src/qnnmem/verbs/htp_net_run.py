@@ -60,7 +60,7 @@ def run_on_htp(
         if getattr(options, name):
             console.warn(f"--{name} is ignored: the library for x86 emulates HTP")
     console.note(
-        "note: HTP is emulated by the library for x86; memory and times are not a device's"
+        "note: HTP is emulated by the library for x86; memory and times are not those of a device"
     )
     context = read_context(binary)
     graphs = context.graphs
@@ -102,7 +102,7 @@ def _check(binary: Path, options: NetRunOptions) -> None:
 
 
 class _Batch:
-    """Inferences of one load; their inputs and outputs share one buffer."""
+    """Inferences that run after one load; their inputs and outputs share one buffer."""
 
     def __init__(self, graph: HtpGraph, feeds: Sequence[Feed]) -> None:
         from qnnmem.htp.qmem.memory import SharedBuffer, packed_offsets
@@ -153,7 +153,7 @@ def _executed(
     from qnnmem.qnn.enums import LogLevel
 
     if soc is None:
-        raise CannotTell("the binary names no SoC")
+        raise CannotTell("the binary does not name a SoC")
     check_names(graph)
     folder = tree.graph_folder(file_stems(feeds)[graph.name] if len(feeds) > 1 else None)
     size = sum(one.nbytes for one in graph.tensors)
@@ -214,7 +214,7 @@ def _feeds(
     names = (options.input_list or "").split(",")
     if len(names) != len(graphs):
         raise UsageError(
-            f"--input_list names {counted(len(names), 'list')}, the binary has "
+            f"--input_list names {counted(len(names), 'list')}, but the binary has "
             f"{counted(len(graphs), 'graph')}; {_SKIP} skips one"
         )
     if set(names) == {_SKIP}:

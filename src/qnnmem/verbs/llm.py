@@ -77,7 +77,7 @@ def _exported(model: str) -> str | None:
 
 
 def _model(model: str, *, is_exported: bool) -> LlmModel:
-    """Return the model's sizes from config.json, a header, its name, or the exported tensors."""
+    """Return the model's sizes, from config.json, a GGUF file, its name or the exported tensors."""
     from qnnmem.htp.llm.compare import exported_model
     from qnnmem.htp.llm.config import read_model
 
@@ -96,7 +96,7 @@ def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile a few layers of each graph if there is a library; return the case with sizes."""
+    """Compile a few layers of each graph if there is a library; return the case with ratios."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
     from queue import SimpleQueue
@@ -247,7 +247,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
 
 
 def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
-    """Yield computed changes that may help a model that does not fit; those that fit first."""
+    """Yield computed changes that might make a model fit; changes that do fit come first."""
     recipe, layers = case.recipe, sum(one.layers > 0 for one in result.shards)
     settings: list[dict[str, str | int]] = []
     if case.shards:  # without a requested number of shards, all numbers were tried

@@ -229,7 +229,7 @@ def _is_missing(name: str) -> bool:
 
 
 def _pasted(text: str) -> str:
-    """Return the error code in a text that is a log line rather than a file name; else ""."""
+    """Return the error code if a text is a log line rather than a file name; else ""."""
     from qnnmem.qnn.pasted import read_pasted
 
     found = read_pasted(text) if _is_text(text) else None

@@ -1,4 +1,4 @@
-"""Verb `report`: any file as a result, and several results on one page."""
+"""Verb `report`: turn any file into a result, and show several results on one page."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -
 
 
 def _origin(file: str) -> tuple[str, int, str]:
-    """Return name, size and hash of a source file; for a folder, of its config file."""
+    """Return the name, size and hash of a source file; for a folder, those of its config file."""
     from hashlib import file_digest
 
     from qnnmem.loader.file_kind import bundle_config
@@ -118,7 +118,7 @@ def _origin(file: str) -> tuple[str, int, str]:
 
 
 def _versions() -> list[tuple[str, str]]:
-    """Return the installed versions of libraries that numbers may come from."""
+    """Return the installed versions of libraries that numbers might come from."""
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 

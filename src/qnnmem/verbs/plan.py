@@ -1,4 +1,4 @@
-"""Verb `plan`: from a model file to certified memory plans, one for each graph."""
+"""Verb `plan`: turn a model file into certified memory plans, one for each graph."""
 
 from __future__ import annotations
 

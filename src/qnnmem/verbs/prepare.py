@@ -75,7 +75,7 @@ def prepare_lpai(
     if options.calibration is not None and options.quantize is None:
         raise UsageError("--calibration is for --quantize int8 or int16")
     if options.weight_bits != 8 and options.quantize is None:
-        raise UsageError("--weight-bits is for --quantize int8 or int16; without it weights stay")
+        raise UsageError("--weight-bits is for --quantize int8 or int16")
     prepared = prepare(_named(files, options.names), wanted, listener.say, listener)
     size = write(prepared.context, path, force=options.force)
     return LpaiBinary(prepared, judge_binary(prepared.context, size), notes, path, size)
@@ -84,7 +84,7 @@ def prepare_lpai(
 def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
     """Return the files by graph name."""
     if names and len(names) != len(files):
-        raise UsageError(f"{len(files)} files need {len(files)} --graph-name, {len(names)} given")
+        raise UsageError(f"{len(files)} files need {len(files)} --graph-name, not {len(names)}")
     chosen = names or tuple(Path(file).stem for file in files)
     if len(set(chosen)) < len(chosen):
         raise UsageError("two graphs have the same name; tell them apart with --graph-name")
@@ -156,7 +156,7 @@ def prepare_htp(
 ) -> HtpBinary | CompileFailure:
     """Compile one model for one SoC with the real library, and make the bill of `footprint`."""
     if len(files) != 1:
-        raise UsageError(f"--backend htp compiles one file at a time, {len(files)} given")
+        raise UsageError(f"--backend htp compiles one file at a time, not {len(files)}")
     model, path = Path(files[0]), Path(options.output)
     epcontext = epcontext_path(path) if options.for_onnx_runtime else None
     pte = path.with_suffix(".pte") if options.to == "pte" else None

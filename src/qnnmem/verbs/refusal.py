@@ -155,7 +155,7 @@ def _value(value: InputValue) -> str:
 
 
 def reading_of(lines: Iterable[str]) -> str:
-    """Return the doctor's diagnosis of log lines as a sentence; empty without one."""
+    """Return the doctor's diagnosis of log lines as a sentence; empty if there is none."""
     from itertools import islice
     from pathlib import Path
     from tempfile import TemporaryDirectory

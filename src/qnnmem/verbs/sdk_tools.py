@@ -55,7 +55,7 @@ def run_binary(
     console: Console,
     listener: ProgressListener,
 ) -> int:
-    """Run a context binary like qnn-net-run; return the exit code."""
+    """Run a context binary the way qnn-net-run does; return the exit code."""
     from qnnmem.lpai.net_run import net_run
     from qnnmem.lpai.net_run.device_child import RunLimits
 
@@ -95,7 +95,8 @@ def _refuse_vendor(path: Path) -> None:
     raise LoadError(
         path,
         "is a QNN context binary for LPAI, whose code has no public format and cannot run here",
-        cure="`qnnmem inspect` shows its inputs and outputs; prepare the model by `qnnmem prepare`",
+        cure="`qnnmem inspect` shows its inputs and outputs; "
+        "prepare the model with `qnnmem prepare`",
     )
 
 
@@ -122,7 +123,7 @@ def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
 
 
 def _explain(report: RunReport, console: Console) -> None:
-    """Explain the failure, and lines that only look like errors."""
+    """Write an explanation of the failure, and of lines that only look like errors."""
     from qnnmem.errors import TcmFatal
     from qnnmem.flags import with_flags
     from qnnmem.report.tcm import shortage_lines
@@ -205,7 +206,7 @@ def _binary(binary: str | None, options: NetRunOptions) -> Path:
             "--retrieve_context is missing: name a context binary, which `qnnmem prepare` writes"
         )
     if len(given) > 1:
-        raise UsageError("the context binary is named twice; --retrieve_context is the same")
+        raise UsageError("the context binary is named twice; --retrieve_context also names it")
     return Path(given[0])
 
 
@@ -220,7 +221,7 @@ def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | Sample
         check_kind(context, "net-run")  # inputs do not matter if the file cannot run
         raise UsageError(
             "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
-            "--inputs PATH takes .npy and .npz files"
+            "and --inputs PATH takes .npy and .npz files"
         )
     if len(ways) > 1:
         raise UsageError(f"{ways[0]} and {ways[1]} cannot be combined")
@@ -244,7 +245,7 @@ def _answer_foreign(options: NetRunOptions, foreign: Foreign, console: Console) 
             "--debug cannot be combined with --retrieve_context: the outputs of a binary are fixed"
         )
     if options.batch_multiplier not in (None, 1):
-        raise UsageError("--batch_multiplier: a prepared plan has one batch size; prepare another")
+        raise UsageError("--batch_multiplier: a plan has one batch size; prepare another binary")
     if options.direct_mode not in (None, "adsp"):
         raise UsageError("--direct_mode: LPAI is next to the aDSP, so the only value is adsp")
     for name, reason in NET_RUN_IGNORED.items():
@@ -282,7 +283,7 @@ def _shared(options: NetRunOptions) -> MemRegisterType | None:
 def generate_binary(
     options: GeneratorOptions, foreign: Foreign, console: Console, call: VerbCall
 ) -> int:
-    """Make a context binary like qnn-context-binary-generator; return the exit code."""
+    """Make a context binary the way qnn-context-binary-generator does; return the exit code."""
     from qnnmem.lpai.net_run.log import LEVELS
 
     tool = "qnn-context-binary-generator"
@@ -302,7 +303,7 @@ def generate_binary(
 
 
 def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Path], Path]:
-    """Return whether the backend is HTP, the model files, and the output file."""
+    """Return three facts: whether the backend is HTP, the model files, and the output file."""
     from qnnmem.loader.file_kind import check_kind, is_library
 
     for name, reason in GENERATOR_REFUSED.items():
@@ -323,9 +324,7 @@ def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Pa
             is_library(Path(name), trust=_is_native(options))  # raises an error that names --trust
         check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
     if is_htp and len(names) > 1:
-        raise UsageError(
-            f"--{option}: several graphs of several files are not possible for HTP here"
-        )
+        raise UsageError(f"--{option}: only one file is possible for HTP here, not {len(names)}")
     return is_htp, [Path(name) for name in names], _target(options)
 
 
@@ -369,8 +368,8 @@ def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
 def _is_htp(backend: str) -> bool:
     name = re.split(r"[/\\]", backend)[-1]
     if not (_HTP.match(name) or _LPAI.match(name)):
-        here = "libQnnHtp.so and libQnnLpai.so are"
-        raise UsageError(f"--backend {quote(name)} is not possible here: {here}")
+        here = "libQnnHtp.so or libQnnLpai.so"
+        raise UsageError(f"--backend must be {here}, not {quote(name)}")
     return _HTP.match(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Verb `sweep`: many real compiles of one model, spread over workers and cached."""
+"""Verb `sweep`: compile one model with many settings, on several workers, with a cache."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _check_file(path: Path, axes: Sequence[Axis]) -> None:
 
 
 class _Places(NamedTuple):
-    """Settings of where compiles run: local workers or a cluster, parallelism, and the cache."""
+    """Where compiles run: local workers or a cluster, how many in parallel, and the cache."""
 
     jobs: int
     cluster: str | None
@@ -124,7 +124,7 @@ class SweepRun(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 if a setting meets the question, 4 for timeouts only, else 1 or 3."""
+        """Exit code: 0 if a setting meets the condition, 4 for timeouts only, else 1 or 3."""
         from qnnmem.verbs.refusal import TIMED_OUT
 
         if any(self.task.question.is_met(row.result) for row in self.rows):

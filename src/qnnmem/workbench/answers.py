@@ -1,4 +1,4 @@
-"""HTTP responses: JSON, a file of the page, or one sentence with a matching status."""
+"""HTTP responses: JSON, a file of the page, or a sentence with a matching status."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _FILES = {
 
 
 class RequestRefused(QnnMemError):
-    """Raised to refuse a request, with its HTTP status."""
+    """The request is refused, with this HTTP status."""
 
     def __init__(self, status: int, what: str) -> None:
         self.status = status
@@ -74,7 +74,7 @@ def download(content: bytes | str, name: str, media_type: str) -> Response:
 
 
 def refusal(request: Request, status: int, sentence: str) -> Response:
-    """Return one sentence, as HTML if the client asked for a page."""
+    """Return a response with one sentence, as HTML if the client asked for a page."""
     said = shorten(sentence, _LONGEST)
     # The rest of the body is not read, so the connection must close.
     headers = {"connection": "close"} if status >= 400 and request.method != "GET" else {}

@@ -52,7 +52,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class Workbench:
-    """The request handlers; only a few threads render, so that no request starves the others."""
+    """The request handlers; few threads render results, so that other requests are not delayed."""
 
     def __init__(self, bench: Bench, access: Access) -> None:
         self.bench, self.access = bench, access
@@ -206,7 +206,7 @@ class Workbench:
         return json_answer(job.values(), 200 if job.has_ended else 202)
 
     async def job(self, request: Request) -> Response:
-        """Send the state of a job; status 422 if it failed."""
+        """Send the state of a job, with status 422 if the job failed."""
         job = self.bench.jobs.job(request.path_params["job"])
         if job is None:
             raise RequestRefused(404, "there is no such job")
@@ -300,7 +300,7 @@ class Workbench:
 
 
 def _answering(answer: Answering) -> Answering:
-    """Wrap a handler so that every error becomes one sentence."""
+    """Wrap a handler so that every error becomes a response with one sentence."""
 
     async def answered(request: Request) -> Response:
         try:

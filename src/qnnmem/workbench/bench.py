@@ -33,13 +33,15 @@ MAX_RESULT = 8 << 20
 
 
 class Bench:
-    """Files, jobs and results in one folder, which only one process uses at a time."""
+    """Files, jobs and results in one folder, which only one process can use at a time."""
 
     def __init__(self, folder: Path, *, keeps_spare: bool = True) -> None:
         private_folder(folder)
         self._lock = lock_folder(folder)
         if self._lock is None and os.name == "posix":
-            raise UsageError("another workbench uses the same folder; give this one its own")
+            raise UsageError(
+                "another workbench uses this folder; start this workbench with another folder"
+            )
         work = private_part(folder / WORK)
         for left in work.iterdir():  # folders of killed jobs
             if is_temporary_name(left.name):
@@ -78,7 +80,7 @@ class Bench:
 def read_result(path: Path, name: str) -> dict[str, Any]:
     """Read a JSON result; raise LoadError or UsageError if it cannot be shown."""
     if path.stat().st_size > MAX_RESULT:
-        raise LoadError(name, f"a result may have at most {MAX_RESULT:,} bytes")
+        raise LoadError(name, f"a result can have at most {MAX_RESULT:,} bytes")
     try:
         found = json.loads(read_bytes(path, MAX_RESULT))
     except (ValueError, RecursionError) as exc:

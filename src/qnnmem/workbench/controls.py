@@ -1,4 +1,4 @@
-"""Options as controls of the page, and the validation of requests.
+"""Options as controls on the page, and the validation of requests.
 
 Label, kind, choices and bounds come from the option's own field, and its parser reads the value. A
 value that names a file on this machine is refused.
@@ -24,7 +24,7 @@ Kind = Literal["choice", "number", "list", "switch", "soc", "text"]
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Control for one option on the page."""
+    """A control on the page for one option."""
 
     field: OptionField
     is_needed: bool = False
@@ -33,23 +33,23 @@ class Control:
 
     @property
     def name(self) -> str:
-        """Key of the value in a request."""
+        """Return the key of the control's value in a request."""
         return self.field.name
 
     @property
     def label(self) -> str:
-        """Label on the page."""
+        """Return the control's label on the page."""
         words = self.field.opt.flag.lstrip("-").replace("-", " ").replace("_", " ")
         return self.field.opt.label or words.capitalize()
 
     @property
     def is_many(self) -> bool:
-        """True for check boxes, several of which may be on."""
+        """Return True for a group of check boxes, several of which can be selected."""
         return bool(self.choices) and self.field.is_many
 
     @property
     def kind(self) -> Kind:
-        """Kind of HTML control for this option."""
+        """Return the kind of HTML control for this option."""
         opt = self.field.opt
         if opt.is_soc:
             return "soc"
@@ -63,7 +63,7 @@ class Control:
 
     @property
     def hint(self) -> str:
-        """Line of help below the control."""
+        """Return the line of help below the control."""
         opt = self.field.opt
         if opt.example:
             return f"e.g. {opt.example}"
@@ -72,7 +72,7 @@ class Control:
         return ""
 
     def values(self) -> dict[str, Any]:
-        """Return the JSON that the page receives."""
+        """Return the JSON object that the page receives."""
         return {
             "name": self.name,
             "label": self.label,
@@ -89,11 +89,11 @@ class Control:
         }
 
     def counts(self, options: Mapping[str, Any]) -> bool:
-        """Return True if this option applies with the other settings."""
+        """Return True if this option has an effect, given the other settings."""
         return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
     def read(self, value: Any) -> Any:
-        """Return the field's value from the value in a request; raise UsageError if invalid."""
+        """Convert the value in a request to the field's value; raise UsageError if invalid."""
         if self.kind == "switch":
             self._check(value is True, value)
             return True
@@ -142,7 +142,7 @@ def _names_file(value: Any) -> bool:
 
 @cache
 def soc_names() -> Mapping[str, str]:
-    """Return the SoCs with an HTP: name, and marketing name."""
+    """Return the name and the marketing name of each SoC with an HTP."""
     from qnnmem.targets.socs import socs
 
     return {soc.name: soc.marketing_name for soc in socs() if soc.has_htp}
@@ -154,7 +154,7 @@ def controls_of(
     without: Collection[str] = (),
     needed: Collection[str] = (),
 ) -> tuple[Control, ...]:
-    """Return a control for each option of a type that requests from the network may set."""
+    """Return controls for the options of a type that requests from the network can set."""
     return tuple(
         Control(field, field.name in needed, _choices(field), _only_with(field))
         for field in option_fields(group)
@@ -186,7 +186,7 @@ def read_request(
     known = {control.name for control in controls}
     for name in options:
         if name not in known:
-            raise UsageError(f"there is no setting {quote(name)} here")
+            raise UsageError(f"there is no setting {quote(name)} for this task")
     counting = [control for control in controls if control.counts(options)]
     for control in counting:
         if control.is_needed and not options.get(control.name):

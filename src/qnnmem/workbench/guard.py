@@ -1,8 +1,8 @@
-"""Access control: requests to this host, from this page, with the token; failed logins.
+"""Access control: checks of host, origin and token, and a rate limit for failed logins.
 
-A page elsewhere can make a browser send requests here. Such requests name another origin. If a
-foreign host name points to this machine (DNS rebinding), the Host header has that name, and the
-request is refused.
+A page of another site can make a browser send requests to the workbench. Such requests name another
+origin. If a foreign host name points to this machine (DNS rebinding), the Host header has that
+name, and the request is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LoginThrottle:
         self._spent: dict[str, tuple[float, float]] = {}  # by network: failures, and their time
 
     def allows(self, address: str) -> bool:
-        """Return True if a login from this address is checked at all."""
+        """Return True if a login from this address can be tried now."""
         return self._count(network_of(address)) <= BURST - 1
 
     def record_failure(self, address: str) -> None:
@@ -83,9 +83,9 @@ def network_of(address: str) -> str:
 
 
 def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
-    """Return the user id at the other end of a local connection; None if unknown.
+    """Return the user id of the process at the other end of a local connection; None if unknown.
 
-    Every local user has all of 127.0.0.0/8, so the address does not identify the user.
+    Every local user can use all addresses in 127.0.0.0/8, so an address does not identify a user.
     """
     wanted = {f"{one}:{peer[1]:04X}" for one in _written(peer[0])}
     for table in _TABLES:
@@ -129,7 +129,7 @@ class Access:
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie, with the port: browsers share cookies between ports."""
+        """Return the cookie's name with the port in it: browsers share cookies between ports."""
         return f"qnnmem-{self.port}"
 
     def takes_host(self, text: str) -> bool:
@@ -143,20 +143,20 @@ class Access:
         return name in (*_LOOPBACK, *_own_names()) or _is_address(name)
 
     def takes_token(self, text: str) -> bool:
-        """Return True for the right token; compares in constant time."""
+        """Return True for the right token, compared in constant time."""
         return hmac.compare_digest(text.encode(), self.token.encode())
 
     def refused_token(self, text: str, address: str) -> tuple[int, str] | None:
-        """Check a login; return status and sentence of a refusal, or None for the right token."""
+        """Check a login; return None for the right token, else a status and a sentence."""
         if not self.throttle.allows(address):
-            return 429, "too many wrong tokens came from this address; wait a minute"
+            return 429, "this address sent too many wrong tokens; wait a minute"
         if self.token and self.takes_token(text):
             return None
         self.throttle.record_failure(address)
         return 401, "wrong token"
 
     def kept_out(self, request: Request) -> tuple[int, str] | None:
-        """Return status and sentence for a request without cookie or token, else None."""
+        """Return None for a request with a valid cookie or token, else a status and a sentence."""
         if not self.token or self._brings_cookie(request):
             return None
         kind, _, given = request.headers.get("authorization", "").partition(" ")
@@ -176,9 +176,9 @@ class Access:
 
 
 def address_of(request: Request) -> str:
-    """Return the address of a client; for a local client, its user.
+    """Return the address of a client; for a local client, return its user.
 
-    Wrong tokens of another local user therefore do not lock out the owner.
+    So wrong tokens from another local user do not lock out the owner.
     """
     if request.client is None:
         return ""
@@ -203,7 +203,7 @@ def _is_address(name: str) -> bool:
 
 
 def refused(request: Request, access: Access) -> tuple[int, str] | None:
-    """Return status and sentence of a refusal; None if the request is allowed."""
+    """Return None if the request is allowed, else a status and a sentence."""
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not access.takes_host(hosts[0]):
         return 421, "this is not the address of the workbench; open the one that it printed"
@@ -211,7 +211,9 @@ def refused(request: Request, access: Access) -> tuple[int, str] | None:
     if origins and origins != [f"http://{hosts[0]}"]:
         return 403, "requests from pages of other origins are refused"
     if any(site not in ("same-origin", "none") for site in _sites(request)):
-        return 403, "requests from other sites are refused; type the address instead"
+        return 403, (
+            "requests from other sites are refused; type the address into the browser instead"
+        )
     return None if request.url.path in _OPEN else access.kept_out(request)
 
 

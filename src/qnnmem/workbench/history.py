@@ -1,7 +1,7 @@
 """Finished results in SQLite, complete and unique even after a crash.
 
-A result is written in one transaction before it is announced. A repeated request is answered from
-the history by its key.
+A result is written in one transaction before it is announced. The key of a request finds the result
+of an earlier, equal request.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class KeptResult:
 
 
 class History:
-    """The database of results; each call is one transaction, from any thread."""
+    """The database of results; each call is one transaction and can come from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.RLock()
@@ -140,7 +140,7 @@ class History:
             base.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def remove_file(self, file: str) -> None:
-        """Delete the record of a file; its results stay."""
+        """Delete the record of a file, but keep its results."""
         with self._transaction() as base:
             base.execute("DELETE FROM files WHERE id = ?", (file,))
 
@@ -152,7 +152,7 @@ class History:
         return [_file(row) for row in rows]
 
     def file(self, file: str) -> KeptFile | None:
-        """Return the record of one file, or None."""
+        """Return the record of a file, or None."""
         return next((one for one in self.files() if one.id == file), None)
 
     def add(self, key: str, new: KeptResult, result: Mapping[str, Any]) -> KeptResult:
@@ -187,7 +187,7 @@ class History:
         return found
 
     def found(self, key: str) -> KeptResult | None:
-        """Return the stored result for a key if it is intact."""
+        """Return the stored result for a key; None if it is missing or damaged."""
         rows = self._rows(f"SELECT {_LISTED} FROM results WHERE key = ?", key)  # noqa: S608
         entry = _entry(rows[0]) if rows else None
         return entry if entry is not None and self.result(entry.id) is not None else None
@@ -207,7 +207,7 @@ class History:
         return _entry(rows[0]) if rows else None
 
     def entries(self, most: int = MAX_RESULTS) -> list[KeptResult]:
-        """Return summaries, newest first."""
+        """Return the summaries of results, newest first."""
         rows = self._rows(
             f"SELECT {_LISTED} FROM results ORDER BY id DESC LIMIT ?",  # noqa: S608
             most,
@@ -229,7 +229,7 @@ class History:
         return [str(row[0]) for row in self._rows("SELECT key FROM results")]
 
     def remove(self, number: int) -> bool:
-        """Delete a result and return whether it existed."""
+        """Delete a result; return True if it existed."""
         with self._transaction() as base:
             return base.execute("DELETE FROM results WHERE id = ?", (number,)).rowcount > 0
 
@@ -240,7 +240,7 @@ class History:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """Open the database and check every row; raise Damaged for an inconsistent row."""
+    """Open the database and check every row; raise Damaged if a row is inconsistent."""
     try:
         base = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
     except sqlite3.Error as exc:  # the connection already reads the file
@@ -285,7 +285,7 @@ def _check(base: sqlite3.Connection) -> None:
 def _typed(row: Sequence[Any], kinds: Sequence[type]) -> list[Any]:
     """Return a row with checked types, because SQLite stores any type in any column."""
     if not all(map(isinstance, row, kinds)):
-        raise TypeError("a value of another kind")
+        raise TypeError("a value has the wrong type")
     return list(row)
 
 
@@ -315,7 +315,7 @@ def _check_row(row: Sequence[Any]) -> None:
     _typed((key,), (str,))
     _entry((number, *listed))
     if _unpacked(packed, digest) is None:
-        raise ValueError("its values are gone")
+        raise ValueError("its values are missing")
 
 
 def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
@@ -330,7 +330,7 @@ def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
 
 
 def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck]) -> str:
-    """Move a history aside and copy its readable rows; return a sentence with their number.
+    """Move a damaged history aside and copy its readable rows; return a sentence that counts them.
 
     `tables` is the schema of the new history.
     """
@@ -343,7 +343,8 @@ def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck])
             kept = {name: _copy(path, new, name, check) for name, check in checks.items()}
         said = (
             f"the history was damaged ({reason}); {kept['results']:,} results and"
-            f" {kept['files']:,} files could be read, the damaged one is in {DAMAGED}/{aside.name}"
+            f" {kept['files']:,} files could be read; the damaged history is in "
+            f"{DAMAGED}/{aside.name}"
         )
         (aside / REASON).write_text(f"{said}\n", "utf-8")
         for end in ("", *BESIDE):
@@ -364,7 +365,7 @@ def _new_folder(folder: Path) -> Path:
 
 
 def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> int:
-    """Copy the readable, consistent rows of a table and return their number."""
+    """Copy the readable, consistent rows of a table; return how many there are."""
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         # Otherwise one text that is not UTF-8 would end the walk over the table.
         old.text_factory = _Text
@@ -382,11 +383,11 @@ def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> i
 
 
 class _Text(bytes):
-    """Stored text as raw bytes; distinguishes text from a BLOB."""
+    """Stored text as raw bytes; the type distinguishes it from a BLOB."""
 
 
 def _rows(old: sqlite3.Connection, table: str) -> Iterator[Row]:
-    """Yield rows forwards, then backwards, then one by one, to skip damaged pages."""
+    """Yield a table's rows forwards, backwards, then one by one, to get around damaged pages."""
     query = f"SELECT rowid, * FROM {table} NOT INDEXED"  # noqa: S608
     low, high = 0, None
     for row in _until_damage(old, f"{query} ORDER BY rowid"):

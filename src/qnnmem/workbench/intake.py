@@ -1,4 +1,4 @@
-"""Receive uploads from the network in pieces, bounded in time and size."""
+"""Receive uploads from the network in pieces, with limits on time and size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KIND = "application/octet-stream"
 
 
 def declared_size(request: Request) -> int | None:
-    """Return the declared size of a request body; None without a declaration."""
+    """Return the size that a request declares for its body; None if it declares no size."""
     text = request.headers.get("content-length")
     if text is None:
         return None
@@ -58,7 +58,7 @@ async def receive_file(request: Request, bench: Bench) -> KeptFile:
 
 
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    """Yield the body piece by piece; raise TimeoutError if the next piece is late."""
+    """Yield the body piece by piece; raise TimeoutError if a piece is late."""
     stream = request.stream()
     while True:
         try:
@@ -104,7 +104,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
 
 
 async def drain(request: Request) -> None:
-    """Read a limited rest of a refused body."""
+    """Read what is left of a refused body, up to a limit."""
 
     async def read() -> None:
         left = _DRAINED

@@ -1,7 +1,7 @@
-"""Child process that runs jobs: a task and its settings in, the result out.
+"""Child process that runs jobs: it receives a task and settings, and sends the result.
 
 It imports the modules of most jobs in advance, so that a waiting child answers quickly. It also
-caches the models that it has read, for jobs with other settings.
+caches the models that it has read, for later jobs with other settings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class JobProgress(WireMessage, frozen=True):
 
 
 class JobReply(WireMessage, frozen=True):
-    """Answer about the end of a job; the payload is its result."""
+    """Answer at the end of a job; the payload is the job's result."""
 
     exit_code: int
     error: str = ""
@@ -66,7 +66,10 @@ class _Listener:
 
     def __call__(self, progress: Progress) -> None:
         """Forward a progress report of the planner."""
-        best = f"best {format_size(progress.peak)}, at least {format_size(progress.lower_bound)}"
+        best = (
+            f"best so far {format_size(progress.peak)}, lower bound "
+            f"{format_size(progress.lower_bound)}"
+        )
         self.say(f"{progress.doing}; {best}")
 
     def say(self, doing: str) -> None:
@@ -108,7 +111,7 @@ def main() -> int:
 
 
 def _is_asked() -> bool:
-    """Return whether a request is waiting."""
+    """Return True if a request is waiting."""
     import select
 
     if os.name != "posix":  # select works only on sockets there
@@ -117,7 +120,7 @@ def _is_asked() -> bool:
 
 
 def _refused(exc: QnnMemError, said: str) -> JobReply:
-    """Return the error, with settings that would help unless the file itself is bad."""
+    """Return the error; add settings that would help, unless the file itself is bad."""
     settings = [(one.name, str(one.value)) for one in getattr(exc, "settings", ())]
     is_open = bool(settings) or isinstance(exc, FreeDimensions)
     stage = exc.stage if isinstance(exc, LoadError) else "none"

@@ -1,7 +1,7 @@
 """Working folder of a job, and the store of output files.
 
-A job's file gets a random name in the folder. The result shows the original name without a folder,
-so that no path of this machine reaches the page.
+A job's file has a random name in the folder. The result shows the original name without a folder,
+so that no path on this machine reaches the page.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class JobFolder:
         self._scratch.cleanup()
 
     def shown(self, text: str) -> str:
-        """Return a text with the uploaded file's own name in place of the random one."""
+        """Return a text in which the uploaded file's own name replaces the random name."""
         return self._replaced(text, self._shown, _stem(self._shown))
 
     def shown_json(self, text: str) -> str:
-        """Return a JSON text with the uploaded file's own name in place of the random one."""
+        """Return a JSON text in which the uploaded file's own name replaces the random name."""
         name, stem = (json.dumps(one)[1:-1] for one in (self._shown, _stem(self._shown)))
         return self._replaced(text, name, stem)
 
@@ -61,7 +61,7 @@ class JobFolder:
         return text.replace(self.name, name).replace(self._token, stem)
 
     def made(self) -> list[tuple[Path, str]]:
-        """Return the job's output files, with the names to show."""
+        """Return the job's output files with the names to show for them."""
         root = self.path / MADE
         found = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
         names = [self.shown(path.relative_to(root).as_posix()) for path in found]
@@ -79,7 +79,7 @@ def _stem(name: str) -> str:
 
 
 class MadeFiles:
-    """Output files of jobs, by the key of their result."""
+    """The stored output files of jobs, by the key of the job's result."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -104,7 +104,7 @@ class MadeFiles:
         return self._folder / key / str(number)
 
     def tidy(self, keys: Iterable[str]) -> None:
-        """Remove files whose result no longer exists."""
+        """Remove output files whose result no longer exists."""
         known = set(keys)
         with suppress(OSError):
             for place in self._folder.iterdir():

@@ -22,7 +22,7 @@ from qnnmem.workbench.job_folder import JobFolder
 CHILD = "qnnmem.workbench.job_child"
 _LARGEST = 32 << 20  # bytes of a result
 _BY_CONTENT = re.compile(r"\b[0-9a-f]{64}\.onnx\b")  # file names that `fix` derives from content
-_CURE = "drop the other file too; it is checked separately"
+_CURE = "drop the other file on the page, too; it is checked separately"
 _MISSING = "missing-file"
 _FOREVER_S = 1e8  # an idle child has no time limit; the job has one
 
@@ -36,9 +36,9 @@ class JobAnswer(NamedTuple):
 
 
 class WaitingChildren:
-    """Idle children: one with all imports done, and one that has read a file.
+    """Idle children: one that has done its imports, and one that has also read a file.
 
-    The first starts the next job quickly; the second plans its file again without reading it.
+    The first starts the next job quickly; the second can plan its file again without reading it.
     """
 
     def __init__(self, *, keeps_spare: bool) -> None:
@@ -65,7 +65,7 @@ class WaitingChildren:
         return child_or_none or ChildProcess(CHILD, _FOREVER_S)
 
     def give_back(self, file: str, child: ChildProcess) -> None:
-        """Keep a child that has read a file, and end the previous such child."""
+        """Keep a child that has read a file, and end the child that was kept before."""
         with self._lock:
             if self._is_closed:
                 ended: ChildProcess | None = child
@@ -98,7 +98,7 @@ def ask(
     time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Run a job in the child; `tell` receives its steps. Another thread may end the child."""
+    """Run a job in the child; `tell` receives its steps. Another thread can end the child."""
     expired = threading.Event()
 
     def expire() -> None:
@@ -118,10 +118,10 @@ def ask(
             tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
-    said = f"it was stopped after {time_limit_s:,.0f} s"
+    said = f"the job was stopped after {time_limit_s:,.0f} s"
     if not expired.is_set():
         limit = describe_limit(child.memory_limit)
-        said = f"its process ended without an answer; it may have needed more than {limit}"
+        said = f"the job's process ended without an answer; it might have needed more than {limit}"
     return JobAnswer(JobReply(3, said), is_whole=False)
 
 
@@ -131,9 +131,9 @@ def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
     try:
         found = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
-        return JobAnswer(JobReply(70, "its result is not JSON; please report it"))
+        return JobAnswer(JobReply(70, "the job's result is not JSON; please report this"))
     if not isinstance(found, dict):
-        return JobAnswer(JobReply(70, "its result is not a JSON object; please report it"))
+        return JobAnswer(JobReply(70, "the job's result is not a JSON object; please report this"))
     if reason := _why_unreadable(found):
         return JobAnswer(JobReply(reply.exit_code, reason, is_unreadable=True))
     found, code = _without_neighbours(found, reply.exit_code)
@@ -143,8 +143,8 @@ def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
 def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[str, Any], int]:
     """Return result and exit code without errors about companion files that were not uploaded.
 
-    The workbench stores every file separately. A config file that names another file is not wrong
-    because of that: the user must upload the other file, too.
+    The workbench stores every file separately, so the file that a config file names is missing.
+    That is not an error in the config file: the user can upload the other file, too.
     """
     if result.get("schema") != schema_name(LintResult):
         return result, exit_code

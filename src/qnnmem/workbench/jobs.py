@@ -1,4 +1,4 @@
-"""Jobs: a bounded queue, two workers, and a child with time and memory limits for each job.
+"""Jobs: a bounded queue, two workers, and for each job a child with time and memory limits.
 
 A job is `done` only after its result is in the history, so an announced result is never lost.
 """
@@ -40,7 +40,7 @@ JobState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 @dataclass(slots=True)
 class BenchJob:
-    """Task for a file and its state, changed only under the lock of its queue."""
+    """A task for a file, and its state, which changes only under the lock of the queue."""
 
     id: str
     file: KeptFile
@@ -59,7 +59,7 @@ class BenchJob:
     child: ChildProcess | None = None
 
     def values(self) -> dict[str, Any]:
-        """Return the JSON that the page receives."""
+        """Return the JSON object that the page receives."""
         running = time.time() - self.started if self.state == "running" else self.seconds
         reply = self.reply
         return {
@@ -73,12 +73,12 @@ class BenchJob:
 
     @property
     def words(self) -> list[str]:
-        """The equivalent command without its file."""
+        """Return the equivalent command without its file."""
         return self.task.typed(self.options)
 
     @property
     def has_ended(self) -> bool:
-        """True once the job has ended."""
+        """Return True once the job has ended."""
         return self.state not in ("queued", "running")
 
 
@@ -89,7 +89,7 @@ def key_of(file: KeptFile, task: str, options: Mapping[str, Any]) -> str:
 
 
 class Busy(QnnMemError):
-    """Raised if too many jobs are waiting."""
+    """Too many jobs are waiting."""
 
 
 class JobQueue:
@@ -119,7 +119,7 @@ class JobQueue:
             thread.start()
 
     def prepare(self) -> None:
-        """Start a child before the first job, when a user opens the page."""
+        """Start a child when a user opens the page, before the first job."""
         self._children.prepare()
 
     def submit(
@@ -132,7 +132,7 @@ class JobQueue:
         is_first: bool = False,
         instead_of: str | None = None,
     ) -> BenchJob:
-        """Queue a job, or answer it from the history; cancel `instead_of`."""
+        """Queue a job, or answer it from the history; cancel the job `instead_of`."""
         if instead_of is not None:
             self.cancel(instead_of)
         held = self._uploads.hold(file)
@@ -160,7 +160,7 @@ class JobQueue:
             if self._is_closed:
                 raise Busy("the workbench is shutting down")
             if len(self._waiting) >= MAX_QUEUE:
-                raise Busy(f"{MAX_QUEUE} jobs are waiting already; cancel one or wait")
+                raise Busy(f"{MAX_QUEUE} jobs are already waiting; cancel a job or wait")
             self._remember(job)
             self._waiting.append(job)
             self._changed.notify()
@@ -173,7 +173,7 @@ class JobQueue:
             del self._jobs[old]
 
     def job(self, number: str) -> BenchJob | None:
-        """Return one job, or None."""
+        """Return a job, or None."""
         with self._changed:
             return self._jobs.get(number)
 
@@ -201,7 +201,7 @@ class JobQueue:
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from any thread when a job changes; return a function that stops this."""
+        """Call `listener` from any thread when a job changes; return a function that stops it."""
         with self._changed:
             self._listeners.add(listener)
 
@@ -230,7 +230,7 @@ class JobQueue:
         self._children.close()
 
     def _serve(self) -> None:
-        """Run jobs in a loop; the target of a worker thread."""
+        """Run jobs in a loop, on a worker thread."""
         while True:
             with self._changed:
                 while not self._waiting and not self._is_closed:
@@ -267,7 +267,7 @@ class JobQueue:
         self._end(job, "done", answer.reply)
 
     def _ask(self, job: BenchJob, folder: JobFolder) -> JobAnswer:
-        """Run a job in a child; keep the child if the next job may use the same file."""
+        """Run a job in a child; keep the child if the next job might use the same file."""
         child = self._children.take(job.file.id)
         is_kept = False
         try:
@@ -323,7 +323,7 @@ class JobQueue:
 
 
 def _parts(word: str) -> list[str]:
-    """Return an option and its value as words of a command line."""
+    """Split an option and its value into words of a command line."""
     option, _, value = word.partition("=")
     return [option, value] if word.startswith("--") and value and value[0] != "-" else [word]
 

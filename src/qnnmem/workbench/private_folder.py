@@ -1,7 +1,8 @@
-"""The folder of the workbench: its files are private to its user.
+"""The folder of the workbench, with files that only its user can read.
 
 The workbench removes leftovers in this folder. Therefore it uses only a folder that was new or
-empty at first, which a marker file records. Any other folder is refused and not changed.
+empty when it was first used, which a marker file records. Any other folder is refused and not
+changed.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ def is_result_name(name: str) -> bool:
 
 
 def private_folder(folder: Path) -> None:
-    """Create the folder or close it to others; raise UsageError for a foreign folder.
+    """Create the folder, or close it to other users; raise UsageError for a foreign folder.
 
-    A folder that contains other things stays readable for its readers, but its private parts are
-    closed. A folder in which others can create files is refused.
+    A folder with other files stays readable to other users, but its private parts are closed. A
+    folder in which other users can create files is refused.
     """
     if folder.is_file():
-        raise UsageError("the folder of the workbench is a file; name a folder")
+        raise UsageError("the folder of the workbench is a file; choose a folder")
     try:
         make_closed(folder)
         _check_owner(folder.lstat())
@@ -56,24 +57,27 @@ def private_folder(folder: Path) -> None:
         _check_parts(folder, names)
         if names and MARKER not in names and not _is_of_earlier_version(folder, names):
             raise UsageError(
-                "there are other files in the folder of the workbench; name an empty or a new one"
+                "there are other files in the folder of the workbench; choose an empty or a new "
+                "folder"
             )
         if os.name == "posix":
             _close(folder, is_alone=names <= _OURS)
         private_file(folder / MARKER)
     except OSError as exc:
-        raise _refused("the folder of the workbench cannot be made", exc) from exc
+        raise _refused("the folder of the workbench cannot be created", exc) from exc
 
 
 def _check_owner(state: os.stat_result) -> None:
     if stat.S_ISLNK(state.st_mode):
-        raise UsageError("the folder of the workbench is a link; name the folder itself")
+        raise UsageError("the folder of the workbench is a link; give the folder itself")
     if os.name == "posix" and state.st_uid != os.geteuid():
-        raise UsageError("the folder of the workbench belongs to another user; name your own")
+        raise UsageError(
+            "the folder of the workbench belongs to another user; choose your own folder"
+        )
 
 
 def _check_parts(folder: Path, names: Iterable[str]) -> None:
-    """Raise UsageError for links that leave the folder, and for parts of another user."""
+    """Raise UsageError for links that leave the folder, and for parts that others own."""
     for name in _OURS.intersection(names):
         state = (folder / name).lstat()
         is_folder = name in _FOLDERS
@@ -92,7 +96,7 @@ def _check_parts(folder: Path, names: Iterable[str]) -> None:
 
 
 def _is_of_earlier_version(folder: Path, names: set[str]) -> bool:
-    """Return True if a folder without marker contains only the workbench's history and files."""
+    """Return True if a folder without a marker contains only the workbench's history and files."""
     if HISTORY not in names or not names <= _OURS:
         return False
     known = {FILES: is_file_name, WORK: is_temporary_name, MADE: is_result_name}
@@ -115,8 +119,8 @@ def _close(folder: Path, *, is_alone: bool) -> None:
         folder.chmod(0o700)
     elif mode & _OTHERS_WRITE:
         raise UsageError(
-            "others can write to the folder of the workbench, and there are other files in it; "
-            "name one for the workbench alone"
+            "other users can write to the folder of the workbench, and it contains other files; "
+            "choose a folder for the workbench alone"
         )
 
 

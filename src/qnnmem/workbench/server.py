@@ -87,7 +87,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class WorkbenchServer(uvicorn.Server):
-    """Server that stops on signals, after closing the event streams of pages."""
+    """Server that stops on a signal, after it has closed the event streams of pages."""
 
     def __init__(self, config: uvicorn.Config, workbench: Workbench) -> None:
         super().__init__(config)
@@ -114,7 +114,7 @@ class WorkbenchServer(uvicorn.Server):
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raise UsageError if that is impossible."""
+    """Return a listening socket; raise UsageError if the address cannot be used."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -173,9 +173,9 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Return a new event loop, or raise the OSError without further output.
+    """Return a new event loop; if that fails, raise the OSError without further output.
 
-    A partly initialised loop would complain about its missing sockets when it is collected.
+    A partly initialised loop would print a warning about missing sockets when it is collected.
     """
     before, sys.unraisablehook = sys.unraisablehook, lambda _complaint: None
     try:

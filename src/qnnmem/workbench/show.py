@@ -35,12 +35,12 @@ def _part(section: PageSection) -> Iterator[Html]:
 
 
 def whole_page(result: Result, name: str) -> str:
-    """Return a result as a whole page, as `qnnmem report` writes it."""
+    """Return a result as a whole page, the way `qnnmem report` writes it."""
     return render_page(sections_of(result, name), name)
 
 
 def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
-    """Return a comparison as HTML; raise UsageError if the results are of different kinds."""
+    """Return the comparison of two results as HTML; raise UsageError if their kinds differ."""
     found = compare_results(before, after, names=names)
     first, second = (tag("code", name) for name in names)
     return lines(
@@ -71,7 +71,7 @@ def _maps(before: Result, after: Result) -> Iterator[Html]:
 
 
 def summary_of(result: Result) -> str:
-    """Return the result in one line; empty if an uploaded result lacks a field."""
+    """Return a summary of a result in one line; empty if an uploaded result lacks a field."""
     try:
         return shorten(read_result(result, "").summary, _LONGEST)
     except UsageError:
@@ -79,12 +79,12 @@ def summary_of(result: Result) -> str:
 
 
 def is_of_program(result: Result) -> bool:
-    """Return True if the exit code belongs to a program that was run."""
+    """Return True if the result's exit code can be that of a program that was run."""
     return schema_in(result) in _OF_PROGRAMS
 
 
 def exit_code_of(result: Result) -> int:
-    """Return the exit code of the verb, from the result or its verdict."""
+    """Return the exit code of the verb, read from the result or inferred from its verdict."""
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
     if is_of_program(result):
         is_open = bool(result.get("not_checked")) and not result.get("findings")

@@ -1,4 +1,4 @@
-"""Tasks for a file: verbs with their options, by the kind of the file."""
+"""Tasks for a file: which verbs, with which options, each kind of file has."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SIZES = tuple(one.name for one in option_fields(ShapeOptions))
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Verb as a task on the page."""
+    """A verb that the page offers as a task."""
 
     name: str  # name of the verb
     title: str
@@ -47,17 +47,17 @@ class Task:
 
     @property
     def id(self) -> str:
-        """Unique id of the task."""
+        """Return the unique id of the task."""
         return f"{self.name} {self.of}".strip()
 
     @property
     def makes_files(self) -> bool:
-        """True if the verb writes files."""
+        """Return True if the verb writes files."""
         return "output" in self.fixed
 
     @property
     def controls(self) -> tuple[Control, ...]:
-        """Controls of the task."""
+        """Return the controls of the task."""
         without = (*self.without, *self.fixed)
         return controls_of(self.options, without=without, needed=self.needed)
 
@@ -76,7 +76,7 @@ class Task:
 _PLAN = Task(
     "plan",
     "Plan",
-    "Where and when each tensor is in memory, and what is proven.",
+    "Where and when each tensor is in memory, and whether the plan is proven minimal.",
     300.0,
     PlanOptions,
     is_live=True,
@@ -88,12 +88,17 @@ _BUFFERS = replace(
     of="buffers",
 )
 _BILL = Task(
-    *("footprint", "HTP bill", "What the model costs on HTP, from the real library.", 1800.0),
+    *(
+        "footprint",
+        "HTP bill",
+        ("How much memory the model needs on HTP, from the real library."),
+        1800.0,
+    ),
     FootprintOptions,
     needed=("soc",),
 )
 _FIT = Task(
-    *("fit", "Fit", "Whether it fits a SoC, and by how many bytes.", 3600.0),
+    *("fit", "Fit", "Whether the file fits a SoC, and by how many bytes.", 3600.0),
     FitOptions,
     needed=("soc",),
 )
@@ -121,14 +126,19 @@ _TASKS: Mapping[str, Task] = {
         is_live=True,
     ),
     "doctor": Task(
-        *("doctor", "Diagnosis", "Which stage failed, why, how much is missing.", 1800.0),
+        *(
+            "doctor",
+            "Diagnosis",
+            ("Which stage failed, why, and how many bytes are missing."),
+            1800.0,
+        ),
         is_live=True,
     ),
     "watch": Task(
         *(
             "watch",
             "Watched",
-            "What the program kept, what it released, and which calls failed.",
+            "What the program allocated, what it released, and which calls failed.",
             300.0,
         ),
         is_live=True,
@@ -175,7 +185,7 @@ def task_of(number: str) -> Task:
 
 
 def tasks_for(kind: str, name: str = "") -> dict[str, Task]:
-    """Return the tasks for a kind of file by verb, the default first."""
+    """Return the tasks for a kind of file, by verb, with the default task first."""
     if kind == "onnx":
         return {verb: _TASKS[verb] for verb in ("plan", "footprint", "fit", "sweep", "fix")}
     if kind == "csv":

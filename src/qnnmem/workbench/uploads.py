@@ -1,6 +1,6 @@
 """Uploads: a private folder, random names, limits on size and number.
 
-The original name is stored with the file and shown; it never becomes part of a path.
+The original name is stored and shown with the file, but never becomes part of a path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from qnnmem.workbench.tasks import first_task
 
 
 class TooLarge(QnnMemError):
-    """Raised if the file is larger than allowed, or than the space left."""
+    """The file is larger than allowed, or than the space that is left."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Uploads:
         self._tidy()
 
     def _tidy(self) -> None:
-        """Remove incomplete files of an earlier run, and records of lost files."""
+        """Remove incomplete files of earlier runs, and records of files that no longer exist."""
         known = {file.id for file in self._history.files()}
         there = {path.name for path in self._folder.iterdir() if is_file_name(path.name)}
         for name in there - known:
@@ -61,7 +61,7 @@ class Uploads:
             self._history.remove_file(name)
 
     def begin(self, declared: int | None = None) -> Incoming:
-        """Start an upload; a declared size alone never evicts other files."""
+        """Start an upload; its declared size alone never makes other files be removed."""
         if declared is not None:
             _check_size(declared)
         with self._lock:
@@ -76,7 +76,7 @@ class Uploads:
             return coming
 
     def _make_room(self, wanted: int) -> None:
-        """Evict the oldest unused files until there is room; call with the lock held."""
+        """Remove the oldest unused files until there is room; call this with the lock held."""
         kept = self._history.files()
         total, count = sum(file.size for file in kept), len(kept)
         gone: list[KeptFile] = []
@@ -89,7 +89,7 @@ class Uploads:
         if count >= MAX_UPLOADS or total + wanted > MAX_UPLOADED:
             room = f"{counted(MAX_UPLOADS, 'file')} and {format_size(MAX_UPLOADED)}"
             raise TooLarge(
-                f"the limit of {room} is reached, and jobs use all files; cancel one or wait"
+                f"the limit of {room} is reached, and jobs use all files; cancel a job or wait"
             )
         for file in gone:
             self._remove(file.id)
@@ -99,7 +99,9 @@ class Uploads:
         _check_size(coming.size + len(piece))
         with self._lock:
             if sum(one.size for one in self._coming.values()) + len(piece) > MAX_COMING:
-                raise TooLarge(f"more than {format_size(MAX_COMING)} are being uploaded")
+                raise TooLarge(
+                    f"more than {format_size(MAX_COMING)} are being uploaded at the same time"
+                )
             coming.size += len(piece)
         coming.hash.update(piece)
         try:
@@ -162,14 +164,14 @@ class Uploads:
                 self._busy[file] = left
 
     def remove(self, file: str) -> None:
-        """Remove a file unless a job reads it."""
+        """Remove a file unless a job is reading it."""
         with self._lock:
             if self._busy.get(file):
                 raise UsageError("a job reads this file; cancel it first")
             self._remove(file)
 
     def drop(self, file: str) -> bool:
-        """Remove a file that its only job could not use; return True if it was removed."""
+        """Remove a file that its only job could not use; return True if the file was removed."""
         with self._lock:
             if self._busy.get(file, 0) > 1:
                 return False
@@ -190,8 +192,8 @@ def shown_name(name: str) -> str:
 
 def _check_size(size: int) -> None:
     if size > MAX_UPLOAD:
-        raise TooLarge(f"a file may have at most {format_size(MAX_UPLOAD)}")
+        raise TooLarge(f"a file can have at most {format_size(MAX_UPLOAD)}")
 
 
 def _unwritten(exc: OSError) -> OutputError:
-    return OutputError(f"the file cannot be kept ({(exc.strerror or str(exc)).lower()})")
+    return OutputError(f"the file cannot be stored ({(exc.strerror or str(exc)).lower()})")

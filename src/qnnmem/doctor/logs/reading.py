@@ -64,6 +64,7 @@ _SAYS_ERROR = lazy_pattern(rb"\berror[:\]]")
 _CALM = lazy_pattern(
     rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
     rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
+    rb"|^\S{1,200}\.(?:c|cc|cpp|cxx|h|hpp):\d+(?::\d+)?: (?:warning|note):"
 )
 _WARNED = lazy_pattern(
     rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)"
@@ -128,16 +129,27 @@ def is_calm(text: bytes) -> bool:
     return _level_of(text) == "calm" and not words.rule("relayed").search(text.lower())
 
 
+def is_warning(text: bytes) -> bool:
+    """Return True for a line at warning level."""
+    return _level_of(text) == "warned"
+
+
 def _level_of(text: bytes) -> str:
     head = header.parse(text)
     low = text.lower()
     return _level(head.level, low[: head.body], low[head.body :])
 
 
+def says_retried(text: bytes) -> bool:
+    """Return True if a line reports a retry that succeeded or a fallback other than the CPU."""
+    body = _plain(text[header.parse(text).body :].lower())
+    return words.rule("mended by a second try").search(body)
+
+
 def says_well(text: bytes) -> bool:
     """Return True if a line reports a success or a recovery."""
     body = _plain(text[header.parse(text).body :].lower())
-    if words.rule("mended").search(body):
+    if _mended(body):
         return True
     negated = words.rule("negated").removed(body)
     good = words.rule("good").search(body) or negated != body
@@ -223,7 +235,7 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
     if not alone and not _is_ours(before + body):
         return None
     said = _plain(body)
-    if body.strip() in _EMPTY or words.rule("mended").search(said):
+    if body.strip() in _EMPTY or _mended(said):
         return None
     kind = _level(level, before, body)
     if kind == "calm" and not words.rule("relayed").search(before + body):
@@ -239,6 +251,10 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
     if not failing and not coded:
         return None
     return _Shape(_stage(_PRINTS_FROM.sub(b" ", said)), failing, coded)
+
+
+def _mended(body: bytes) -> bool:
+    return any(one.search(body) for one in words.rules("mended"))
 
 
 def _plain(body: bytes) -> bytes:

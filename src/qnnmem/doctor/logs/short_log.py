@@ -28,8 +28,10 @@ from qnnmem.doctor.logs.reading import (
     NAMES,
     OURS,
     is_calm,
+    is_warning,
     names_qnn,
     read,
+    says_retried,
     says_well,
     shares_words,
 )
@@ -155,16 +157,23 @@ def _failing_odds(log: bytes) -> float:
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
     """Return True if a line after the last failure reports success, and the model agrees.
 
+    For a warning, or a failure followed by a retry or fallback, the model need only not object.
+
     A success of another process, or far from the failure, might be about other work.
     """
     last = max((hit for hit in hits if hit.opens), key=lambda hit: hit.number)
     own = lines_of(log, last.pid)
     later = lines_of(b"\n".join(lines[last.number :]), last.pid).split(b"\n")
-    if own.count(b"\n") > _FEW or not any(says_well(line) for line in later if line.strip()):
+    good = [line for line in later if line.strip() and says_well(line)]
+    if own.count(b"\n") > _FEW or not good:
         return False
     from qnnmem.doctor.cause_model import guess, threshold
 
-    return guess(_text(own)).outcomes["healthy"] >= threshold("healthy")
+    odds = guess(_text(own)).outcomes
+    warned = all(is_warning(hit.text) for hit in hits if hit.opens)
+    if (warned or any(map(says_retried, good[:-1]))) and odds["failing"] < 1 / 2:
+        return True
+    return odds["healthy"] >= threshold("healthy")
 
 
 def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:

@@ -37,7 +37,7 @@ class FlatBuffer:
     def __init__(self, data: Octets, most: int | None = None, *, sizes: bool = True) -> None:
         """Wrap a buffer; `most` limits the bytes read, for buffers that hold mostly other data.
 
-        Without `sizes` a field may lie outside its table's stated size, as in ExecuTorch files.
+        Without `sizes` a field can lie outside its table's stated size, as in ExecuTorch files.
         """
         self._data, self._has_sizes = data, sizes
         self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE

@@ -265,7 +265,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
 
 
 def _first(table: Table) -> Table:
-    """Return the nested table of the previous version."""
+    """Return the nested table with the fields of the previous version."""
     return _needed(table.table(0, "graph"), f"{table.where}.graph")
 
 

@@ -103,7 +103,7 @@ def need_contexts(read: ReadCarrier) -> None:
         return
     named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
-    raise LoadError(read.carrier.path, f"contains no context binary for HTP with a bill{why}")
+    raise LoadError(read.carrier.path, f"contains no HTP context binary that can be billed{why}")
 
 
 def context_of(path: Path) -> HtpContext:
@@ -181,7 +181,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Return one bill for several binaries: the sums, but VTCM once: graphs use it in turn."""
+    """Return one bill for several binaries: sums of all parts but VTCM, which is used in turn."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -340,7 +340,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the size of the KV cache: the largest of each binary's graphs, which share it."""
+    """Return the size of the KV cache; the graphs of a binary share it, so the largest counts."""
     most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
     if not sum(most):
         return None
@@ -438,7 +438,7 @@ def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool
 def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
     if not lengths:
-        return "no graph has an attention mask that shows the length", None
+        return "no graph has an attention mask that shows the context length", None
     known = sorted(one for one in lengths if one is not None)
     words = ", ".join(f"{one:,}" for one in known[:_NAMED])
     return f"the attention masks are for {words} tokens", known[-1] == value

@@ -1,4 +1,4 @@
-"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), and .litertlm around them."""
+"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), and .litertlm files of them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class _Model:
         return "", ""
 
     def _tensors(self, graph: Table, number: int) -> None:
-        """Add the memory of the interpreter's non-constant tensors to the host part."""
+        """Add the memory of the interpreter's non-constant tensors to the memory on the host."""
         total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
         for row in graph.tables(0, "tensors", _TENSORS):
             index = row.u32(2, "buffer")

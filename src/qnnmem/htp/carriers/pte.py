@@ -1,7 +1,7 @@
 """ExecuTorch programs (.pte): the context binaries of their QNN delegates, read in place.
 
 A program is a FlatBuffer, followed by segments with most of the bytes. A delegate's blob is inline
-or in a segment, and several methods may use the same blob. The compile spec is a separate
+or in a segment, and several methods can use the same blob. The compile spec is a separate
 FlatBuffer.
 """
 

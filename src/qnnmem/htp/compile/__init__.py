@@ -331,7 +331,7 @@ class _Job:
         tried = trial._compile(source)  # as the command line would
         them = "it" if len(refused.unsupported) == 1 else "them"
         if isinstance(tried, _Done):
-            rest = f" leaves {them} on the CPU and compiles the rest; a trial compiled"
+            rest = f" leaves {them} on the CPU and compiles the rest; a trial compile succeeded"
             return "; ", Setting("partition"), rest
         if tried.outcome.kind in ("refused", "done"):  # done, but no node runs on HTP
             return chain_words(f"; with {them} on the CPU the compile fails too: ", tried.why)
@@ -349,7 +349,7 @@ class _Job:
         return ModelSource(target, self.scratch, is_fixed=True)
 
     def _composed(self) -> _Done | CompileFailure:
-        """Return the outcome of composing and compiling the graphs of a file by the library."""
+        """Let the library compose and compile the graphs of a file, and return the outcome."""
         output = self.scratch / "model.bin"
         kind: Literal["library", "dlc"] = "library" if self.options.trust else "dlc"
         request = ComposeRequest(kind, self.path.absolute(), output, self._settings())
@@ -398,7 +398,7 @@ class _Job:
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries; this is the first")
             return replace(done, run=several)
-        self.progress(f"running the compiled {self.path.name} and the CPU")
+        self.progress(f"running {self.path.name} on HTP and on the CPU")
         ran = run_partition(
             self.worker,
             self._settings(),

@@ -51,7 +51,7 @@ def compared(difference: float, output: str) -> PartitionCheck:
         return PartitionCheck(True, difference, what)
     what = (
         f"not verified: ran in ONNX Runtime, but output {quote(output)} is {share} off the "
-        f"model on the CPU for random inputs; FP16 explains {TOLERANCE:.0%}"
+        f"model on the CPU for random inputs; FP16 explains only {TOLERANCE:.0%}"
     )
     return PartitionCheck(False, difference, what)
 

@@ -182,7 +182,7 @@ def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> It
         ]
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         yield (
-            f"{counted(len(found), 'constant')} may overflow: HTP computes in FP16, whose "
+            f"{counted(len(found), 'constant')} might overflow: HTP computes in FP16, whose "
             f"largest value is {LARGEST_FP16:,.0f}: {', '.join(named)}{more}"
         )
 
@@ -355,7 +355,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
             which = quote(node.name or next(iter(node.output), ""))
             yield (
                 f"{which} ({node.op_type}) runs {steps:,} steps, which the compiler "
-                f"unrolls: this may take minutes and gigabytes ({_SEEN}); fewer steps, "
+                f"unrolls: this can take minutes and gigabytes ({_SEEN}); fewer steps, "
                 "with the state as input and output, compile faster"
             )
 

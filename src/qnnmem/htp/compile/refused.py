@@ -73,7 +73,7 @@ def _with_lines(
 
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
-    """Yield refused nodes, each with the first line before its verdict that gives a reason."""
+    """Yield refused nodes, each with the first line that gives a reason before its verdict."""
     nodes: list[RefusedNode] = []
     said, decisive, failed = "", "", False
     for line in log:
@@ -160,7 +160,7 @@ _MEANINGS = (
         "QNN chose nodes that cannot be fused: a node that QNN does not support lies between them",
     ),
 )
-VALIDATOR = "the library's validator rejects the operator without a reason (code 3110)"
+VALIDATOR = "the library's validator rejects the operator without giving a reason (code 3110)"
 
 
 def is_generic(line: str) -> bool:

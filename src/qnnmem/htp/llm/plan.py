@@ -1,4 +1,4 @@
-"""Shards of a decoder against the limits of a SoC: the fewest that fit, the longest context."""
+"""Check a decoder's shards against a SoC's limits: the fewest that fit, the longest context."""
 
 from __future__ import annotations
 

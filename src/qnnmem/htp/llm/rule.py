@@ -1,4 +1,4 @@
-"""Bytes of a decoder on HTP by arithmetic; `LayerRatios` corrects them by compiled layers.
+"""Sizes of a decoder on HTP, by arithmetic; `LayerRatios` corrects them from compiled layers.
 
 Constants come from single layers of Qwen3-0.6B and Llama-3.2-1B and from pairs of graphs of
 Llama-3.2-3B and Llama-3-8B, compiled with onnxruntime-qnn 2.7.0 (QAIRT 2.51) for SM8650.

@@ -348,7 +348,7 @@ class LibraryCalls:
 
 
 def _word(kind: DataType, number: float) -> int:
-    """Return the eight bytes of a QNN scalar's union, as an integer."""
+    """Return the eight bytes of a QNN scalar's union as an integer."""
     if kind == DataType.FLOAT_32:
         return c_uint32.from_buffer_copy(ctypes.c_float(number)).value
     if kind == DataType.FLOAT_64:

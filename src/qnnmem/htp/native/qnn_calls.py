@@ -137,7 +137,7 @@ def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp
 
 
 def say(text: str) -> None:
-    """Write a line of qnnmem to the log."""
+    """Write a line of qnnmem's own to the log."""
     os.write(2, f"{OWN_MARK} {text}\n".encode())
 
 

@@ -286,7 +286,7 @@ class HtpClientGraph:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Warnings about tensors executed in another mode than prepared, with the cost."""
+        """Warnings about tensors whose IO mode differs from the prepared mode, with the cost."""
         return tuple(self._mixed.values())
 
     def _note_mixed(self, memory: Given) -> None:
@@ -495,7 +495,7 @@ class HtpComposedGraph(GraphDraft):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Warnings about tensors executed in another mode than prepared, with the cost."""
+        """Warnings about tensors whose IO mode differs from the prepared mode, with the cost."""
         return () if self._ready is None else self._ready.remarks
 
     @property

@@ -242,7 +242,7 @@ def _ask_short_size(graph: HtpGraph) -> list[Call]:
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
     """Return an execute call with an output buffer that is one byte too short.
 
-    A short input would prove nothing: a graph may leave part of an input unread.
+    A short input would prove nothing: a graph might leave part of an input unread.
     """
     last = graph.tensors[-1]
     return _ask_execute(graph, _raw(last, size=last.nbytes - 1), -1)

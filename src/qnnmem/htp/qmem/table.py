@@ -147,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return the free bytes of the process domain if inputs and outputs map `io` bytes."""
+    """Return how much of the process domain is left if inputs and outputs map `io` bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain
@@ -274,7 +274,7 @@ def run_rows(
 ) -> QmemRun:
     """Return the results of all combinations, executed within one time limit.
 
-    `binaries` has the binary prepared for each mode. Both modes may use the same binary: the
+    `binaries` has the binary prepared for each mode. Both modes can use the same binary: the
     library for x86 stores the hint and ignores it.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}

@@ -69,7 +69,7 @@ _QUEUED = 16  # frames
 
 
 class Connection(PipeEnd):
-    """A worker started by a command, with a frame protocol; closing it ends the worker.
+    """A connection to a worker that a command started; closing it ends the worker.
 
     Every failure raises WorkerLost, whose message ends with the command's last output.
     """
@@ -164,7 +164,7 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait briefly for the threads: a program outside the process group may hold a pipe."""
+        """Wait briefly for the threads: a program outside the process group might hold a pipe."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:
@@ -275,7 +275,7 @@ class Connection(PipeEnd):
             self._beat(self.send)
 
     def _watch(self) -> None:
-        """Kill a silent worker: a network may be cut without notice."""
+        """Kill a silent worker: a network can be cut without notice."""
         if self._falls_silent():
             self._why = self._why or f"was silent for {self._silence_s:g} s"
             kill_group(self._process)

@@ -348,7 +348,7 @@ class RequestFolder:
 
     @property
     def shared(self) -> Path:
-        """The folder of shared memory, one file for each number."""
+        """The folder with the contents of shared memory, in numbered files."""
         return self.root / "shared"
 
     def make(self) -> None:

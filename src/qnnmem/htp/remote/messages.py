@@ -95,7 +95,7 @@ class Beat(WireMessage, frozen=True):
 
 
 class FileName(Struct, frozen=True):
-    """A file named by its content."""
+    """A file, identified by its content."""
 
     sha256: Digest
     size: ByteCount
@@ -114,7 +114,7 @@ class Missing(WireMessage, frozen=True):
 
 
 class SendFile(WireMessage, frozen=True):
-    """Announces a file in parts; without `keep` it is only for the next request."""
+    """Announces a file that follows in parts; without `keep` it is only for the next request."""
 
     file: FileName
     keep: bool = True
@@ -145,7 +145,7 @@ class RemoteProgress(WireMessage, frozen=True):
 
 
 class ResultFile(WireMessage, frozen=True):
-    """Announces a result in parts: a named file, numbered shared memory, or the log."""
+    """Announces a result that follows in parts: a file, numbered shared memory, or the log."""
 
     size: Annotated[int, Meta(ge=0, le=MAX_RESULT)]
     name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
