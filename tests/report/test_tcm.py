@@ -71,7 +71,7 @@ def test_the_table_names_everything_in_order_of_allocation() -> None:
 def test_too_many_allocations_are_counted() -> None:
     """Where bytes are not missing, the number of allocations is what is wrong."""
     lines = list(shortage_lines(explain_tcm(request_of([graph(inputs=100)], 64))))
-    assert lines[0] == "TCM: 102 allocations are needed, the pool serves 32"
+    assert lines[0] == "TCM: 102 allocations are needed, but the pool serves only 32"
     assert "  … and 38 more" in lines
 
 
