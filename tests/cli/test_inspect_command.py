@@ -214,7 +214,7 @@ def test_what_is_public_of_the_vendors_lpai_binary_is_shown(tmp_path: Path) -> N
     assert done.stdout.startswith("QNN context binary: 1 graph for LPAI, soc_model 57")
     assert "  inputs:\n" in done.stdout
     assert "weights" not in done.stdout
-    assert "have no public format" in done.stdout.splitlines()[-1]
+    assert "are in an undocumented format" in done.stdout.splitlines()[-1]
     info = json.loads(run(path, "--json").stdout)["info"]
     assert info["backendId"] == 12
     assert "graphBlobInfo" not in info["graphs"][0]["info"]

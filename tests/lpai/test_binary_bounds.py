@@ -197,7 +197,7 @@ def test_names_are_unique_and_known() -> None:
 def test_constants() -> None:
     """Up to the last byte of the section, and not beyond it."""
     assert fault(GRAPH, constants=288) == ""
-    wanted = "graphs[0].constants[0] ('c') ends at byte 288 of 287 bytes of constants"
+    wanted = "graphs[0].constants[0] ('c') ends at byte 288, but there are 287 bytes of constants"
     assert fault(GRAPH, constants=287) == wanted
 
 

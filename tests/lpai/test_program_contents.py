@@ -191,8 +191,8 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
         ),
         (
             retrain,
-            "the program contains training_info of ModelProto, which may refer to another file or "
-            "change what runs; this is not allowed in a binary",
+            "the program contains training_info of ModelProto, which might refer to another file "
+            "or change what runs; this is not allowed in a binary",
         ),
     ],
 )

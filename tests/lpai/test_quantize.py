@@ -176,8 +176,8 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
     with pytest.raises(
         LoadError,
         match=(
-            r"already partly quantized, by QuantizeLinear 'x_QuantizeLinear'; quantize the float "
-            r"model that it was made from, or do not quantize"
+            r"already partly quantized, as QuantizeLinear 'x_QuantizeLinear' shows; quantize the "
+            r"original float model, or do not quantize"
         ),
     ):
         quantize_model(out, tmp_path / "twice.onnx", bits=8)

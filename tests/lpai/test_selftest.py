@@ -166,7 +166,7 @@ def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -
     assert code == 1
     assert text.splitlines()[0].endswith("1 failed")
     assert "FAILED" in text
-    assert "one byte after scratch" in text
+    assert "one byte written after the end of scratch" in text
 
 
 def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (code, values["schema"]) == (1, "qnnmem.lpai-selftest/1")
     by_rule = {row["rule"]: row for row in values["rules"]}
     assert [rule for rule, row in by_rule.items() if not row["as_expected"]] == ["X2"]
-    assert by_rule["X2"]["failures"][0]["title"] == "one byte after scratch"
+    assert by_rule["X2"]["failures"][0]["title"] == "one byte written after the end of scratch"
     jsonschema.validate(values, load_schema(values["schema"]))
     count = sum(case.rule == "R7" for case in CASES)
     assert by_rule["R7"]["keeping"] + by_rule["R7"]["breaking"] == count

@@ -26,7 +26,7 @@ def test_what_fits_needs_no_change() -> None:
     """Nothing is suggested where everything fits."""
     made = account(1_500_000, [100_000, 100_000], [4_000])
     assert (made.verdict.fits, made.changes) == (True, ())
-    assert made.advice == "everything fits, no change is needed"
+    assert made.advice == "everything fits; no change is needed"
 
 
 def test_narrower_elements_are_suggested_where_they_are_known() -> None:
@@ -35,7 +35,9 @@ def test_narrower_elements_are_suggested_where_they_are_known() -> None:
     found = {change.what: change.sufficient for change in made.changes}
     assert found["inputs and outputs of 8-bit elements"]
     assert not found["inputs and outputs of 16-bit elements"]
-    assert made.advice.startswith("enough by itself: inputs and outputs of 8-bit elements")
+    assert made.advice.startswith(
+        "any one of these is enough: inputs and outputs of 8-bit elements"
+    )
 
 
 def test_narrower_elements_are_not_suggested_for_8_bit_io() -> None:
@@ -76,7 +78,7 @@ def test_two_changes_are_combined_where_one_is_not_enough() -> None:
     assert not any(change.sufficient and " + " not in change.what for change in made.changes)
     assert made.advice == "no known change is enough; use mem_type ddr"
     made = account(1_900_000, [POOL], [64], bits=16)
-    assert made.advice.startswith("no single change is enough: inputs and outputs of 8-bit")
+    assert made.advice.startswith("no single change is enough, but together these are: inputs")
     assert " + a model binary that is smaller by " in made.advice
 
 
@@ -125,4 +127,4 @@ def test_of_several_graphs_one_may_stay_behind() -> None:
 def test_a_larger_graph_goes_where_the_smaller_is_not_enough() -> None:
     """What is called enough fits when it is done."""
     made = explain_tcm(two_graphs(1_900_000, 500_000, 100_000, 100_000))
-    assert made.advice == "enough by itself: a run without graph 'a'; or use mem_type ddr"
+    assert made.advice == "any one of these is enough: a run without graph 'a'; or mem_type ddr"

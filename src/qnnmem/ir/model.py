@@ -92,7 +92,7 @@ _SHAPE = "a shape must be a list of whole numbers"
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of fixed shape; elements below one byte are packed."""
+    """A tensor of fixed shape; elements smaller than one byte are packed."""
 
     name: str
     dtype: DType

@@ -352,9 +352,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
 
     _refuse_rewriting(path, options)
     model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
-    note = (
-        "layout only, without a program: memory calls can be tested, the graph cannot be executed"
-    )
+    note = "layout only, without a program: memory calls can be tested, but nothing can be executed"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
     return loaded

@@ -1,7 +1,7 @@
 """Checks whether a model binary and the IO of its graphs fit TCM, and finds changes that help.
 
-The layout comes from `planner.tcm_pool`, for one graph of a binary, some graphs, or all of them. A
-change is judged by planning the changed allocations again, so its effect is exact.
+`planner.tcm_pool` plans the layout for one graph of a binary, for some graphs or for all of them. A
+change is judged by planning again with the changed allocations, so its effect is exact.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
 
 @dataclass(frozen=True, slots=True)
 class BinaryTcm:
-    """Verdicts about a context binary: for each graph alone, and for all of them in one run.
+    """Verdicts on whether a binary fits TCM: with each graph alone, and with all in one run.
 
     A graph without a program has no verdict, because the binary lacks its constants.
     """
@@ -85,9 +85,9 @@ def judge_binary(
 def judge_binaries(
     binaries: Sequence[tuple[str, int]], graphs: Sequence[CompiledGraph]
 ) -> TcmVerdict:
-    """Return the verdict on whether several binaries and the IO of their graphs fit TCM.
+    """Return the verdict on whether several binaries and the IO of their graphs fit TCM together.
 
-    `binaries` are names and sizes.
+    `binaries` are pairs of a name and a size in bytes.
     """
     (_, first), *others = binaries
     request = request_of(graphs, first)
@@ -100,7 +100,7 @@ def request_of(
     binary_bytes: int,
     alignment: TcmAlignment = DEFAULT_ALIGNMENT,
 ) -> TcmRequest:
-    """Return the TCM request of a run of these graphs; if several, with their names in labels."""
+    """Return the TCM request of a run; labels contain graph names if there are several graphs."""
     several = len(graphs) > 1
     tensors = tuple(
         tensor for graph in graphs for tensor in _tensors(graph, graph.name if several else "")
@@ -118,7 +118,7 @@ def _tensors(graph: CompiledGraph, owner: str) -> Iterator[TcmTensor]:
 
 @dataclass(frozen=True, slots=True)
 class TcmChange:
-    """A change, or a combination of changes, and the bytes of the pool that it saves."""
+    """A change, or a combination of changes, and how many bytes of the pool it saves."""
 
     what: str
     saves: int
@@ -127,7 +127,7 @@ class TcmChange:
 
 @dataclass(frozen=True, slots=True)
 class TcmAccount:
-    """A verdict, and changes that reduce the request."""
+    """A verdict, and changes that would reduce the request."""
 
     verdict: TcmVerdict
     changes: tuple[TcmChange, ...]
@@ -137,12 +137,13 @@ class TcmAccount:
         """The recommended change, in a sentence."""
         enough = [change.what for change in self.changes if change.sufficient]
         if self.verdict.fits:
-            return "everything fits, no change is needed"
+            return "everything fits; no change is needed"
         if not enough:
             return "no known change is enough; use mem_type ddr"
         if all(" + " in what for what in enough):
-            return f"no single change is enough: {enough[0]}; or use mem_type ddr"
-        return f"enough by itself: {'; or '.join(enough)}; or use mem_type ddr"
+            what = "no single change is enough, but together these are"
+            return f"{what}: {enough[0]}; or use mem_type ddr"
+        return f"any one of these is enough: {'; or '.join(enough)}; or mem_type ddr"
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:
@@ -152,7 +153,7 @@ def explain_tcm(request: TcmRequest) -> TcmAccount:
 
 
 def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Return the single changes, sufficient ones first.
+    """Return single changes, with sufficient ones first.
 
     If no single change is sufficient, the smallest sufficient combination comes first.
     """
@@ -209,7 +210,7 @@ def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> lis
 
 
 def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield changes to IO of 16 or 8 bits, each with the changed request."""
+    """Yield changes that narrow IO to 16 or 8 bits, each with the changed request."""
     for bits in (16, 8):
         if any(tensor.bits > bits for tensor in request.tensors):
             tensors = tuple(
@@ -225,7 +226,7 @@ def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
 def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield changes that drop an output or an input, each with the changed request.
 
-    The dropped tensor is the smallest whose removal suffices, else the largest.
+    The dropped tensor is the smallest one whose removal is sufficient, otherwise the largest.
     """
     for kind in ("output", "input"):
         # Each graph needs an input and an output.
@@ -238,7 +239,7 @@ def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield the change that drops a graph, with the changed request.
 
-    The dropped graph is the smallest whose removal suffices, else the largest.
+    The dropped graph is the smallest one whose removal is sufficient, otherwise the largest.
     """
     graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
     if len(graphs) > 1:
@@ -247,7 +248,7 @@ def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
-    """Return the smallest group whose removal is sufficient, else the largest."""
+    """Return the smallest group whose removal is sufficient, otherwise the largest group."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
     found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
     return ordered[min(found, len(ordered) - 1)]
@@ -259,7 +260,7 @@ def _less(request: TcmRequest, gone: Sequence[TcmTensor]) -> TcmRequest:
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield changes that join tensors, with the changed requests, for too many allocations."""
+    """Yield changes that join tensors to avoid too many allocations, with the changed requests."""
     excess = 1 + len(request.tensors) - request.max_buffers.value
     if excess <= 0:
         return

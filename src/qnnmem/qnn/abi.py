@@ -1,6 +1,7 @@
 """Layout of the QNN structs and function tables used here, for 64-bit Linux.
 
-Offsets follow the public headers of core API 2.37; a test compares sizes. Unused fields are gaps.
+Offsets follow the public headers of core API 2.37, and a test compares struct sizes. Fields that
+are not used here are gaps.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class CVersion(Structure):
 
     @property
     def numbers(self) -> list[int]:
-        """Major, minor and patch."""
+        """The version's major, minor and patch numbers."""
         return [self.major, self.minor, self.patch]
 
 
@@ -42,7 +43,7 @@ class CScaleOffset(Structure):
 
 
 class CQuantParams(Structure):
-    """`Qnn_QuantizeParams_t`; of its union only the per-tensor scale and offset."""
+    """`Qnn_QuantizeParams_t`; only the per-tensor scale and offset of its union are here."""
 
     _fields_ = (
         ("definition", c_uint32),
@@ -235,7 +236,7 @@ BINARY_INFO_BYTES = ctypes.sizeof(CBinaryInfo)
 
 
 class CGraphBlobV1(Structure):
-    """`QnnHtpSystemContext_GraphBlobInfoV1_t` with its version in front."""
+    """A version number, then `QnnHtpSystemContext_GraphBlobInfoV1_t`."""
 
     _fields_ = (
         ("version", c_uint32),
@@ -248,7 +249,7 @@ class CGraphBlobV1(Structure):
 
 
 class CGraphBlobV2(Structure):
-    """`QnnHtpSystemContext_GraphBlobInfoV2_t` with its version in front."""
+    """A version number, then `QnnHtpSystemContext_GraphBlobInfoV2_t`."""
 
     _fields_ = (
         ("version", c_uint32),
@@ -264,7 +265,7 @@ class CGraphBlobV2(Structure):
 
 
 class CHtpMem(Structure):
-    """`QnnMemHtp_Descriptor_t`: a place in a shared buffer."""
+    """`QnnMemHtp_Descriptor_t`: the location of a tensor in a shared buffer."""
 
     _fields_ = (
         ("type", c_uint32),
@@ -294,7 +295,7 @@ class CConfig(Structure):
 
 
 class CHtpGraphConfig(Structure):
-    """`QnnHtpGraph_CustomConfig_t`: an option and its union, as two words and a rest."""
+    """`QnnHtpGraph_CustomConfig_t`: an option, and a union as two words and remaining bytes."""
 
     _fields_ = (
         ("option", c_uint32),
@@ -318,7 +319,7 @@ class WholeInterface(Structure):
 
 
 class BackendInterface(Structure):
-    """`QnnInterface_t` up to entry 44 of its table, which is all that is used here."""
+    """`QnnInterface_t` up to entry 44 of its table; later entries are not used here."""
 
     _fields_ = (
         ("backend_id", c_uint32),
@@ -386,7 +387,7 @@ SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
 
 
 def bind(table: Any, calls: dict[str, tuple[int, tuple[Any, ...]]]) -> dict[str, Any]:
-    """Return the callable functions of a table by name."""
+    """Return the functions of an interface table as callables, by name."""
     return {
         name: CFUNCTYPE(c_uint64, *arguments)(table[position])
         for name, (position, arguments) in calls.items()

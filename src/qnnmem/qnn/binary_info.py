@@ -1,7 +1,7 @@
 """The description of a context binary in the structs of `QnnSystemContext.h`.
 
-In C these structs are memory of a system context and freed with it. Here each struct knows its
-owner. Reading a struct after its owner was freed is an error, as with every other handle.
+In C these structs belong to a system context and are freed with it. Here each struct knows its
+owner. Reading a struct after its owner was freed is an error, as it is with every other handle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Lender(Protocol):
     is_freed: bool
 
     def check_lent(self, what: str) -> None:
-        """Raise an error if the handle was freed."""
+        """Raise an error about reading `what` if the handle was freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class _Lent:
 
 
 class SystemTensor(QnnTensor):
-    """`Qnn_Tensor_t` of a system context: name and dimensions point into the context's memory.
+    """`Qnn_Tensor_t` of a system context; its name and dimensions are in the context's memory.
 
     `copy.copy` copies the pointers. `copy.deepcopy` copies the memory they point to, and returns a
     tensor that outlives the system context.
@@ -130,7 +130,7 @@ class GraphInfoV2(GraphInfo):
 
     @property
     def num_updateable_tensors(self) -> int:
-        """Number of tensors that can be updated after their creation."""
+        """Number of tensors that can be updated after they were created."""
         return len(self.updateable_tensors)
 
 
@@ -145,7 +145,7 @@ class GraphInfoV3(GraphInfoV2):
 
     @property
     def graph_blob_info_size(self) -> int:
-        """Size of the backend's data about the graph in bytes."""
+        """Size in bytes of the backend's data about the graph."""
         return len(self.graph_blob_info)
 
 
@@ -201,7 +201,7 @@ class BinaryInfoV1(BinaryInfo):
 
     @property
     def hw_info_blob_size(self) -> int:
-        """Size of the hardware data in bytes."""
+        """Size in bytes of the hardware data."""
         return len(self.hw_info_blob)
 
 
@@ -224,7 +224,7 @@ class BinaryInfoV3(BinaryInfo):
 
     @property
     def context_metadata_size(self) -> int:
-        """Size of the backend's data about the context in bytes."""
+        """Size in bytes of the backend's data about the context."""
         return len(self.context_metadata)
 
 

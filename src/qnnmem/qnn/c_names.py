@@ -45,7 +45,7 @@ QNN_LPAI_BACKEND_TARGET_ADSP = Target.ADSP
 QNN_LPAI_BACKEND_TARGET_TENSILICA = Target.TENSILICA
 QNN_LPAI_BACKEND_TARGET_UNKNOWN = Target.UNKNOWN
 
-# `QnnLpaiBackend_HwVersion_t`: version of the eNPU.
+# `QnnLpaiBackend_HwVersion_t`: the hardware version of the eNPU.
 QNN_LPAI_BACKEND_HW_VERSION_NA = HwVersion.NA
 QNN_LPAI_BACKEND_HW_VERSION_V1 = HwVersion.V1
 QNN_LPAI_BACKEND_HW_VERSION_V2 = HwVersion.V2
@@ -57,7 +57,7 @@ QNN_LPAI_BACKEND_HW_VERSION_V6 = HwVersion.V6
 QNN_LPAI_BACKEND_HW_VERSION_V7 = HwVersion.V7
 QNN_LPAI_BACKEND_HW_VERSION_UNKNOWN = HwVersion.UNKNOWN
 
-# `QnnBackend_ConfigOption_t`: configs of a new backend.
+# `QnnBackend_ConfigOption_t`: config options for a new backend.
 QNN_BACKEND_CONFIG_OPTION_CUSTOM = BackendConfigOption.CUSTOM
 QNN_BACKEND_CONFIG_OPTION_ERROR_REPORTING = BackendConfigOption.ERROR_REPORTING
 QNN_BACKEND_CONFIG_OPTION_PLATFORM = BackendConfigOption.PLATFORM
@@ -80,7 +80,7 @@ QNN_LPAI_BACKEND_GET_PROP_ENPU_CORE_NUM = BackendProperty.GET_PROP_ENPU_CORE_NUM
 QNN_LPAI_BACKEND_GET_PROP_ENPU_CORE_INFO = BackendProperty.GET_PROP_ENPU_CORE_INFO
 QNN_LPAI_BACKEND_GET_PROP_UNDEFINED = BackendProperty.UNDEFINED
 
-# `QnnContext_ConfigOption_t`: configs of a new context.
+# `QnnContext_ConfigOption_t`: config options for a new context.
 QNN_CONTEXT_CONFIG_OPTION_CUSTOM = ContextOption.CUSTOM
 QNN_CONTEXT_CONFIG_OPTION_PRIORITY = ContextOption.PRIORITY
 QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING = ContextOption.ERROR_REPORTING
@@ -93,7 +93,7 @@ QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY = ContextOption.BINARY_COMPATIBILITY
 QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT = ContextOption.DEFER_GRAPH_INIT
 QNN_CONTEXT_CONFIG_UNDEFINED = ContextOption.UNDEFINED
 
-# The strictness of checking a context binary against the device.
+# How strictly a context binary is checked against the device.
 QNN_CONTEXT_BINARY_COMPATIBILITY_PERMISSIVE = BinaryCompatibility.PERMISSIVE
 QNN_CONTEXT_BINARY_COMPATIBILITY_STRICT = BinaryCompatibility.STRICT
 
@@ -102,7 +102,7 @@ QNN_LPAI_CONTEXT_SET_CFG_MODEL_BUFFER_MEM_TYPE = ContextCustomOption.MODEL_BUFFE
 QNN_LPAI_CONTEXT_SET_CFG_ENABLE_ISLAND = ContextCustomOption.ENABLE_ISLAND
 QNN_LPAI_CONTEXT_SET_CFG_UNDEFINED = ContextCustomOption.UNDEFINED
 
-# `QnnGraph_ConfigOption_t`: configs of a graph.
+# `QnnGraph_ConfigOption_t`: config options for a graph.
 QNN_GRAPH_CONFIG_OPTION_CUSTOM = GraphConfigOption.CUSTOM
 QNN_GRAPH_CONFIG_OPTION_PRIORITY = GraphConfigOption.PRIORITY
 QNN_GRAPH_CONFIG_OPTION_PROFILE_HANDLE = GraphConfigOption.PROFILE_HANDLE
@@ -136,17 +136,17 @@ QNN_LPAI_MEM_TYPE_TCM = MemType.TCM
 QNN_LPAI_MEM_TYPE_PSRAM = MemType.PSRAM
 QNN_LPAI_MEM_TYPE_UNDEFINED = MemType.UNDEFINED
 
-# Whether a client requires its frame rate.
+# The client type: real-time clients require their frame rate, others do not.
 QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_REAL_TIME = ClientPerfType.REAL_TIME
 QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_NON_REAL_TIME = ClientPerfType.NON_REAL_TIME
 QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_UNDEFINED = ClientPerfType.UNDEFINED
 
-# Whether a client requires its core.
+# How strictly a client requires its chosen core.
 QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT = CoreAffinity.SOFT
 QNN_LPAI_GRAPH_CORE_AFFINITY_HARD = CoreAffinity.HARD
 QNN_LPAI_GRAPH_CORE_AFFINITY_UNDEFINED = CoreAffinity.UNDEFINED
 
-# `Qnn_Priority_t`; the two highest may silently be treated as normal.
+# `Qnn_Priority_t`; a backend can silently treat the two highest as normal.
 QNN_PRIORITY_LOW = Priority.LOW
 QNN_PRIORITY_NORMAL = Priority.NORMAL
 QNN_PRIORITY_DEFAULT = Priority.NORMAL

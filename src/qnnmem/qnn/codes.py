@@ -20,7 +20,7 @@ _CODE_MASK = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A number that a QNN call may return, with its name and meaning."""
+    """A number that a QNN call can return, with its name and meaning."""
 
     code: int
     name: str
@@ -30,7 +30,7 @@ class Code:
 
 
 def code_name(code: int) -> str:
-    """Return QNN's name of a code, e.g. `QNN_GRAPH_ERROR_INVALID_ARGUMENT`."""
+    """Return QNN's name for a code, e.g. `QNN_GRAPH_ERROR_INVALID_ARGUMENT`."""
     return describe(code).name
 
 
@@ -47,7 +47,7 @@ def code_of(handle: int) -> int:
 
 @cache
 def codes() -> Mapping[int, Code]:
-    """Return all codes by number; a number with several names has aliases."""
+    """Return all codes by number; if a number has several names, the others are aliases."""
     text = Path(__file__).with_name("codes.csv").read_text("utf-8")
     found = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
     return MappingProxyType(found)

@@ -22,8 +22,8 @@ PROVIDER_NAME = "LPAI_QTI_AISW"
 class CEnum(IntEnum):
     """Base of enums whose members have longer names in C.
 
-    A name in C is `prefix` plus the member's name, or plus the text in `ends` for that member. None
-    in `ends` marks a member that the QNN headers do not have.
+    A name in C is `prefix` plus the member's name, or plus the member's entry in `ends`. An entry
+    None marks a member that the QNN headers do not have.
     """
 
     _prefix: ClassVar[str]
@@ -39,7 +39,7 @@ class CEnum(IntEnum):
 
     @classmethod
     def c_names(cls) -> dict[str, CEnum]:
-        """Return every member by its name in C, aliases included."""
+        """Return all members, including aliases, by their names in C."""
         ends = {name: cls._ends.get(name, name) for name in cls.__members__}
         return {f"{cls._prefix}{end}": cls[name] for name, end in ends.items() if end is not None}
 
@@ -62,10 +62,10 @@ class Target(CEnum, prefix="QNN_LPAI_BACKEND_TARGET_"):
 
 
 class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED": None}):
-    """`QnnLpaiBackend_HwVersion_t`: version of the eNPU.
+    """`QnnLpaiBackend_HwVersion_t`: the hardware version of the eNPU.
 
-    The minor version is in the upper half-word, so the numbers do not sort by age. Comparing two
-    members does. `UNKNOWN` sorts before all others.
+    The minor version is in the upper half-word, so the numbers are not in order of age, but members
+    compare by age. `UNKNOWN` sorts before all others.
     """
 
     NA = 0
@@ -82,7 +82,7 @@ class HwVersion(CEnum, prefix="QNN_LPAI_BACKEND_HW_VERSION_", ends={"UNDEFINED":
 
     @classmethod
     def parse(cls, text: str) -> HwVersion:
-        """Return the version for its spelling in configuration files, e.g. `v5_1`."""
+        """Return the version that is spelled this way in configuration files, e.g. `v5_1`."""
         version = _HW_BY_WORD.get(text.strip().lower())
         if version is None:
             known = ", ".join(_HW_BY_WORD)
@@ -120,7 +120,7 @@ _HW_BY_WORD = {v.word: v for v in HwVersion if v not in (HwVersion.NA, HwVersion
 
 
 class BackendConfigOption(CEnum, prefix="QNN_BACKEND_CONFIG_OPTION_"):
-    """`QnnBackend_ConfigOption_t`: configs of a new backend."""
+    """`QnnBackend_ConfigOption_t`: config options for a new backend."""
 
     CUSTOM = 0
     ERROR_REPORTING = 1
@@ -160,7 +160,7 @@ _WITH_OPTION = {
 
 
 class ContextOption(CEnum, prefix="QNN_CONTEXT_CONFIG_", ends=_WITH_OPTION):
-    """`QnnContext_ConfigOption_t`: configs of a new context."""
+    """`QnnContext_ConfigOption_t`: config options for a new context."""
 
     CUSTOM = 0
     PRIORITY = 1
@@ -176,7 +176,7 @@ class ContextOption(CEnum, prefix="QNN_CONTEXT_CONFIG_", ends=_WITH_OPTION):
 
 
 class BinaryCompatibility(CEnum, prefix="QNN_CONTEXT_BINARY_COMPATIBILITY_"):
-    """The strictness of checking a context binary against the device."""
+    """How strictly a context binary is checked against the device."""
 
     PERMISSIVE = 0
     STRICT = 1
@@ -191,7 +191,7 @@ class ContextCustomOption(CEnum, prefix="QNN_LPAI_CONTEXT_SET_CFG_"):
 
 
 class GraphConfigOption(CEnum, prefix="QNN_GRAPH_CONFIG_OPTION_"):
-    """`QnnGraph_ConfigOption_t`: configs of a graph."""
+    """`QnnGraph_ConfigOption_t`: config options for a graph."""
 
     CUSTOM = 0
     PRIORITY = 3
@@ -238,7 +238,7 @@ class MemType(CEnum, prefix="QNN_LPAI_MEM_TYPE_"):
 
 
 class ClientPerfType(CEnum, prefix="QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_"):
-    """Whether a client requires its frame rate."""
+    """The client type: real-time clients require their frame rate, others do not."""
 
     REAL_TIME = 1
     NON_REAL_TIME = 2
@@ -246,7 +246,7 @@ class ClientPerfType(CEnum, prefix="QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_"):
 
 
 class CoreAffinity(CEnum, prefix="QNN_LPAI_GRAPH_CORE_AFFINITY_"):
-    """Whether a client requires its core."""
+    """How strictly a client requires its chosen core."""
 
     SOFT = 1
     HARD = 2
@@ -254,7 +254,7 @@ class CoreAffinity(CEnum, prefix="QNN_LPAI_GRAPH_CORE_AFFINITY_"):
 
 
 class Priority(CEnum, prefix="QNN_PRIORITY_"):
-    """`Qnn_Priority_t`; the two highest may silently be treated as normal."""
+    """`Qnn_Priority_t`; a backend can silently treat the two highest as normal."""
 
     LOW = 0
     NORMAL = 100
@@ -376,12 +376,12 @@ class DataType(CEnum, prefix="QNN_DATATYPE_"):
 
     @property
     def is_float(self) -> bool:
-        """Whether elements are floating-point numbers."""
+        """True if elements are floating-point numbers."""
         return self.name.startswith("FLOAT")
 
     @property
     def is_quantized(self) -> bool:
-        """Whether elements represent real numbers by scale and offset."""
+        """True if elements represent real numbers by a scale and an offset."""
         return "FIXED" in self.name
 
     @property
@@ -393,7 +393,7 @@ class DataType(CEnum, prefix="QNN_DATATYPE_"):
         return name
 
     def nbytes(self, elements: int) -> int:
-        """Return the size of a number of elements; elements below one byte are packed."""
+        """Return the size in bytes of some elements; elements smaller than one byte are packed."""
         return -(-elements * self.bits // 8)
 
     @classmethod

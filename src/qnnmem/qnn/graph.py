@@ -1,8 +1,8 @@
 """Graphs in the form that clients compose and QNN compiles: tensors, ops, parameters.
 
-These types are sent through pipes. The bytes of constants travel separately, as a frame's payload:
-`without_data` takes them out of a tensor, `whole_graphs` puts them back. `GraphDraft` is a graph
-while a client composes it, call by call, as with `QnnTensor` and `QnnGraph` in C.
+These types are sent through pipes. The bytes of constants are sent separately, as the payload of a
+frame: `without_data` takes them out of a tensor, and `whole_graphs` puts them back. `GraphDraft` is
+a graph that a client is composing, call by call, as with `QnnTensor` and `QnnGraph` in C.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class GraphCalls(Struct, frozen=True):
 
 
 class CallFile(WireMessage, frozen=True):
-    """Graphs to compose again, call by call."""
+    """Recorded graphs, to be composed again call by call."""
 
     graphs: list[GraphCalls]
 
@@ -110,7 +110,7 @@ def whole_graphs(
     """Return graphs with the bytes of their constants.
 
     `shared` tensors belong to all graphs. `origins` lists the source nodes of each operator of each
-    graph. ValueError if a constant is not in `data`.
+    graph. Raise ValueError if a constant is not in `data`.
     """
 
     def whole_tensor(tensor: ComposedTensor) -> ComposedTensor:
@@ -179,8 +179,8 @@ class GraphDraft:
     ) -> ComposedTensor:
         """Create a tensor of the graph and return it (`QnnTensor_createGraphTensor`).
 
-        `data` is the values of a static tensor. With `mem_type` MEMHANDLE, executions pass the
-        input or output in registered memory; its handle is NULL until then.
+        `data` holds the values of a static tensor. With `mem_type` MEMHANDLE, executions pass the
+        input or output in registered memory, and the handle is NULL until then.
         """
         self._check_open(_CREATE)
         expect(name, str, "a tensor needs a name")
@@ -192,7 +192,7 @@ class GraphDraft:
         kinds = (TensorType, DataType, TensorMemType)
         type, data_type, mem_type = _enums((type, data_type, mem_type), kinds)
         if mem_handle is not None:
-            what = f"tensor {quote(name)} is created with a handle, which is only for an execution"
+            what = f"tensor {quote(name)} has a handle, which only an execution takes"
             self._fail(_BAD_TENSOR, what, _CREATE)
         made = ComposedTensor(
             *(len(self._tensors) + 1, name, type, data_type, shape, _quantization(quantize_params)),
@@ -247,7 +247,7 @@ class GraphDraft:
             self._fail(_NO_NODE, f"graph {quote(self.name)} has no nodes", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Fail for an unsupported operator; empty here, as the real library checks that itself."""
+        """Fail for an unsupported operator; not done here, as the real library checks it."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:
@@ -259,7 +259,7 @@ class GraphDraft:
 
         if tensor.type not in STATIC:
             if data is not None:
-                what = f"tensor {quote(tensor.name)} is not static, so it has no data"
+                what = f"tensor {quote(tensor.name)} is not static, so it cannot have data"
                 self._fail(_BAD_TENSOR, what, _CREATE)
             return tensor
         if data is None:
@@ -349,7 +349,7 @@ def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | No
         or not given.scales
         or (given.axis is None) == (given.encoding == AXIS_SCALE_OFFSET)
     ):
-        raise UsageError("a quantization needs one scale and offset, or several along an axis")
+        raise UsageError("a quantization is one scale and offset, or several along an axis")
     return given
 
 
@@ -360,7 +360,7 @@ def _scalar(name: str, value: Any) -> tuple[int | float | bool, DataType]:
         return value, DataType.FLOAT_32
     if isinstance(value, int):
         if not 0 <= value <= _LARGEST:
-            cure = "pass a numpy number with a type"
+            cure = "pass a NumPy number, which has a type"
             raise UsageError(f"parameter {quote(name)} is not an unsigned 32-bit number", cure=cure)
         return value, DataType.UINT_32
     if hasattr(value, "dtype"):

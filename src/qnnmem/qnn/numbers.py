@@ -1,7 +1,7 @@
 """Error numbers of QNN, FastRPC and the kernel, and their meanings.
 
-A number may have several meanings: 12 is ENOMEM in a kernel line, and an operator that cannot be
-built after `graph prepare failed`. All meanings are returned, each with its component.
+A number can have several meanings: 12 is ENOMEM in a kernel line, but after `graph prepare failed`
+it is an operator that cannot be built. All meanings are returned, each with its component.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORDS = lazy_pattern(r"[A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The practical meaning of a code."""
+    """What a code means in practice."""
 
     practice: str = ""
     not_that: str = ""  # for a code whose name is misleading
@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Number(Code):
-    """A meaning of a number: a code of QNN or of the software around it."""
+    """One meaning of a number, as a code of QNN or of the software around it."""
 
     family: str = "qnn"
     note: Note = Note()
@@ -76,7 +76,7 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 
 
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
-    """Return the codes with this name, in any spelling; `whole` requires the name's prefix."""
+    """Return the codes with a name in any spelling; with `whole`, the prefix must be included."""
     wanted = squeezed(name.rpartition("::")[2])
     exact = _by_name().get(wanted, ())
     if exact or whole:

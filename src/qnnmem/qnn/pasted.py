@@ -43,7 +43,7 @@ _QUOTES = " \t\r\n'\"`()[]{}<>.,;:!?#=*"
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """The error code in a text: a number, or the codes with a name."""
+    """The error code found in a text: a number, or all codes that have a name."""
 
     code: int | None  # None if the text is a name
     found: tuple[Number, ...]
@@ -104,7 +104,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def similar_names(text: str, count: int = 3) -> tuple[str, ...]:
-    """Return the names most similar to a text, or starting with it."""
+    """Return the names that start with a text or are most similar to it."""
     from difflib import get_close_matches
 
     from qnnmem.qnn.numbers import every_name

@@ -1,7 +1,7 @@
 """Memory that one context has registered: byte ranges of files, each file mapped once.
 
-Each backend has its own requirements for descriptors and its own error codes. This module has the
-part of `QnnMem_register` and `QnnMem_deRegister` that all backends share:
+Each backend has its own requirements for descriptors and its own error codes. This module contains
+the part of `QnnMem_register` and `QnnMem_deRegister` that is the same for all backends:
 
     register    all descriptors or none; tensors in one file share its mapping
     deregister  every registered handle, even if another handle is not registered
@@ -49,7 +49,7 @@ class SharedRange:
 
 @dataclass(frozen=True, slots=True)
 class MemDescription:
-    """The members of `Qnn_MemDescriptor_t` and HTP's descriptor: the location of a tensor."""
+    """A tensor's location: the members of `Qnn_MemDescriptor_t` and of HTP's descriptor."""
 
     dimensions: tuple[int, ...]
     data_type: DataType
@@ -89,7 +89,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_freed(self) -> bool:
-        """Whether the application closed the file."""
+        """True if the application closed the file."""
         try:
             found = os.fstat(self.fd)
         except OSError:
@@ -98,7 +98,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_shortened(self) -> bool:
-        """Whether the file became too short for the tensor, so that access would crash."""
+        """True if the file has become too short for the tensor, so that access would crash."""
         return self.mapped.size() < self.offset + self.size
 
 
@@ -118,7 +118,7 @@ class RegisteredMemory:
 
     @property
     def mapped_bytes(self) -> int:
-        """Bytes of all mappings."""
+        """Total size of all mappings in bytes."""
         return sum(len(one) for one in {id(h.mapped): h.mapped for h in self._handles}.values())
 
     def in_file(self, file: SharedFile) -> tuple[MemHandle, ...]:
@@ -130,7 +130,7 @@ class RegisteredMemory:
         descriptors: Iterable[Descriptor],
         check: Callable[[Descriptor], SharedRange],
     ) -> list[MemHandle]:
-        """Return handles for all descriptors, or for none if `check` or a mapping fails.
+        """Return a handle for each descriptor; if `check` or a mapping fails, register none.
 
         Raise Fault for a file that cannot be mapped.
         """
@@ -145,7 +145,7 @@ class RegisteredMemory:
         return self._handles[before:]
 
     def deregister(self, handles: Iterable[object]) -> int:
-        """Deregister all registered handles; return how many handles were not registered."""
+        """Deregister those of the handles that are registered; return how many were not."""
         unknown = 0
         for handle in handles:
             if isinstance(handle, MemHandle) and handle in self:
@@ -195,9 +195,9 @@ def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return a sentence about executing tensors with another memory type than prepared.
+    """Return a sentence about tensors that execute with another memory type than prepared.
 
-    `is_shared` states that they are executed with memory handles.
+    `is_shared` is True if they are executed with memory handles.
     """
     names = ", ".join(quote(name) for name, _ in tensors[:_NAMED])
     more = f" and {len(tensors) - _NAMED:,} more" if len(tensors) > _NAMED else ""

@@ -33,14 +33,15 @@ class Quantization(Struct, frozen=True):
     Unsupported encodings have no scales.
     """
 
-    encoding: Annotated[Size, Meta(description="Number of the encoding in QNN.")]
+    encoding: Annotated[Size, Meta(description="QNN's number for the encoding.")]
     scales: tuple[float, ...] = ()
     offsets: tuple[int, ...] = ()
     axis: Annotated[
-        int | None, Meta(description=("Axis of the scales; null: one scale for all elements."))
+        int | None,
+        Meta(description=("Axis of the scales; null if one scale applies to all elements.")),
     ] = None
     bits: Annotated[
-        Size | None, Meta(description="Number of bits used, if fewer than the type has.")
+        Size | None, Meta(description="Number of bits that are used, if fewer than the type has.")
     ] = None
 
     @property
@@ -52,10 +53,10 @@ class Quantization(Struct, frozen=True):
 
 
 class TensorDescription(Struct, Generic[Kind, Type]):
-    """Base of tensor descriptions; in JSON both types are their names in C.
+    """Base of tensor descriptions; JSON shows the tensor type and the data type by their C names.
 
-    Descriptions are frozen, except the one that clients fill in. msgspec allows this mix; mypy
-    reports it as an error.
+    Descriptions are frozen, except for the one that clients fill in. msgspec allows frozen and
+    mutable classes in one hierarchy; mypy reports an error.
     """
 
     id: Size

@@ -109,7 +109,7 @@ def _head(table: Sequence[Section], header_size: int, file_size: int) -> bytes:
 
 
 def take_apart(file: memoryview) -> BinarySections:
-    """Return the sections of a binary after verifying checksums and padding; raise Damaged."""
+    """Return the sections of a binary; raise Damaged if a checksum or the padding is wrong."""
     table = _read_table(file)
     end = HEADER_SIZE + SECTION_SIZE * len(table)
     bodies = []
@@ -245,7 +245,7 @@ def read_binary(path: Path) -> tuple[CompiledContext, int]:
 
 
 def map_file(path: Path | str) -> memoryview:
-    """Return the bytes of a mapped file; the mapping lasts as long as a view of it.
+    """Return the bytes of a mapped file; the mapping lasts as long as any view of it exists.
 
     The mapping starts on a page boundary, so every section is aligned to 256 bytes in memory too.
     The file must not be shortened while it is mapped: reading a missing page kills the process.

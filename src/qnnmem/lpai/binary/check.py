@@ -226,7 +226,7 @@ def _check_constants(constants: tuple[Constant, ...], constants_bytes: int) -> N
         if constant.offset % CONSTANT_ALIGN:
             fault = f"starts at byte {constant.offset:,}, not a multiple of {CONSTANT_ALIGN}"
         elif end > constants_bytes:
-            fault = f"ends at byte {end:,} of {constants_bytes:,} bytes of constants"
+            fault = f"ends at byte {end:,}, but there are {constants_bytes:,} bytes of constants"
         elif constant.size != need:
             fault = f"has {constant.size:,} bytes, but its type and shape need {need:,}"
         if fault:

@@ -79,7 +79,7 @@ class Job:
         return [self._input(name, files[name]) for name in dict.fromkeys(self.compiled.inputs)]
 
     def outputs(self, content: bytes) -> dict[str, NDArray[Any]]:
-        """Return the bytes of each output by name, cut from the joined bytes."""
+        """Return each output's bytes by name; `content` is all outputs joined together."""
         import numpy
 
         names = tuple(dict.fromkeys(self.compiled.outputs))

@@ -138,7 +138,7 @@ def _offsets(sizes: Iterable[int], align: int) -> tuple[list[int], int]:
 
 
 def _memory_fd(size: int) -> int:
-    """Return a file descriptor of an anonymous file of `size` bytes."""
+    """Return a file descriptor for an anonymous file of `size` bytes."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("qnnmem-io")
     else:  # pragma: no cover - systems other than Linux

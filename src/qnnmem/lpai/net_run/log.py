@@ -91,7 +91,7 @@ class ApiTimes:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Measure the block as one call of `name`."""
+        """Measure the duration of the block, and record it as one call of `name`."""
         start = perf_counter_ns()
         try:
             yield

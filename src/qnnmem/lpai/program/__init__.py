@@ -3,11 +3,11 @@
   for each op in planned order
     append its nodes; if an earlier op contains the same node, append a copy with other tensor
     names, so that each op reads exactly the tensors in its plan
-  constants leave the graph; opening a session embeds small ones again and lends it large ones
-  constants computed from constants are computed now, by onnxruntime in a child process: a few
-  nodes can require any amount of time and memory
+  constants leave the graph; a new session gets small ones embedded and large ones by reference
+  constants that nodes compute from constants are computed now, by onnxruntime in a child process,
+  because even a few nodes can require any amount of time and memory
 
-onnxruntime may treat stored constants specially (pre-packing), which could change results.
+onnxruntime might treat stored constants specially (pre-packing), which could change results.
 Therefore values computed by nodes of the model enter the program as inputs, not as constants.
 """
 

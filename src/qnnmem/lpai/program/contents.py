@@ -135,7 +135,7 @@ def _refusal(message: Any, field: str) -> ProgramError:
     if field in ("external_data", "data_location"):
         return ProgramError(f"constant {quote(message.name)} is stored in another file")
     return ProgramError(
-        f"the program contains {field} of {message.DESCRIPTOR.name}, which may refer to "
+        f"the program contains {field} of {message.DESCRIPTOR.name}, which might refer to "
         "another file or change what runs; this is not allowed in a binary"
     )
 

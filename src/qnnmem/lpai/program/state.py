@@ -77,7 +77,7 @@ def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
     if way != b"forward":
         words = "runs backwards through its sequence, so its state cannot be kept from "
         raise refusal(
-            draft.path, node, words + ("one execution to the next; keep no RNN state for it")
+            draft.path, node, words + ("one execution to the next; do not keep RNN state")
         )
 
 
@@ -307,7 +307,7 @@ def _rewrite(
 
 
 def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Turn constants that replaced inputs into inputs again."""
+    """Restore the inputs that constants had replaced."""
     kept = [item for item in graph.initializer if item.name not in names]
     del graph.initializer[:]
     graph.initializer.extend(kept)

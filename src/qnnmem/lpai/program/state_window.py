@@ -230,7 +230,7 @@ def is_buffer(node: onnx.NodeProto) -> bool:
 
 
 def title(node: onnx.NodeProto) -> str:
-    """Return a short name of a node, from which other names can be derived."""
+    """Return a short name for a node, from which other names can be derived."""
     return str(node.name or next(filter(None, node.output), "") or node.op_type)[:_MAX_TITLE]
 
 

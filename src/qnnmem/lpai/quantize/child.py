@@ -160,7 +160,7 @@ def _tries(
 ) -> Iterator[TriedWidths]:
     """Yield the errors that more bits would give on the same samples.
 
-    `pace` is the time in seconds for one attempt and for all.
+    `pace` holds two times in seconds: for one attempt, and for all attempts.
     """
     seconds, most = pace
     begin = monotonic()
@@ -257,7 +257,7 @@ def _worst_error(
 def _changed_integers(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> Iterator[str]:
-    """Yield for each integer output a sentence about how many values changed."""
+    """Yield, for each integer output, a sentence about how many values changed."""
     before, after = open_session(model), open_session(result)
     names = [item.name for item in before.get_outputs() if "float" not in item.type]
     changed, total = [0] * len(names), [0] * len(names)

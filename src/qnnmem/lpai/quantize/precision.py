@@ -147,7 +147,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Return secondary results of ops that nothing reads, which a compiler drops."""
+    """Return the secondary results of ops that are never read; a compiler drops them."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)
@@ -237,8 +237,8 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
         kind = node.op_type
         if kind in _QUANTIZED or kind.startswith("QLinear") or kind.endswith("Integer"):
             return (
-                f"is already partly quantized, by {_who(node)}; quantize the float model "
-                "that it was made from"
+                f"is already partly quantized, as {_who(node)} shows; quantize the original "
+                "float model"
             )
     return ""
 
@@ -293,6 +293,6 @@ def _left_control(
 
 
 def _who(node: onnx.NodeProto) -> str:
-    """Return operator and name of a node for a sentence."""
+    """Return a node's operator and name, worded for a message."""
     name = node.name or next(iter(node.output), "")
     return f"{quote(node.op_type)[1:-1]} {quote(name)}"

@@ -108,7 +108,7 @@ class _Reader:
         elif config.option == ContextCustomOption.ENABLE_ISLAND:
             if not isinstance(config.value, str | None):
                 self._fail(
-                    INVALID_CONFIG, "R14", ("island is set by graph name, or NULL for all graphs")
+                    INVALID_CONFIG, "R14", ("island takes a graph name, or NULL for all graphs")
                 )
             self._island.append(config.value)
         else:
@@ -331,7 +331,7 @@ class _Check:
 
     def _affinity(self, value: object) -> CoreAffinityCfg:
         if not isinstance(value, CoreAffinityCfg) or not _whole(value.core_selection):
-            self._fail(_INVALID, "R14", "the core affinity is not {affinity, core_selection}")
+            self._fail(_INVALID, "R14", "the core affinity must be {affinity, core_selection}")
         if not isinstance(value.affinity, int) or value.affinity not in (
             CoreAffinity.SOFT,
             CoreAffinity.HARD,
@@ -340,7 +340,7 @@ class _Check:
         cores = self._backend.profile.core_count
         mask, every = value.core_selection, (1 << cores) - 1
         if mask not in (0, every, _UINT32) and (mask & (mask - 1) or mask > every):
-            sentence = f"core selection {mask:#x} must be one of {cores} cores, none or all"
+            sentence = f"core selection {mask:#x} must select one of {cores} cores, none or all"
             self._fail(_INVALID, "R14", sentence)
         return value
 

@@ -332,7 +332,7 @@ class Heap:
         if isinstance(self._room, TcmSpace):
             need, left = round_up(size, self._unit), self._room.size - self._room.used
             sentence = (
-                f"TCM memory allocation failure: required size: {need}{what}; {left:,} of "
+                f"TCM memory allocation failure: required size: {need}{what}, {left:,} of "
                 f"{self._room.size:,} bytes are left"
             )
             return qnn_error(
@@ -340,7 +340,7 @@ class Heap:
             )
         of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         sentence = (
-            f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}; "
+            f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}, "
             f"{self.used:,} are in use"
         )
         free = None if self.capacity is None else self.capacity - self.used

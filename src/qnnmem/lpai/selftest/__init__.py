@@ -1,4 +1,4 @@
-"""Contract suite: a table of cases that follow or break each rule, and its runner.
+"""Contract suite: a table of cases that follow or break each rule, and a runner for the cases.
 
 `qnnmem lpai selftest` and the tests run the same table.
 """

@@ -130,14 +130,14 @@ def _properties(t: Trial) -> None:
 
 def _hardware(t: Trial) -> None:
     made = Backend.create([custom(0, HwInfo(Target.ADSP, HwVersion.V7)), None]).profile
-    t.check(made.hw_version is HwVersion.V7, "the hardware info did not arrive")
-    t.check(made.require_persistent_binary, "the target did not arrive")
+    t.check(made.hw_version is HwVersion.V7, "the hardware info had no effect")
+    t.check(made.require_persistent_binary, "the target had no effect")
 
 
 def _unknown_options(t: Trial) -> None:
     client, good = t.client(), custom_property(0)
     t.refused(client.backend.get_property, [good, custom_property(77), None], code=4004)
-    t.check(good.value.value is None, "a refused call answered a query")
+    t.check(good.value.value is None, "a refused call filled in a property")
     t.refused(Client, configs=[Config(99)], code=5000)
     t.refused(client.set, custom(77), code=6000)
     t.refused(client.graph.get_property, [Property(5), None], code=6000)
@@ -225,7 +225,7 @@ def _early(t: Trial) -> None:
     first = client.graph.execute(inputs, outputs)
     t.check(first == EARLY_TERMINATION, f"{first} instead of 6038")
     t.check(is_all(numbers(outputs[0]), -1), "the output was touched")
-    t.check(client.graph.execute(inputs, outputs) == 0, "the window is full but gives no result")
+    t.check(client.graph.execute(inputs, outputs) == 0, "a full window gave no result")
     t.check(is_all(numbers(outputs[0]), 8), "wrong result")
 
 
@@ -256,7 +256,7 @@ def _waits(t: Trial) -> None:
     with client.held():
         client.graph.execute_async()
         Thread(target=third, daemon=True).start()
-        t.check(not done.wait(0.02), "the call did not wait")
+        t.check(not done.wait(0.02), "the call did not wait for room in the queue")
     t.check(done.wait(WAIT_S), "the call never returned")
     client.finish()
     t.check(client.graph.counters.executions == 3, "an execution was lost")
@@ -433,103 +433,111 @@ def _signals_left(t: Trial) -> None:
 # fmt: off
 CALLS = (
     keeps("R5", "finalize, then execute", lambda t: t.client("plain").ready().gives(6, 2)),
-    breaks("R5", "execute before finalize, also asynchronously", 6023, _not_finalized),
-    keeps("R10", "persistent binary declared and kept in aDSP mode",
+    breaks("R5", "execute before finalize, synchronously and asynchronously", 6023, _not_finalized),
+    keeps("R10", "a binary declared persistent in aDSP mode and kept until the context is freed",
           lambda t: t.client(profile=_ADSP).ready().gives(2).freed("context", "binary")
           .no_findings()),
-    keeps("R10", "binary freed after the call without the config",
+    keeps("R10", "a binary that is not declared persistent, freed after the context was created",
           lambda t: t.client(configs=[None]).ready().freed("binary").gives(2)),
-    breaks("R10", "no persistent binary in aDSP mode", 5010,
+    breaks("R10", "a binary that is not declared persistent in aDSP mode", 5010,
            lambda t: t.refused(Client, profile=_ADSP, configs=[None])),
-    breaks("R10", "binary freed while the context lives; a view of it was passed", 6039,
+    breaks("R10", "a binary, passed as a view, freed while its context still exists", 6039,
            lambda t: t.client().ready().refused(lambda c: c.freed("binary").run())),
-    breaks("R10", "binary from outside the heaps released while the context lives", 6039,
+    breaks("R10", "a binary outside the heaps, released while its context still exists", 6039,
            _binary_released),
-    keeps("R11", "graphs of the binary retrieved",
+    keeps("R11", "the graphs of a binary retrieved by name",
           lambda t: [t.client().on(name).holds(lambda c: c.graph.name in _NAMES, "another graph")
                      for name in _NAMES]),
-    breaks("R11", "a graph added, a binary requested", 1005,
+    breaks("R11", "adding a graph to a context from a binary, or requesting its binary", 1005,
            lambda t: t.client().refused(lambda c: c.context.graph_create("another"))
            .refused(lambda c: c.context.get_binary())),
-    keeps("R12", "names read from the binary", _names_read),
-    breaks("R12", "an unknown name, and none", (6002, 6003),
+    keeps("R12", "graph names read from the binary", _names_read),
+    breaks("R12", "an unknown graph name, or none", (6002, 6003),
            lambda t: t.client().refused(lambda c: c.on("nothing"), 6002)
            .refused(lambda c: c.context.graph_retrieve(None), 6003)
            .refused(lambda c: c.on(""), 6003)),
-    keeps("R13", "an enabled graph executes",
+    keeps("R13", "only one graph enabled, and that graph executed",
           lambda t: t.client(configs=[KEEP, _enable("counter")]).ready().gives(2)),
-    breaks("R13", "an unknown graph enabled, a disabled one executed", (5010, 6035),
+    breaks("R13", "enabling an unknown graph, or executing a disabled one", (5010, 6035),
            lambda t: t.client(configs=[_enable("plain"), KEEP]).ready()
            .refused(lambda c: c.graph.execute(), 6035)
            .refused(lambda _: Client(configs=[_enable("nothing")]), 5010)),
-    keeps("R14", "every property asked in one call", _properties),
-    keeps("R14", "hardware info when the backend is created", _hardware),
-    breaks("R14", "unknown options of backend, context and graph", (4004, 5000, 6000),
+    keeps("R14", "all properties queried in one call", _properties),
+    keeps("R14", "hardware info passed when the backend is created", _hardware),
+    breaks("R14", "unknown options for backend, context and graph", (4004, 5000, 6000),
            _unknown_options),
     breaks("R14", "known options that LPAI does not offer", (4003, 1000), _unsupported_options),
-    breaks("R14", "several cores but not all, a core that is not there", 6000, _cores),
-    keeps("R15", "island for the context, or for graphs by name", _islands),
-    breaks("R15", "both forms of island together", 5010, lambda t: t.refused(
+    breaks("R14", "several but not all cores, or a core that does not exist", 6000, _cores),
+    keeps("R15", "island mode for the whole context, or for graphs by name", _islands),
+    breaks("R15", "island mode for the whole context and for a graph together",
+           5010, lambda t: t.refused(
         Client, profile=_ARM, configs=[custom(_ISLAND), custom(_ISLAND, "counter")])),
-    keeps("R16", "context freed after the last execution",
+    keeps("R16", "a context freed after its last execution, then the backend",
           lambda t: t.client().ready().executed().freed("context", "backend").no_findings()),
-    breaks("R16", "execute after the context was freed", 6039, _executed_after_free),
-    keeps("R19", "a binary for this hardware, or for older one",
+    breaks("R16", "executing a graph after its context was freed", 6039, _executed_after_free),
+    keeps("R19", "a binary for this hardware version, or for an older one",
           lambda t: [t.client(profile=profile(hw_version=version)).holds(
               lambda c: c.context.compiled.hw_version == "v6", "the binary is for other hardware")
               for version in ("v6", "v7")]),
-    breaks("R19", "a binary for newer hardware, or of another version", (5008, 5004),
+    breaks("R19", "a binary for newer hardware, or of another format version", (5008, 5004),
            _wrong_hardware),
-    breaks("R19", "strict compatibility with a binary for older hardware", 5011,
+    breaks("R19", "strict compatibility required, but a binary for older hardware", 5011,
            lambda t: t.refused(Client, profile=_V7, configs=[_STRICT])),
     keeps("R20", "a graph with one node", lambda t: t.client("bare").ready().holds(*_FINALIZED)),
     breaks("R20", "a graph without nodes", 6022, _no_nodes),
-    keeps("B1", "a whole binary", _names_read),
-    breaks("B1", "a binary cut short, changed in one bit, or of another kind", (5005, 30010),
+    keeps("B1", "an undamaged binary", _names_read),
+    breaks("B1", "a binary that is truncated, changed in one bit, or another kind of file",
+           (5005, 30010),
            _damaged),
-    keeps("P1", "a frame rate that can be met, or a client that is not real-time",
+    keeps("P1", "a frame rate that the platform can reach, or a client that is not real-time",
           lambda t: [t.client(profile=_SLOW).set(custom(_PERF, perf)).ready().holds(*_FINALIZED)
                      for perf in (PerfCfg(fps=100),
                                   PerfCfg(1000, 10, ClientPerfType.NON_REAL_TIME))]),
-    breaks("P1", "a real-time client with a frame rate that is too high", 6022,
+    breaks("P1", "a real-time client with a frame rate that the platform cannot reach", 6022,
            lambda t: t.client(profile=_SLOW).set(custom(_PERF, PerfCfg(fps=101)))
            .refused(Client.ready)),
-    keeps("R3", "inputs and outputs on aligned addresses",
+    keeps("R3", "inputs and outputs at aligned addresses",
           lambda t: t.client("outside").ready().gives(6, 2)),
-    breaks("R3", "an input 4 bytes off", 6004, _misaligned),
-    keeps("R4", "data size exact, rounded up, or between", _sizes),
-    breaks("R4", "data size below the tensor's or above the rounded one", 6004, _wrong_sizes),
-    keeps("R9", "NULL data uses the tensors in scratch, without a copy", _in_scratch),
-    keeps("R9", "6038 leaves the output alone until the window is full", _early),
-    breaks("R9", "NULL data where IO is not in scratch", 6004,
+    breaks("R3", "an input 4 bytes past an aligned address", 6004, _misaligned),
+    keeps("R4", "a data size that is exact, rounded up, or in between", _sizes),
+    breaks("R4", "a data size smaller than the tensor, or larger than its rounded-up size",
+           6004, _wrong_sizes),
+    keeps("R9", "NULL as data: inputs and outputs in scratch are used, without a copy",
+          _in_scratch),
+    keeps("R9", "execute returns 6038 and leaves the output unchanged until the window is full",
+          _early),
+    breaks("R9", "NULL as data, but inputs and outputs are not in scratch", 6004,
            lambda t: t.client("outside").ready().refused(lambda c: c.graph.execute())),
-    breaks("R9", "an output freed before the execution, also in the queue", 6004, _freed_output),
-    keeps("R17", "a full queue makes the next call wait", _waits),
+    breaks("R9", "an output freed before the execution, or while the execution is queued",
+           6004, _freed_output),
+    keeps("R17", "with a full queue, the next call waits", _waits),
     keeps("R17", "executions end in the order of their calls", _in_order),
-    breaks("R17", "a full queue in a profile that does not wait", 6025, _full),
-    keeps("R18", "one signal for one call after the other", _signal_again),
+    breaks("R17", "a call with a full queue, in a profile that does not wait", 6025, _full),
+    keeps("R18", "one signal for successive calls", _signal_again),
     breaks("R18", "one signal for two calls at the same time", 6030, _signal_twice),
-    keeps("M1", "two ranges of one fd, registered once each", _two_ranges),
+    keeps("M1", "two ranges of one fd, each registered once", _two_ranges),
     breaks("M1", (
-        "the same range twice; nothing of that call is registered"
+        "the same range registered twice; the second call registers nothing"
     ), 8002, _registered_twice),
-    keeps("M2", "a range that ends with its fd", _registers(_ROOM - 128, elements=32)),
-    breaks("M2", "a range past the end, a closed fd, an unknown handle",
+    keeps("M2", "a range that ends where the file ends", _registers(_ROOM - 128, elements=32)),
+    breaks("M2", "a range past the end of the file, a closed fd, or an unknown handle",
            (8003, 8001, 6004), _outside_the_fd),
-    keeps("M3", "an offset on the start alignment",
+    keeps("M3", "an offset that is a multiple of the start alignment",
           _registers(256, platform=profile(alignment="conservative"))),
-    breaks("M3", "an offset between two multiples", 8004, _registers_not(32, _CUSTOM)),
+    breaks("M3", "an offset that is not a multiple of the start alignment",
+           8004, _registers_not(32, _CUSTOM)),
     keeps("M4", "ION in ARM mode", _registers(0, kind=_ION, platform=profile("arm"))),
-    breaks("M4", "ION and DMA_BUF in x86 mode", 8005, _registers_not(0, _ION, _DMA_BUF)),
-    keeps("L1", "context, then backend", _freed_in_order),
-    breaks("L1", "the backend before its context", FINDING,
+    breaks("M4", "ION or DMA_BUF in x86 mode", 8005, _registers_not(0, _ION, _DMA_BUF)),
+    keeps("L1", "the context freed before its backend", _freed_in_order),
+    breaks("L1", "a backend freed before its context", FINDING,
            lambda t: t.client().ready().noted(lambda c: c.backend.free())),
     keeps("L2", "a context freed after its last execution", _freed_in_order),
-    breaks("L2", "a context and its graph never freed", FINDING, _never),
+    breaks("L2", "a context that is never freed, and its graph", FINDING, _never),
     keeps("L3", "memory deregistered, then the context freed",
           lambda t: _registered_memory(t, deregister=True)),
     breaks("L3", "memory still registered when the context is freed", FINDING,
            lambda t: _registered_memory(t, deregister=False)),
     keeps("L4", "every signal freed", _signals),
-    breaks("L4", "signals freed in use, twice, never, or used later", (9000, 9003), _signals_left),
+    breaks("L4", "signals freed while in use, freed twice, never freed, or used after free",
+           (9000, 9003), _signals_left),
 )

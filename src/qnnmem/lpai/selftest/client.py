@@ -1,8 +1,7 @@
 """Clients that follow every rule, and contract cases that start from such a client.
 
 `Client` allocates each buffer; `Arena` allocates everything from one block, as C programs do. A
-`ContractCase` is a rule that is followed or broken, with the expected result. `Trial` is a run of a
-case.
+`ContractCase` follows or breaks a rule and has an expected result. `Trial` is one run of a case.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ Steps = Callable[["Trial"], object]
 
 
 class Client:
-    """Backend, context and graph with memory from a DDR heap, aligned as the backend requires."""
+    """A backend, context and graph, with memory from a DDR heap in the required alignment."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Client:
         return self._allocate(self.heap, size)
 
     def need(self, asked: GraphProperty) -> int:
-        """Return the required size of a pool."""
+        """Query and return the required size of a pool."""
         size: int = ask(self.graph.get_property, asked)
         return size
 
@@ -121,7 +120,7 @@ class Client:
         return self.give_scratch().give_persistent().finalize()
 
     def on(self, graph: str) -> Self:
-        """Switch to another graph of the context, and return the client."""
+        """Use another graph of the context from now on, and return the client."""
         self.graph = self.context.graph_retrieve(graph)
         return self
 
@@ -131,7 +130,7 @@ class Client:
         return self
 
     def freed(self, *names: str) -> Self:
-        """Free members in this order, such as scratch or context, and return the client."""
+        """Free the named members, such as scratch or context, in order, and return the client."""
         for name in names:
             getattr(self, name).free()
         return self
@@ -150,7 +149,7 @@ class Client:
         return list(groups[0]), list(groups[1])
 
     def run(self, value: int = 1) -> NDArray[Any]:
-        """Return the output for an input filled with one value."""
+        """Execute with an input that is filled with `value`, and return the output."""
         inputs, outputs = self.tensors()
         numbers(inputs[0])[:] = value
         self.graph.execute(inputs, outputs)
@@ -186,7 +185,7 @@ def retrieved(compiled: CompiledGraph) -> Graph:
 
 
 class Tenant:
-    """A separate context with one graph, all of whose memory comes from the arena."""
+    """A separate context with one graph, which takes all memory from an arena."""
 
     def __init__(self, arena: Arena, name: str) -> None:
         content = arena.cut(len(binary()))
@@ -210,7 +209,7 @@ class Tenant:
         return [*self.inputs, *self.outputs]
 
     def execute(self) -> int:
-        """Execute once with the current contents of the input, and return the code."""
+        """Execute once with the current contents of the input, and return the QNN code."""
         return self.graph.execute(self.inputs, self.outputs)
 
 
@@ -245,7 +244,7 @@ def address_of(view: memoryview) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ContractCase:
-    """A client that follows a rule, or breaks it and gets one of `codes`."""
+    """A case in which a client follows a rule, or breaks it and gets one of `codes`."""
 
     rule: str
     title: str
@@ -288,7 +287,7 @@ class Trial:
     seen: set[int] = field(default_factory=set)
 
     def client(self, graph: str = "counter", **settings: Any) -> TrialClient:
-        """Return a client whose expectations count for this trial."""
+        """Return a client that records unmet expectations in this trial."""
         client = TrialClient(graph, **settings)
         client.trial = self
         return client
@@ -365,7 +364,7 @@ class TrialClient(Client):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the queue's worker busy in a notification, so that executions stay queued."""
+        """Keep the queue's worker busy inside a notification, so that executions stay queued."""
         told, go = Event(), Event()
 
         def hold(_code: int) -> None:

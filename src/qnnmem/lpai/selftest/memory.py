@@ -1,4 +1,4 @@
-"""Cases about memory: pools, pointers into blocks, arenas, heaps, TCM and checks of them.
+"""Cases about memory: pools, pointers into blocks, arenas, heaps, TCM, and the sanitizer.
 
 Rules R1 to R4, R6 to R9, X1 to X6, X8, H1 and T1 to T6.
 """
@@ -68,7 +68,7 @@ def _fps(number: int) -> Config:
 
 
 def _scratch(client: Client, size: int = 0, start: int = 0) -> Config:
-    """Return a scratch config that claims `size` bytes too many and starts `start` bytes off."""
+    """Return a scratch config that claims `size` extra bytes and starts `start` bytes too late."""
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     block = client.heap.allocate(need + 64, 64)
     return custom(SCRATCH, Mem(MemType.DDR, need + size, block.view[start:]))
@@ -78,7 +78,7 @@ def _wrong_scratch(size: int = 0, start: int = 0) -> Steps:
     return lambda t: (
         t.client()
         .refused(lambda c: c.set(_scratch(c, size, start)))
-        .holds(lambda c: c.graph.scratch is None, "the refused buffer was taken")
+        .holds(lambda c: c.graph.scratch is None, "the refused buffer was accepted")
     )
 
 
@@ -216,7 +216,7 @@ def _extensions(mode: str = "adsp", version: str = "v6", kind: str = "tcm") -> E
 
 
 def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> None:
-    """Check the log of some TCM allocations; if the case breaks a rule, the last must fail."""
+    """Check the log of TCM allocations; if the case breaks a rule, the last one must fail."""
     lines: list[str] = []
     backend = Backend.create(profile=profile("adsp"), log=lambda _, text: lines.append(text))
     made = Extensions(backend, kind)
@@ -239,7 +239,7 @@ def _view_of_a_view(buffer: HeapBuffer) -> Any:
 
 
 def _pool_freed(option: GraphOption, pointer: Pointer) -> Steps:
-    """Return steps that pass a pool by a pointer, then free its block."""
+    """Return steps that pass a pointer into a block as a pool, then free the block."""
 
     def steps(t: Trial) -> None:
         client = t.client().give_scratch().give_persistent()
@@ -281,7 +281,7 @@ def _io_unasked(t: Trial) -> None:
 
 
 def _planned_for_16(t: Trial) -> None:
-    """Check the reported size of a plan of 272 bytes if sizes must be multiples of 64."""
+    """Check that a plan of 272 bytes is reported as a multiple of 64 bytes."""
     client = t.client("plain")
     client.graph = retrieved(replace(graph("plain"), scratch_bytes=Bytes(272)))
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
@@ -410,10 +410,10 @@ def _by_address(t: Trial) -> None:
 # fmt: off
 MEMORY = (
     keeps("R1", "alignment queried first", lambda t: t.client().ready().no_findings()),
-    breaks("R1", "memory passed without a query of the alignment", FINDING,
+    breaks("R1", "memory passed before the alignment was queried", FINDING,
            lambda t: t.client(ask=False).noted(Client.give_scratch)),
     keeps("R2", "both pools passed, then finalize", lambda t: t.client().ready().gives(2)),
-    keeps("R2", "NULL descriptors where the need is 0",
+    keeps("R2", "NULL descriptors for pools whose required size is 0",
           lambda t: t.client("bare").set(*_NULL).finalize().gives(6, 3)),
     keeps("R2", "no pools at all in a lenient ARM profile",
           lambda t: t.client(profile=profile("arm", client_brings_pools=False)).finalize()
@@ -422,70 +422,74 @@ MEMORY = (
            lambda t: t.client(profile=profile("arm")).refused(Client.finalize).ready().gives(2)),
     breaks("R2", "finalize without scratch", 6022,
            lambda t: t.client().give_persistent().refused(Client.finalize).ready()),
-    breaks("R2", "finalize without persistent", 6022,
+    breaks("R2", "finalize without persistent memory", 6022,
            lambda t: t.client().give_scratch().refused(Client.finalize).holds(*_NOT_FINALIZED)),
-    keeps("R3", "start and size as required, in each alignment profile",
+    keeps("R3", "an aligned start and size, in each alignment profile",
           lambda t: [t.client(profile=profile(alignment=name)).ready().gives(2)
                      for name in ("default", "conservative", "v4-era")]),
-    keeps("R3", "lenient profile takes plain malloc, with a finding",
+    keeps("R3", "a lenient profile accepts misaligned memory, with a finding",
           lambda t: t.client(profile=profile(lenient_scratch=True)).noted(
               lambda c: c.set(_scratch(c, start=16)))),
-    breaks("R3", "start address 16 bytes off", 6000, _wrong_scratch(start=16)),
-    breaks("R3", "size that is not a multiple of the size alignment", 6000, _wrong_scratch(63)),
+    breaks("R3", "a start address 16 bytes past an aligned one", 6000, _wrong_scratch(start=16)),
+    breaks("R3", "a size that is not a multiple of the size alignment", 6000, _wrong_scratch(63)),
     keeps("R4", "exactly the required size",
           lambda t: t.client().give_scratch().holds(
-              lambda c: c.graph.scratch is not None, "the buffer was not taken")),
-    breaks("R4", "64 bytes too few", 6000, _wrong_scratch(-64)),
-    breaks("R4", "a descriptor that claims more than the buffer has", 6000, _wrong_scratch(128)),
-    keeps("R6", "scratch, performance, affinity and priority after finalize",
+              lambda c: c.graph.scratch is not None, "the buffer was not accepted")),
+    breaks("R4", "a buffer 64 bytes too small", 6000, _wrong_scratch(-64)),
+    breaks("R4", "a descriptor that claims more bytes than the buffer has",
+           6000, _wrong_scratch(128)),
+    keeps("R6", "scratch, performance, affinity and priority set after finalize",
           lambda t: t.client().ready().give_scratch().set(_fps(30), _ONE_CORE, _HIGH)
-          .holds(lambda c: c.graph.perf.fps == 30, "the performance config did not arrive")
-          .holds(lambda c: c.graph.priority is Priority.HIGH, "the priority did not arrive")),
-    breaks("R6", "new persistent memory after finalize", 6024,
+          .holds(lambda c: c.graph.perf.fps == 30, "the performance config had no effect")
+          .holds(lambda c: c.graph.priority is Priority.HIGH, "the priority had no effect")),
+    breaks("R6", "new persistent memory set after finalize", 6024,
            lambda t: t.client().ready().executed().refused(Client.give_persistent).gives(4)),
-    breaks("R6", "prepare options after finalize", 6024,
+    breaks("R6", "prepare options set after finalize", 6024,
            lambda t: t.client().ready().refused(lambda c: c.set(_PREPARE))),
-    keeps("R7", "scratch replaced between executions, old buffer freed", _replaced),
+    keeps("R7", "scratch replaced between executions, then the old buffer freed", _replaced),
     breaks("R7", "NULL in place of scratch", 6000,
            lambda t: t.client().ready().refused(lambda c: c.set(_NO_SCRATCH))
            .refused(lambda c: c.set(_NO_ADDRESS)).gives(2)),
-    breaks("R7", "one bad option among good ones: nothing changes", 6000,
+    breaks("R7", "one invalid option among valid ones: nothing changes", 6000,
            lambda t: t.client().ready().refused(lambda c: c.set(_fps(7), _NO_SCRATCH))
            .holds(lambda c: c.graph.perf.fps == 1, "half of a refused call took effect")),
-    keeps("R7", "of equal options the last counts, behind NULL nothing does", _last_wins),
+    keeps("R7", "an option given twice: the last one counts; options after NULL are ignored",
+          _last_wins),
     breaks("R7", "scratch replaced during an execution", 1005,
            _replaced_during_execution),
     breaks("R7", "scratch freed and not replaced", 6039,
            lambda t: t.client("plain").ready().refused(lambda c: c.freed("scratch").run())),
-    keeps("R8", "persistent in use until the context is freed",
+    keeps("R8", "persistent memory kept until the context is freed",
           lambda t: t.client().ready().gives(2).gives(4).gives(6)
           .freed("context", "persistent").no_findings()),
-    breaks("R8", "heap buffer of persistent freed too early", 6039,
+    breaks("R8", "persistent memory from a heap, freed while its context still exists", 6039,
            lambda t: t.client().ready().refused(lambda c: c.freed("persistent").run())),
-    breaks("R8", "persistent from outside the heaps released too early", 6039,
+    breaks("R8", "persistent memory outside the heaps, released while its context still exists",
+           6039,
            _persistent_released),
-    keeps("X1", "the plan of every graph",
+    keeps("X1", "the unchanged plan of every graph",
           lambda t: [t.client(name).ready().executed().no_findings()
                      for name in ("counter", "plain", "outside", "window")]),
-    breaks("X1", "a tensor moved onto another that is still needed", 6022, _moved_tensor),
-    keeps("X2", "every byte of a pool written, none outside it", _within),
-    breaks("X2", "one byte after scratch", FINDING, _overrun),
-    keeps("X3", "only living tensors written", _poison),
-    breaks("X3", "a write into scratch that no tensor owns", FINDING,
+    breaks("X1", "a plan that places a tensor over another that is still needed",
+           6022, _moved_tensor),
+    keeps("X2", "every byte of a pool written, but none outside the pool", _within),
+    breaks("X2", "one byte written after the end of scratch", FINDING, _overrun),
+    keeps("X3", "only tensors that are still needed written", _poison),
+    breaks("X3", "bytes of scratch written that belong to no tensor", FINDING,
            lambda t: _poison(t, touch=True)),
-    keeps("X4", "views fetched again after scratch was replaced", _fresh_view),
+    keeps("X4", "new views requested after scratch was replaced", _fresh_view),
     breaks("X4", "a view used after scratch was replaced", 6004, _stale_view),
-    keeps("X5", "each graph with a buffer of its own", _own_state),
-    breaks("X5", "two graphs with one buffer", FINDING,
+    keeps("X5", "separate persistent memory for each graph", _own_state),
+    breaks("X5", "the same persistent memory for two graphs", FINDING,
            lambda t: t.client().ready().on("double").noted(
                lambda c: c.give(PERSISTENT, c.persistent))),
-    keeps("X6", "state changed by its graph, reset and restored through it", _restored),
-    breaks("X6", "state changed by another writer", FINDING, _state_touched),
-    keeps("H1", "every byte of a heap, and again after it was freed", _whole_heap),
-    breaks("H1", "one byte more than a heap has", 1002, _heap_full),
-    keeps("T1", "an exact fit of the pool",
+    keeps("X6", "state that only its graph changes, resets and restores", _restored),
+    breaks("X6", "state that something other than its graph changes", FINDING, _state_touched),
+    keeps("H1", "every byte of a heap allocated, freed, and allocated again", _whole_heap),
+    breaks("H1", "one byte more than a heap has, requested from it", 1002, _heap_full),
+    keeps("T1", "an allocation of exactly the TCM pool's size",
           lambda t: _tcm(t, [_TCM], [_OPENED, f"Allocate size {_TCM} from tcm pool 0"])),
-    breaks("T1", "one byte more than the pool has", 1002,
+    breaks("T1", "an allocation one byte larger than the TCM pool", 1002,
            lambda t: _tcm(t, [_TCM + 1], [
                _OPENED, f"TCM memory allocation failure: required size: {_TCM + 64}"])),
     keeps("T2", "32 allocations",
@@ -494,41 +498,48 @@ MEMORY = (
     keeps("T3", "TCM in direct mode on v6 and v7",
           lambda t: [t.check(_extensions("adsp", v).mem_type is MemType.TCM, "not in TCM")
                      for v in ("v6", "v7")]),
-    breaks("T3", "TCM in x86 and ARM mode, and on v5", 1000,
+    breaks("T3", "TCM in x86 or ARM mode, or on v5", 1000,
            lambda t: [t.refused(_extensions, *where)
                       for where in (("x86", "v6"), ("arm", "v6"), ("adsp", "v5_1"))]),
     keeps("T4", "ddr in every mode",
           lambda t: [t.check(_extensions(m, kind="ddr").allocate(9, "x").mem_type is MemType.DDR,
                              "not in DDR") for m in ("x86", "arm", "adsp")]),
-    breaks("T4", "any other word: two messages, no memory", 1002,
+    breaks("T4", "any other memory type in the config: two log messages and no memory", 1002,
            lambda t: _tcm(t, [64], ["Invalid memory type", "Memory type only supports DDR & TCM"],
                           "TCM")),
-    keeps("R1", "one block for two backends with the same requirements", _two_backends),
-    breaks("R1", "alignment queried after the buffer was made", FINDING, _asked_late),
-    breaks("R1", "inputs and outputs allocated without a query", FINDING, _io_unasked),
-    keeps("R3", "exactly the required size, planned for another alignment", _planned_for_16),
-    keeps("R4", "pointers as addresses, with an offset", _by_address),
-    breaks("R7", "scratch given as a slice, its block freed", 6039,
+    keeps("R1", "one block used with two backends that have the same requirements", _two_backends),
+    breaks("R1", "the alignment queried after a buffer was allocated", FINDING, _asked_late),
+    breaks("R1", "inputs and outputs allocated without querying the alignment",
+           FINDING, _io_unasked),
+    keeps("R3", "exactly the reported size, for a plan made with another alignment",
+          _planned_for_16),
+    keeps("R4", "pointers passed as integer addresses, with an offset", _by_address),
+    breaks("R7", "scratch passed as a slice of a block that is then freed", 6039,
            _pool_freed(SCRATCH, lambda b: b.view[:])),
-    breaks("R8", "persistent given as a view of a view, its block freed", 6039,
+    breaks("R8", "persistent memory passed as a view of a view of a block that is then freed", 6039,
            _pool_freed(PERSISTENT, _view_of_a_view)),
-    breaks("R9", "an input given as a slice of a slice, its block freed", 6004, _input_freed),
-    keeps("X8", "four graphs with all they need in one block", _all_in_one_block),
+    breaks("R9", "an input passed as a slice of a slice of a block that is then freed",
+           6004, _input_freed),
+    keeps("X8", "four graphs with all their memory in one block", _all_in_one_block),
     keeps("X8", "one scratch for two graphs that execute one after the other", _shared_scratch),
-    breaks("X8", "scratch on the state of another graph", 6000, _scratch_on_state),
-    breaks("X8", "an output inside scratch", 6004, _io_in_scratch),
-    breaks("X8", "a binary on scratch", 5000, _binary_on_scratch),
-    breaks("X8", "one scratch for two graphs, if forbidden", FINDING, _one_offset_for_two),
-    keeps("T1", "Heap(MemType.TCM) is the pool, to its last byte", _whole_pool),
-    breaks("T1", "two heaps of TCM have one pool", 1002, _two_heaps),
-    breaks("T2", "two heaps of TCM have one limit", FINDING, _two_heaps_too_many),
+    breaks("X8", "scratch that overlaps another graph's persistent memory",
+           6000, _scratch_on_state),
+    breaks("X8", "an output buffer that overlaps scratch", 6004, _io_in_scratch),
+    breaks("X8", "a binary that overlaps scratch", 5000, _binary_on_scratch),
+    breaks("X8", "one scratch for two graphs, in a profile that forbids it",
+           FINDING, _one_offset_for_two),
+    keeps("T1", "Heap(MemType.TCM) offers every byte of the TCM pool", _whole_pool),
+    breaks("T1", "two TCM heaps that together need more than the pool they share",
+           1002, _two_heaps),
+    breaks("T2", "two TCM heaps that together exceed the limit on allocations",
+           FINDING, _two_heaps_too_many),
     keeps("T5", "memory of the declared type",
           lambda t: [_said(kind, kind)(t.client("plain", profile=profile("adsp")))
                      for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM)]),
     breaks("T5", (
-        "TCM declared and DDR given, the reverse, and a binary"
+        "TCM declared but DDR passed, the reverse, or a binary not in the declared type"
     ), (6000, 5010), _wrong_type),
-    keeps("T6", "model and IO in TCM",
+    keeps("T6", "the model and its IO in TCM",
           lambda t: _io_in_tcm(_in_tcm(t)).gives(6, 2).no_findings()),
-    breaks("T6", "model in TCM with IO in DDR, and the reverse", 6004, _mixed),
+    breaks("T6", "the model in TCM with IO in DDR, or the reverse", 6004, _mixed),
 )

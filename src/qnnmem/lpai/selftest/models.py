@@ -1,12 +1,12 @@
 """Tiny graphs for the self-test, created without files.
 
-counter   y = 2 (h + x), h + x is the next h     state in persistent memory, IO in scratch
-double    y = 2 (h + x)                          another graph with separate state
+counter   y = 2 (h + x), next h is h + x         state in persistent memory, IO in scratch
+double    y = 2 (h + x), next h is h + x         a second graph with its own state
 plain     y = (x + x) + x                        no state, IO in scratch
 outside   y = (x + x) + x                        no state, IO in memory of the application
-bare      y = x + x                              likewise, needs neither scratch nor persistent
+bare      y = x + x                              like outside, but needs no scratch either
 window    y = 2 (last two frames)                returns 6038 until it has received two frames
-layout    like plain                             planned, but without a program
+layout    y = (x + x) + x                        like plain, but without a program
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def binary(hw_version: str = "v6") -> bytes:
 
 
 def graph(name: str) -> CompiledGraph:
-    """Return the graph of a name."""
+    """Return the graph with a name."""
     return next(graph for graph in context().graphs if graph.name == name)
 
 
