@@ -328,7 +328,7 @@ def test_a_skel_that_the_dsp_does_not_look_for_is_named() -> None:
     files = {**astray.files, "/data/local/tmp/libQnnHtpV75Skel.so": ""}
     astray = replace(astray, files=files)
     assert stands(astray, "libraries") is NOT_KNOWN
-    assert "/data/local/tmp in ADSP_LIBRARY_PATH" in action(astray, "libraries")
+    assert "/data/local/tmp to ADSP_LIBRARY_PATH" in action(astray, "libraries")
     env = {**astray.commands, "env": "ADSP_LIBRARY_PATH=/data/local/tmp;/dsp\n"}
     assert stands(replace(astray, commands=env), "libraries") is GOOD
 
@@ -776,12 +776,12 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
         (
             "printf 'List of devices attached\\n1a2b\\tunauthorized\\n'",
             "adb",
-            "adb reports about 1a2b: unauthorized; unlock it and allow USB debugging",
+            "adb reports about 1a2b: unauthorized; unlock the device and allow USB debugging",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\toffline\\n'",
             "adb:1a2b",
-            "adb reports about 1a2b: offline; unplug it",
+            "adb reports about 1a2b: offline; unplug the device",
         ),
         (
             "printf 'List of devices attached\\n1a2b\\tno permissions (user in plugdev?); see\\n'",

@@ -57,7 +57,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Store each fact's first value in the log, even if a later session settles earlier."""
+        """Store each fact's first value in the log, whatever the order in which sessions settle."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):

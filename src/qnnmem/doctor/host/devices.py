@@ -23,9 +23,9 @@ _MOST = 1 << 16
 _SHOWN = 5
 _READY = "device"
 _CURES = {
-    "unauthorized": "unlock it and allow USB debugging from this computer",
-    "authorizing": "unlock it and allow USB debugging from this computer",
-    "offline": "unplug it and plug it in again, or run `adb reconnect`",
+    "unauthorized": "unlock the device and allow USB debugging from this computer",
+    "authorizing": "unlock the device and allow USB debugging from this computer",
+    "offline": "unplug the device and plug it in again, or run `adb reconnect`",
     "no permissions": "this user has no permission for the USB device; see the udev rules of adb",
 }
 
@@ -85,7 +85,7 @@ class ImageLook:
         return f"{self.root}{path}"
 
     def _inside(self, path: str) -> Unseen | None:
-        """Return None if a path (with links followed) is inside the image, else a reason."""
+        """Return None if a path (links followed) is inside the image, else why it is refused."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
             return Unseen("an image does not run")
         try:
@@ -165,7 +165,7 @@ def _chosen(devices: dict[str, str], serial: str | None) -> str:
 
 def _not_ready(name: str, state: str) -> UsageError:
     known = next((word for word in _CURES if state.startswith(word)), "")
-    cure = _CURES.get(known, "start Android on it and try again")
+    cure = _CURES.get(known, "start Android on the device and try again")
     return UsageError(
         f"adb reports about {plain_or_quoted(name)}: {known or quote(state)}", cure=cure
     )

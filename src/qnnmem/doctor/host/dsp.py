@@ -112,7 +112,7 @@ def judge_users(seen: Survey) -> Outcome:
     """Check for other processes with open connections to the DSP."""
     text = seen.open_files
     if isinstance(text, Unseen) or not text.strip().isdecimal() or len(text.strip()) > 9:
-        reason = text.reason if isinstance(text, Unseen) else "the answer is not a number"
+        reason = text.reason if isinstance(text, Unseen) else "the command did not print a number"
         return Outcome(f"open connections: {reason}", NOT_KNOWN)
     count = int(text)
     # A user sees only the open files of their own processes.

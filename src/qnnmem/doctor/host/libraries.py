@@ -71,8 +71,8 @@ def _what_is_missing(
     if wanted & astray:
         name = _list(wanted & astray)
         where = next(iter(_homes(seen.host_folders, _skel(wanted & astray))), "its folder")
-        words = f"the skel for {name} is in a folder that a DSP does not search: name"
-        return NOT_KNOWN, f"{words} {plain_or_quoted(where)} in ADSP_LIBRARY_PATH"
+        words = f"the skel for {name} is in a folder that a DSP does not search; add"
+        return NOT_KNOWN, f"{words} {plain_or_quoted(where)} to ADSP_LIBRARY_PATH"
     if wanted & skels:
         words = f"add libQnnHtpV{min(wanted & skels)}Stub.so from the same release as the skel"
         return PROBLEM, words
@@ -81,7 +81,7 @@ def _what_is_missing(
         return NOT_KNOWN, "a skel might be in a folder that this user cannot see" if hidden else ""
     name = f"libQnnHtpV{min(wanted)}Skel.so"
     words = f"copy {name} from the same release as the other libraries to the device, and"
-    return PROBLEM, f"{words} name its folder in ADSP_LIBRARY_PATH"
+    return PROBLEM, f"{words} add its folder to ADSP_LIBRARY_PATH"
 
 
 def judge_releases(seen: Survey) -> Outcome:

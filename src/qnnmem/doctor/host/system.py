@@ -111,7 +111,7 @@ def judge_selinux(seen: Survey) -> Outcome:
     if seen.selinux.strip() == "0":
         return Outcome("permissive: SELinux denies nothing", GOOD)
     if seen.selinux.strip() != "1":
-        return Outcome("mode: the answer is not valid", NOT_KNOWN)
+        return Outcome("mode: /sys/fs/selinux/enforce contains no valid value", NOT_KNOWN)
     if not isinstance(seen.denials, Unseen):
         return Outcome("enforcing; the log contains no denial of access to a DSP", GOOD)
     action = "look for `avc: denied` in the log of the failing run"

@@ -8,8 +8,8 @@ text:
 Each fixed part is placed at its first position after the part to its left. If a hole becomes too
 long, the part to its left moves to its next position. Parts never move back, so each byte is
 searched at most once for each part. The result is the match with the leftmost start and the
-shortest holes. This match exists: given two matches, placing every part at the earlier of its two
-positions gives a match too.
+shortest holes. Such a match always exists: given two matches, placing every part at the earlier of
+its two positions gives another match.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def typical_lines(entry: Entry) -> tuple[str, ...]:
 
 
 def own_lines(entry: Entry) -> tuple[str, ...]:
-    """Return the lines that qnnmem itself prints for a failure for which devices print a code."""
+    """Return the lines that qnnmem prints for a failure where devices print only a code."""
     return _lines_below(entry, "Printed by qnnmem")
 
 

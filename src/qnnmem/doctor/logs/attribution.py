@@ -82,7 +82,7 @@ class Attribution:
         self._nameless = left
 
     def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
-        """Join a session to that of its process, immediately or once the process's is closed."""
+        """Join a session to its process's session, or, if that is growing, once it is closed."""
         if not any(to is other for other in growing):
             to.join(session)
             return

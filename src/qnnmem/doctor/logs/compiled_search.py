@@ -140,7 +140,7 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Lower-case texts and their kinds; the search looks for each text's rarest bytes first."""
+    """Lower-case texts by kind; each is found by those of its bytes that are rarest in a sample."""
 
     def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)

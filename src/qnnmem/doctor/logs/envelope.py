@@ -94,7 +94,7 @@ def steps_of_growing(head: bytes) -> tuple[Step, ...] | None:
     """Return the steps that unwrap a growing log; None while its first line is too short to tell.
 
     Log collectors write lines of JSON, which the first line shows. All other wrappings apply to
-    finished texts, so they are not expected here.
+    whole texts, and detecting them needs more than the first line.
     """
     first, end, _ = head.lstrip().partition(b"\n")
     if end:

@@ -172,7 +172,7 @@ def _strict(line: bytes) -> Header:
 
 
 def _relayed(head: Header, line: bytes) -> Header:
-    """Return the head of the relayed line if the message is one, else `head`."""
+    """Return the inner head if the message is a relayed line of another program, else `head`."""
     said = _strict(line[head.body :])
     if head.style == "kernel" and said.style == "journal":
         # Programs also write to the kernel log; a journal names the machine before them.

@@ -8,7 +8,7 @@ Values = tuple[int | str, ...]
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """Line with the templates that match it."""
+    """Log line with the templates that it matches."""
 
     offset: int  # offset of the line's first byte
     number: int  # line number from 1, counted from the start of reading

@@ -1,4 +1,4 @@
-"""Cache for search engines and line shapes, because creating them takes longer than a small log."""
+"""Cache of engines and line shapes: creating them takes longer than reading a small log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAST = _Last()
 
 
 def kept_engines(knowledge: Knowledge) -> KeptEngines:
-    """Return this thread's cache for a knowledge base; it replaces the thread's last cache."""
+    """Return this thread's cache for a knowledge base; a thread keeps only its last cache."""
     kept = _LAST.kept
     if kept is None or kept.knowledge is not knowledge:
         kept = _LAST.kept = KeptEngines(knowledge)

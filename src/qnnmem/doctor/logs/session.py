@@ -1,10 +1,10 @@
 """Sessions: groups of related lines from one process.
 
 Two hits of a process are in one session if they are at most `NEAR` bytes apart, or at most `REACH`
-bytes and `GAP` seconds apart. Distances in bytes are needed because clocks jump, and quiet logs are
-short. For lines that name no process, the limit is `CLOSE` bytes; otherwise all failures in a long
-log could become one incident. Joining neighbours gives the same sessions wherever a log was cut,
-because every field is a sum, a minimum or a maximum.
+bytes and `GAP` seconds apart. The distance in bytes counts first: clocks jump, and quiet logs
+are short. For lines that name no process, the limit is `CLOSE` bytes; otherwise all failures in a
+long log could become one incident. Joining neighbours gives the same sessions wherever a log was
+cut, because every field is a sum, a minimum or a maximum.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class LogSession(msgspec.Struct):
 
     @property
     def reach(self) -> int:
-        """Maximum distance, in bytes, at which a further line can join this session."""
+        """Maximum distance, in bytes, at which a further line can join."""
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Merge another session of the same process, or one attributed to it, into this one."""
+        """Merge a session of the same process, or one attributed to it, into `self`."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
@@ -143,7 +143,7 @@ class SessionGrouper:
             session.last_time = time
 
     def put(self, session: LogSession) -> None:
-        """Add a session from a range; it must start after the process's earlier sessions."""
+        """Add a session from a range; it must start after all sessions of its process so far."""
         mine = self._open.get(session.pid)
         if mine is not None and _together(mine, session.first, session.first_time):
             mine.join(session)

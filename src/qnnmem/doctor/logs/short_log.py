@@ -147,7 +147,7 @@ def _by_model(
 
 
 def _failing_odds(log: bytes) -> float:
-    """Return the cause model's probability that a log shows a failure; 0 below a few words."""
+    """Return the cause model's probability that a log shows a failure; 0 for very short logs."""
     from qnnmem.doctor.cause_model import guess, words_of
 
     whole = _text(log)
