@@ -201,7 +201,7 @@ def test_every_fit_of_a_real_model_holds_in_a_simulated_run(
         assert found["pools"][pool] <= limit
     if name == "silero_ov16k":  # the text of others says it in the same way
         text = run("fix", model, *words.split(), "-o", "again").stdout
-        assert f"{found['total_bytes']:,} bytes in all" in text.splitlines()[0]
+        assert f"{found['total_bytes']:,} bytes in total" in text.splitlines()[0]
 
 
 def _planned(part: Path, words: str, inplace: bool) -> int:

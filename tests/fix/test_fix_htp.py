@@ -280,7 +280,7 @@ def test_a_chain_meets_a_budget_with_all_its_parts(
     pool, _, limit = budget.partition("=")
     assert found["pools"][pool] <= int(limit)
     first = run(*words, "-o", folder, "--force").stdout.splitlines()[0]
-    assert f"take {found['total_bytes']:,} bytes in all" in first
+    assert f"take {found['total_bytes']:,} bytes in total" in first
     assert f"{told['plain_total_bytes']:,}" in first
 
 

@@ -43,5 +43,5 @@ def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.Mo
     case = FixCase(path, model, PoolOptions(), ends_at=time.monotonic())
     found = fix_for_lpai(case, remedies=(LongWalks(),))
     assert [one.change.remedy for one in found.tried] == ["none"]
-    assert "the time limit ended the search; more time may find a smaller result" in found.notes
+    assert "the time limit ended the search; more time might find a smaller result" in found.notes
     ask_deadline()  # nothing is enforced any more

@@ -60,7 +60,7 @@ def test_the_table_names_everything_in_order_of_allocation() -> None:
     lines = list(shortage_lines(explain_tcm(request)))
     total = 1_000_000 + 2 * 1_200_000  # all of them multiples of 64
     missing = total - POOL
-    words = f"TCM: {total:,} bytes are needed, {missing:,} over the 2,035,712 of the pool"
+    words = f"TCM: {total:,} bytes are needed, {missing:,} over the pool's 2,035,712"
     assert lines[0] == words
     assert [line.split("  ")[-1] for line in lines[2:5] if "fit" not in line] == ["model binary"]
     assert "input 'x0'  <- does not fit" in lines[3]
@@ -71,7 +71,7 @@ def test_the_table_names_everything_in_order_of_allocation() -> None:
 def test_too_many_allocations_are_counted() -> None:
     """Where bytes are not missing, the number of allocations is what is wrong."""
     lines = list(shortage_lines(explain_tcm(request_of([graph(inputs=100)], 64))))
-    assert lines[0] == "TCM: 102 allocations are needed, the pool serves 32"
+    assert lines[0] == "TCM: 102 allocations are needed, but the pool serves only 32"
     assert "  … and 38 more" in lines
 
 

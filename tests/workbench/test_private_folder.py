@@ -94,7 +94,7 @@ def test_a_folder_with_things_of_its_user_is_refused(tmp_path: Path, history: by
     if history is not None:
         (tmp_path / "history.sqlite").write_bytes(history)
     before = state_of(tmp_path)
-    assert "name an empty or a new one" in refusal(tmp_path)
+    assert "choose an empty or a new folder" in refusal(tmp_path)
     assert state_of(tmp_path) == before
 
 
@@ -106,7 +106,7 @@ def test_a_folder_of_an_earlier_version_with_other_things_is_refused(
     of_earlier_version(tmp_path)
     (tmp_path / part).write_text("mine")
     before = state_of(tmp_path)
-    assert "name an empty or a new one" in refusal(tmp_path)
+    assert "choose an empty or a new folder" in refusal(tmp_path)
     assert state_of(tmp_path) == before
 
 

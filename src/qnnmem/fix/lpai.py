@@ -176,8 +176,8 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
         )
     if plan.tcm is not None:
         yield (
-            "TCM here means constants and IO; the binary adds a description of each op, "
-            "and bands and parts add ops: inspect the prepared binary"
+            "TCM here counts only constants and IO; the binary also describes each op, and "
+            "bands and parts add ops: inspect the prepared binary"
         )
 
 

@@ -27,7 +27,7 @@ from qnnmem.planner.pools import PoolOptions
 Watcher = Callable[[JudgedChange], None]
 _INTERRUPTED = "interrupted; this is the best result so far"
 _LAST_STEP_S = 10.0  # seconds for work in progress at the time limit
-_LATE = "the time limit ended the search; more time may find a smaller result"
+_LATE = "the time limit ended the search; more time might find a smaller result"
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class PlainPacking:
         A neighbour of size s blocks at most `s + z - 1` consecutive offsets for a buffer of size z,
         hence at most `(s + z - 1 + a - 1) / a` multiples of the alignment a. If all neighbours
         together cannot block every allowed multiple up to `limit`, the buffer can be placed after
-        them in any case. Once it is removed, the same argument may apply to others.
+        them in any case. Once it is removed, the same argument can apply to others.
         """
         size, align, near = self.instance.size, self.instance.align, self.near
         total = [sum(size[v] for v in near[u]) for u in range(len(near))]
@@ -408,7 +408,7 @@ class _Search:
                 self.total[s] += self.size[u]
 
     def _sit(self, u: int) -> bool:
-        """Place a buffer at its lowest offset and lift those above it; False if one cannot fit."""
+        """Place a buffer at its lowest offset and lift others; return False if one cannot fit."""
         near, weight = self.core.near[u], self.core.weight
         self.work += len(near) + 1
         self.placed[u] = True
@@ -436,7 +436,7 @@ class _Search:
         return True
 
     def _leave_empty(self, frame: _Frame) -> bool:
-        """Lift a section from an empty floor to the next possible height; False if none fits."""
+        """Lift a section off its empty floor to the next height; return False if none fits."""
         a, b, _ = frame.component
         begin, end = self.core.first[a], self.core.first[b]
         height = self._next_rest(frame.section, frame.floor, begin, end)

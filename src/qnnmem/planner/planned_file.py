@@ -159,12 +159,12 @@ class PlannedFile:
         if any(op.bodies for op in plan.model.ops):
             yield (
                 "branch and loop bodies are planned separately; "
-                "the total may be above the true minimum"
+                "the total can be above the true minimum"
             )
         if plan.reordered is not None and plan.reordered.skipped is not None:
             yield f"reordering ops was skipped: {plan.reordered.skipped}"
         if plan.scratch.cut_by_clock and not plan.scratch.optimal:
-            yield "the time limit ended the search, so another run may find another plan"
+            yield "the time limit ended the search, so another run might find another plan"
         if plan.search_missing:
             yield search_missing_note()
 

@@ -43,7 +43,7 @@ class TcmTensor:
 
 @dataclass(frozen=True, slots=True)
 class TcmAlignment:
-    """Alignment that the platform requires of an allocation."""
+    """Alignment that the platform requires for each allocation."""
 
     start: int
     size: int

@@ -94,11 +94,11 @@ def level_lines(best: JudgedChange) -> Iterator[str]:
     if proof is None or not proof.identical:
         return
     equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
-    yield f"results are equal bit by bit in onnxruntime with optimisation level {', '.join(equal)}"
+    yield f"results are equal bit by bit in onnxruntime with optimisation {', '.join(equal)}"
     for one in proof.levels:
         if not one.identical:
             gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
-            yield f"with optimisation level {one.level}, results differ: {gap}"
+            yield f"with optimisation {one.level}, results differ: {gap}"
     if not proof.levels:
         yield (
             "results with optimisation enabled were not compared: onnxruntime does not run the "

@@ -20,12 +20,16 @@ class CarriedBinary(Struct, frozen=True, kw_only=True):
     name: Annotated[str, describe("File or archive member, and the position inside it.")]
     offset: Annotated[Count, describe("Offset of the binary in the file.")] = 0
     bytes: Count
-    used_by: Annotated[tuple[str, ...], describe("Methods, models or stages that run it.")] = ()
+    used_by: Annotated[
+        tuple[str, ...], describe("Methods, models or stages that run this binary.")
+    ] = ()
     group: Annotated[
         str, describe("Device group of the binary; empty if the file has one group.")
     ] = ""
     graphs: tuple[str, ...] = ()
-    soc_model: Annotated[int | None, describe("Id of the SoC it was compiled for.")] = None
+    soc_model: Annotated[
+        int | None, describe("Id of the SoC that the binary was compiled for.")
+    ] = None
     total: Annotated[Sourced | None, describe("Memory bill of this binary.")] = None
     need_low: Annotated[
         Sourced | None, describe("Lower bound of its bytes in a process domain.")
@@ -102,7 +106,7 @@ class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
     file: str
     facts: CarrierFacts
     contents: Annotated[
-        tuple[ContextDocument, ...], describe("Contents of the binaries, in the same order.")
+        tuple[ContextDocument, ...], describe("Contents of the binaries, in the order of `facts`.")
     ] = ()
 
     @property

@@ -118,8 +118,8 @@ class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
     deployment: Annotated[
         FixDeployment | None,
         describe(
-            "How the parts are deployed and what they take together, as `qnnmem fix` judged them; "
-            "null without a budget."
+            "How the parts are deployed and how much memory they take together, as `qnnmem fix` "
+            "judged them; null without a budget."
         ),
     ] = None
 

@@ -176,7 +176,7 @@ class SocFit(FitFacts, frozen=True):
 
     soc: str
     answer: FitAnswer
-    why: Annotated[str, describe("Reason, unless the answer is yes.")] = ""
+    why: Annotated[str, describe("Reason for any answer other than `fits`.")] = ""
     suggestions: tuple[FitSuggestion, ...] = ()
     tried: Annotated[
         tuple[FitSuggestion, ...], describe("Settings that were compiled without success.")

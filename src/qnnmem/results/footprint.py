@@ -59,7 +59,7 @@ class GraphBill(Struct, frozen=True, kw_only=True):
     weights: Sourced | None = None
     io: Annotated[
         Sourced | None,
-        describe("Bytes of inputs and outputs, with the padding stored in the file."),
+        describe("Bytes of inputs and outputs, each padded as in the file."),
     ] = None
     io_exact: Annotated[
         Sourced | None, describe("Bytes of inputs and outputs without padding.")
@@ -102,7 +102,7 @@ class OnnxNode(Struct, frozen=True):
 
     name: Annotated[str, describe("Name of the node, or of its first output.")]
     operator: str
-    reason: Annotated[str, describe("Why QNN does not support it, if known.")] = ""
+    reason: Annotated[str, describe("Why QNN does not support the node, if known.")] = ""
 
 
 class PartitionCheck(Struct, frozen=True):
@@ -217,7 +217,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def io(self) -> Sourced | None:
-        """Inputs and outputs, with the padding stored in the file."""
+        """Inputs and outputs, each padded as in the file."""
         return self.parts.get("IO")
 
     @property

@@ -1,9 +1,9 @@
 """Incidents of the doctor with their evidence, and the amount of data read.
 
-Fields are in the order of the JSON (schema `qnnmem.doctor/1`). A log may contain a hundred thousand
+Fields are in the order of the JSON (schema `qnnmem.doctor/1`). A log can contain a hundred thousand
 of the values with `gc=False`; such values are never part of a reference cycle.
 
-A log may contain any number, so quantities have no bounds here: check a quantity before computing
+A log can contain any number, so quantities have no bounds here: check a quantity before computing
 with it.
 """
 

@@ -55,8 +55,8 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
     passes: Annotated[bool, describe("Whether there are no findings.")]
     entries: Annotated[Count, describe("Number of entries checked.")]
     templates: Annotated[Count, describe("Number of line templates in those entries.")]
-    cases: Annotated[Count, describe("Number of stored failures used.")]
-    healthy: Annotated[Count, describe("Number of stored healthy logs used.")]
+    cases: Annotated[Count, describe("Number of stored failures that were checked.")]
+    healthy: Annotated[Count, describe("Number of stored healthy logs that were checked.")]
     documented: Annotated[
         Count, describe("Number of entries based only on documents, without a stored log.")
     ]

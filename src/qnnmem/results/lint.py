@@ -34,7 +34,7 @@ class ConfigFinding(Struct, frozen=True):
     key: Annotated[str, describe("Dotted path of the key; empty for the whole file.")]
     check: Annotated[str, describe("Stable name of the check.")]
     sentence: Annotated[str, describe("What is wrong.")]
-    cure: Annotated[str, describe("What to do about it.")]
+    cure: Annotated[str, describe("What to do about the finding.")]
 
 
 class CheckedFile(Struct, frozen=True):

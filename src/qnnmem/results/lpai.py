@@ -34,7 +34,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         ),
     ]
     source: Annotated[str, describe("Source of the rule.")]
-    cure: Annotated[str, describe("What to do about it.")]
+    cure: Annotated[str, describe("What to do about a violation.")]
 
     @property
     def codes(self) -> tuple[int, ...]:

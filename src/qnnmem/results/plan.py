@@ -186,7 +186,9 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     """
 
     input: Annotated[str, describe("Path of the planned file as given.")]
-    graph: Annotated[str, describe("Name of the graph if the file has several, else empty.")] = ""
+    graph: Annotated[
+        str, describe("Name of the graph if the file has several, otherwise empty.")
+    ] = ""
     scratch_bytes: Annotated[
         Count,
         describe("Size of the scratch pool of this plan in bytes; for a buffer list its peak."),
@@ -218,7 +220,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         describe(
             "What is proven about scratch_bytes. Estimate before quantization: the ops of a float "
             "model were planned with `bits`, and quantizing fuses some and adds others. Upper "
-            "bound: branch and loop bodies are planned separately, the total may be above the "
+            "bound: branch and loop bodies are planned separately, so the total can be above the "
             "true minimum."
         ),
     ] = UNSET
@@ -271,7 +273,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     exit_code: Annotated[
         Literal[0, 1, 3],
         describe(
-            "Exit code of the command: 0 every budget holds, 1 one is exceeded, 3 cannot tell."
+            "Exit code of the command: 0 if every budget holds, 1 if one does not, 3 if undecided."
         ),
     ] = 0
     remedies: Annotated[
@@ -304,7 +306,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     holds_for: Annotated[
         tuple[str, ...],
         describe(
-            "Conditions under which the plan holds, with the node: a given value, or a "
+            "Conditions under which the plan holds, each with its node: a given value, or a "
             "stated, stored or measured shape. Empty if the plan holds for every input."
         ),
     ] = ()

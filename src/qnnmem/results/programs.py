@@ -76,8 +76,8 @@ class NotChecked(Struct, frozen=True):
 
     what: Annotated[str, Meta(max_length=1000), describe("What was not checked, in words.")]
     calls: Annotated[Count, describe("Number of calls; 0 if unknown.")] = 0
-    process: Annotated[Count, describe("Process id; 0 for several.")] = 0
-    thread: Annotated[Count, describe("Thread id; 0 for several.")] = 0
+    process: Annotated[Count, describe("Process id; 0 if there are several.")] = 0
+    thread: Annotated[Count, describe("Thread id; 0 if there are several.")] = 0
 
 
 Missed = Annotated[
@@ -106,7 +106,7 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
         describe("Id of the rule, as in `qnnmem lpai rules` or the check-client page."),
     ]
     title: Annotated[str, describe("The rule.")] = ""
-    sentence: Annotated[str, describe("What happened, to which object, by how much.")]
+    sentence: Annotated[str, describe("What happened, to which object, and by how much.")]
     call: Annotated[
         str, describe("QNN function that detected the violation; `exit` for leaks at the end.")
     ] = ""
@@ -215,7 +215,7 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
     @property
     def verb_code(self) -> int:
-        """Exit code of the verb: 1 findings, 2 never called, 3 not checked, else the program's."""
+        """Exit code: 1 for findings, 2 if never called, 3 if not checked, else the program's."""
         return _verb_code(self, len(self.findings))
 
 
@@ -242,14 +242,16 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
             "system context",
         ),
     ]
-    process: Annotated[Count, describe("Process that made the object.")] = 0
+    process: Annotated[Count, describe("Process that created the object.")] = 0
     handle: Annotated[Word, describe("Handle of the object.")] = 0
-    name: Annotated[str, describe("Name of the graph, or of the session's model; else empty.")] = ""
+    name: Annotated[
+        str, describe("Name of the graph, or of the session's model; otherwise empty.")
+    ] = ""
     bytes: Annotated[
         Count, describe("Bytes of the context's binary, or of the registered memory.")
     ] = 0
-    made_by: Annotated[str, describe("Function that made it.")] = ""
-    time_ns: Annotated[Count, describe("Time since the start when it was made.")] = 0
+    made_by: Annotated[str, describe("Function that created the object.")] = ""
+    time_ns: Annotated[Count, describe("Time since the start when the object was created.")] = 0
     place: Place = ""
     stack: CallStack = ()
 
@@ -266,9 +268,11 @@ class MadeHandle(Struct, frozen=True, kw_only=True):
         Count, describe("Bytes of the context's binary, or of the registered memory.")
     ] = 0
     count: Annotated[Count, describe("Number of such objects.")] = 1
-    process: Annotated[Count, describe("Process that made it.")] = 0
-    made_by: Annotated[str, describe("Function that made it.")] = ""
-    time_ns: Annotated[Count, describe("Time since the start when the first was made.")] = 0
+    process: Annotated[Count, describe("Process that created the object.")] = 0
+    made_by: Annotated[str, describe("Function that created the object.")] = ""
+    time_ns: Annotated[
+        Count, describe("Time since the start when the first object was created.")
+    ] = 0
     place: Place = ""
 
 
@@ -290,9 +294,9 @@ class LostSession(Struct, frozen=True, kw_only=True):
     spent_ns: Annotated[Count, describe("Time spent in QNN for the session.")] = 0
     after_ns: Annotated[Count, describe("Time that the program continued without the session.")] = 0
     time_ns: Annotated[Count, describe("Time since the start when the session was lost.")] = 0
-    process: Annotated[Count, describe("Process that made it.")] = 0
+    process: Annotated[Count, describe("Process that created the session.")] = 0
     place: Annotated[
-        str, describe("File and line that made the session, or module and offset.")
+        str, describe("File and line that created the session, or module and offset.")
     ] = ""
     stack: CallStack = ()
 
@@ -360,7 +364,7 @@ class MixedIo(Struct, frozen=True, kw_only=True):
     bytes: Annotated[Count, describe("Bytes of all these inputs and outputs.")] = 0
     sentence: Annotated[str, describe("Cost of the mismatch.")] = ""
     process: Annotated[Count, describe("Process that executed the graph.")] = 0
-    place: Annotated[str, describe("File and line that made the graph.")] = ""
+    place: Annotated[str, describe("File and line that created the graph.")] = ""
 
 
 class SerialisedRun(Struct, frozen=True, kw_only=True):
@@ -448,7 +452,7 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     @property
     def verb_code(self) -> int:
-        """Exit code of the verb: 1 findings, 2 never called, 3 not watched, else the program's."""
+        """Exit code: 1 for findings, 2 if never called, 3 if not watched, else the program's."""
         return _verb_code(self, self.findings)
 
     def bounded(self) -> WatchResult:
@@ -496,7 +500,7 @@ class LeakedHandle(Struct, frozen=True):
     """A handle that is leaked only if a call fails."""
 
     kind: Annotated[str, describe("Kind of object.")]
-    made_by: Annotated[str, describe("Function that made it.")] = ""
+    made_by: Annotated[str, describe("Function that created the object.")] = ""
     place: Place = ""
 
 
@@ -525,7 +529,7 @@ class FailEachResult(ProgramResult, frozen=True, kw_only=True, tag="qnnmem.fail-
 
     passes: Annotated[bool, describe("Whether no run crashed, hung or leaked.")]
     command: Command
-    function: Annotated[str, describe("Function whose calls were failed.")]
+    function: Annotated[str, describe("Function whose calls were made to fail.")]
     code: Annotated[
         Count, describe("Code that the calls returned when they were made to fail.")
     ] = 0

@@ -129,6 +129,8 @@ def _converted(values: Any, where: str, kind: type[Decoded], name: str) -> Decod
     try:
         return msgspec.convert(values, ready(kind))
     except UnicodeError as exc:  # half a surrogate pair as a key, which JSON can contain
-        raise UsageError(f"it is not a {name}: a name in it is not text", where=where) from exc
+        raise UsageError(
+            f"it is not a {name}: one of its keys is not valid text", where=where
+        ) from exc
     except msgspec.ValidationError as exc:
         raise UsageError(f"it is not a {name}: {exc}", where=where) from exc

@@ -3,7 +3,7 @@
     class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         scratch_bytes: Annotated[Count, describe("Size of the scratch pool in bytes.")]
 
-The tag is the schema's name and the first field of the JSON. A field with a default may be missing
+The tag is the schema's name and the first field of the JSON. A field with a default can be missing
 in results of older versions; the program itself writes every field.
 """
 

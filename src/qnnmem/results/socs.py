@@ -19,7 +19,7 @@ class Soc(Struct, frozen=True, kw_only=True):
     marketing_name: str
     model_id: Annotated[Count, describe("QNN's `soc_model`.")]
     arch: Annotated[Count | None, describe("Hexagon version, such as 75.")]
-    has_htp: Annotated[bool, describe("Whether the HTP backend can compile for it.")] = field(
+    has_htp: Annotated[bool, describe("Whether the HTP backend can compile for the SoC.")] = field(
         name="htp"
     )
     vtcm_size: Annotated[SourcedNumber | None, describe("Largest VTCM of one graph.")] = field(

@@ -59,7 +59,9 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     fits: Annotated[bool | None, describe("Whether every budget holds; null if unknown.")] = None
     exit_code: Annotated[
         Literal[0, 1, 3],
-        describe("Exit code of the command: 0 every budget holds, 1 one is exceeded, 3 unknown."),
+        describe(
+            "Exit code of the command: 0 if every budget holds, 1 if one does not, 3 if undecided."
+        ),
     ] = 0
     origins: Annotated[dict[str, str], describe("Origin of the numbers, by key.")] = field(
         default_factory=dict

@@ -14,7 +14,7 @@ class ComparedTensor(Struct, frozen=True):
     """A tensor that both runs computed."""
 
     name: str
-    operator: Annotated[str, describe("Operator that produces it; empty if unknown.")]
+    operator: Annotated[str, describe("Operator that produces the tensor; empty if unknown.")]
     difference: Annotated[
         float | None,
         describe(
@@ -47,7 +47,7 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
     first: Annotated[str | None, describe("First tensor that differs, in graph order.")]
     every: Annotated[bool, describe("Whether intermediate tensors were also compared.")]
     tensors: Annotated[tuple[ComparedTensor, ...], describe("Compared tensors, in graph order.")]
-    samples: Annotated[Count, describe("Number of inputs that were run.")]
+    samples: Annotated[Count, describe("Number of samples that were run.")]
     why: Annotated[str, describe("Why nothing could be compared; empty if something was.")] = ""
 
     @property
@@ -63,7 +63,7 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
         if self.verdict == "refused":
             memory = "the graph is right; look at memory"
             graph = "look at the graph, not at memory"
-            open_ = "whether memory is the cause is open"
+            open_ = "it is unclear whether memory is the cause"
             said = {True: memory, False: graph, None: open_}[self.is_memory]
             return f"the CPU runs the model and {self.other} does not; {said}"
         count = counted(len(self.tensors), "tensor")

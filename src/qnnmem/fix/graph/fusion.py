@@ -6,7 +6,7 @@ steps, the milder first:
     exact      changes no rounding: padding into convolutions, copies, casts and transposes that
                cancel out, common subexpressions, dead branches
     rounding   also folds a factor or a BatchNormalization into weights: the last bits of results
-               may differ, so the user must allow it
+               can differ, so the user must allow it
 
 A rewritten model is read like a user's file and keeps the order of nodes, because the order decides
 how many bytes are live.

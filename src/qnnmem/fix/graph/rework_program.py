@@ -104,7 +104,7 @@ def _cast_plainly(graph: onnx.GraphProto) -> None:
 
 
 def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Raise ValueError if the rewritten model has other outputs."""
+    """Raise ValueError if the outputs of the rewritten model differ from the original's."""
     names = [[item.name for item in one.graph.output] for one in (before, after)]
     if names[0] != names[1]:
         raise ValueError("the rewritten model has other outputs")

@@ -50,7 +50,7 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """Wrapper with the name of the remedy inside, which also repeats the steps of a recipe."""
+    """Wrapper around a remedy with the same name, which applies recipe steps unchanged."""
 
     first: ModelRemedy
 

@@ -265,7 +265,7 @@ def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[s
             wanted[item.name] = (helper.tensor_dtype_to_np_dtype(kind.elem_type).name, shape)
     sizes = [[d.dim_value for d in item.type.tensor_type.shape.dim] for item in graph.output]
     if not all(math.prod(shape) for _, shape in wanted.values()) or not all(map(math.prod, sizes)):
-        raise LoadError(model, "has inputs or outputs without fixed sizes; set them first")
+        raise LoadError(model, "has inputs or outputs without fixed sizes; set the sizes first")
     return wanted, [item.name for item in graph.output], _WIDEST * sum(map(math.prod, sizes))
 
 

@@ -73,7 +73,7 @@ class Deployment:
 
     @property
     def pools(self) -> dict[str, int]:
-        """Peak bytes of each pool; pools may peak at different steps."""
+        """Peak bytes of each pool; pools can peak at different steps."""
         return {pool: max(step[pool] for step in self.steps) for pool in self.steps[0]}
 
     @property
@@ -97,7 +97,7 @@ class Deployment:
         return max(0, self.weights_bytes - (self.plain_weights_bytes or self.weights_bytes))
 
     def result(self, plain_total: int | None) -> FixDeployment:
-        """Return the JSON result type; `plain_total` is the total of the undivided model."""
+        """Return the deployment as a result type; `plain_total` is the unsplit model's total."""
         at = self.worst()
         return FixDeployment(
             arrangement=_NAMES[self.arrangement],
@@ -141,7 +141,7 @@ def deployments(
 
 
 def chosen(found: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
-    """Return the first arrangement within all limits, else the one that exceeds them least."""
+    """Return the first arrangement within all limits, or the one that exceeds them the least."""
     return min(found, key=lambda one: sum(one.over(limits).values()))
 
 

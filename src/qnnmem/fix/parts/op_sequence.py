@@ -199,7 +199,7 @@ def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
 def make_sequence(
     path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False
 ) -> OpSequence:
-    """Return the sequence of a model and its graph; raise UsageError if it cannot be cut."""
+    """Return a model as a sequence, with its graph; raise UsageError if it cannot be cut."""
     if not model.ops:
         raise UsageError("the model has no ops, so it cannot be split", where=path)
     _refuse_random(path, proto, model)
@@ -313,7 +313,7 @@ def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
 def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]]:
     """Return the positions of the nodes of a range, and the names of stored tensors they read.
 
-    Nodes are in the order of their ops, which may differ from the file's order.
+    Nodes are in the order of their ops, which can differ from the file's order.
     """
     graph = sequence.proto.graph
     maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}

@@ -8,7 +8,7 @@ A judge decides whether a range of ops fits as a separate model: the planner for
 compiler and loader for HTP (`library.trials`). Results do not change: every part computes with the
 nodes of the whole model, and `parts.chain` compares the results bit by bit.
 
-A judge may have to run a compiler, so the search asks it as rarely as possible:
+A judge might have to run a compiler, so the search asks it as rarely as possible:
 
     from each end, take the longest parts that fit, by bisection: an upper bound on the parts
     repeat:
@@ -18,7 +18,7 @@ A judge may have to run a compiler, so the search asks it as rarely as possible:
 
 A range that contains a range that does not fit is presumed not to fit either. Inputs and outputs
 can break this presumption: a cut with many crossing bytes can make a part larger than the whole
-around it. Therefore a judge may have a rule that needs no trial (`rows`). If the presumption leaves
+around it. Therefore a judge can have a rule that needs no trial (`rows`). If the presumption leaves
 no solution, the search continues without it. The judge was asked about every part of an answer.
 """
 
@@ -315,7 +315,7 @@ class PartJudge(Protocol):
     """Judge that decides whether ranges of a sequence fit as separate models."""
 
     def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
-        """Return the verdict on one range of ops; may take long."""
+        """Return the verdict on one range of ops; this can take long."""
         ...
 
     def rows(self, sequence: OpSequence) -> Rows | None:

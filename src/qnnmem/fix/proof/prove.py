@@ -5,7 +5,7 @@ Models must contain their own data. A model cut into parts runs part by part; te
 name.
 
 A lossy change is measured: the difference of each output, and its signal-to-noise ratio. Its inputs
-and outputs may be integers, smaller batches or other sizes. Outputs with another shape cannot be
+and outputs can be integers, smaller batches or other sizes. Outputs with another shape cannot be
 measured.
 
 `validate` also executes the LPAI program, every tensor at its planned address, under the sanitizer.

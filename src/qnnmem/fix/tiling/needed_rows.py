@@ -317,7 +317,7 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
 
     rank = len(facts.result)
     if facts.text("mode", "constant") != "constant" or facts.has(3):
-        return "Pad that has an axes input or fills with other than a constant"
+        return "Pad with an axes input, or in a mode other than constant"
     stored = facts.numbers(1)
     ends = facts.ints("pads") if stored is None else tuple(int(end) for end in stored.reshape(-1))
     if ends is None or len(ends) != 2 * rank or min(ends) < 0:

@@ -63,8 +63,8 @@ def _deployment(fix: FixedModel) -> Iterator[Html]:
     found = fix.deployment
     if found is not None:
         plain = found.plain_total_bytes
-        beside = "" if plain is None else f" (plain {plain:,})"
-        words = f"{found.parts:,} parts, {found.arrangement}: {found.total_bytes:,} bytes in all"
+        beside = "" if plain is None else f" (the original model takes {plain:,})"
+        words = f"{found.parts:,} parts, {found.arrangement}: {found.total_bytes:,} bytes in total"
         load = f"{found.load_bytes_per_inference:,} bytes are loaded or moved in each inference"
         yield tag("p", f"{words}{beside}; {load}")
 
