@@ -59,6 +59,7 @@ MISTAKES = {
         ("small-early", "R9", "usedEarly", "early"),
         ("past-end", "X2", "pastEnd", ""),
         ("before-start", "X2", "freeGot", ""),
+        ("before-page", "X2", "beforePage", ""),
         ("handler-executes", "C9", "handler", ""),
         ("frame-returned", "C5", "execute", ""),
         ("pool-protected", "R4", "execute", ""),

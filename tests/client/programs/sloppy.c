@@ -182,7 +182,7 @@ static void lose_output(void) {
 
 /* An output of whole pages, or a small one of the heap, is used before the notification comes. */
 static void use_early(void) {
-    size_t size = IS("output-early") ? 8192 : 256;
+    size_t size = IS("output-early") || IS("before-page") ? 8192 : 256;
     int *got = aligned_alloc(size == 256 ? 64 : 4096, size), i, all = 0;
     ClientBuffer before = out[0].of.v1.memory.clientBuf;
     out[0].of.v1.memory.clientBuf.data = memset(got, 0, size);
@@ -198,6 +198,7 @@ static void use_early(void) {
     out[0].of.v1.memory.clientBuf = before;
     if (IS("past-end")) memset(got, 0, size + 4); /* at: pastEnd */
     if (IS("before-start")) got[-1] = 1;
+    if (IS("before-page")) got[-1] = 1; /* at: beforePage */
     if (all < 0) DIE("sum");
     free(got); /* at: freeGot */
 }
@@ -272,7 +273,7 @@ int main(int argc, char **argv) {
     if (strncmp(mistake, "fault-", 6) == 0) fault();
     if (IS("child-comes-back")) come_back();
     if (IS("output-lost")) lose_output();
-    if (IS("output-early") || IS("small-early") || IS("past-end") || IS("before-start")) use_early();
+    if (IS("output-early") || IS("small-early") || IS("past-end") || strncmp(mistake, "before-", 7) == 0) use_early();
     if (IS("handler-executes")) signal(SIGUSR1, on_interrupt), raise(SIGUSR1);
     if (IS("frame-returned")) in[0].of.v1.memory.clientBuf.data = lend();
     change_pages();

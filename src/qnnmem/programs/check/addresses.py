@@ -14,7 +14,7 @@ from qnnmem.programs.check.calls_graph import CheckedGraph
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.findings import CALLED, client_finding, other_place
 from qnnmem.programs.functions import name_of as function_name
-from qnnmem.programs.process_memory import GUARD
+from qnnmem.programs.process_memory import GUARD, PAGE
 from qnnmem.programs.stacks import Trace
 
 _NULL = 4096  # lower addresses are members of a NULL struct
@@ -162,17 +162,20 @@ def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, .
 def _note_write_behind(
     session: ClientSession, process: ClientProcess, address: int, trace: Trace
 ) -> None:
-    """Report rule X2: the first write to the page after a block."""
+    """Report rule X2: the first write to the page between two blocks."""
     block = process.memory.block_before(address)
     if block is None:
         return  # an execution has ended meanwhile
+    after = process.memory.block_at((address // PAGE + 1) * PAGE)
+    is_before = after is not None and after.start - address < address - block.end
+    side, block = ("before the start", after) if after and is_before else ("past the end", block)
     buffer = process.buffers.nearest(block.end - 1)
     name = ""
     if buffer is not None and block.start <= buffer.address:
         name = name_of(session, process, buffer)
-    is_whole = buffer is not None and buffer.end == block.end
+    is_whole = buffer is not None and (buffer.address, buffer.end) == (block.start, block.end)
     whole = name if is_whole else f"the block that {name} is in"
-    sentence = f"the program wrote past the end of {whole if name else 'a heap block'}"
+    sentence = f"the program wrote {side} of {whole if name else 'a heap block'}"
     found = finding("X2", sentence, "", buffer=name, address=address, line="")
     report(session, process, found, trace, label="written at")
 

@@ -149,7 +149,9 @@ class ClientServer:
             return True
         ledger = self.sockets.ledger
         row = ledger.row(hello.words[5])
-        thread = _ClientThread(self.session, process, connection, lambda: ledger.hear(row))
+        low, size = hello.words[6:8]
+        stack = low, low + size
+        thread = _ClientThread(self.session, process, connection, lambda: ledger.hear(row), stack)
         while True:
             thread.serve(connection.receive())
 
@@ -173,7 +175,9 @@ class _ClientThread:
         process: ClientProcess,
         connection: ProgramConnection,
         count: Callable[[], None],
+        stack: tuple[int, int],
     ) -> None:
+        self._stack = stack
         self._session, self._process, self._connection = session, process, connection
         self._count = count
         self._depth = 0
@@ -185,6 +189,7 @@ class _ClientThread:
         self._depth += 1
         try:
             call = ClientCall(self._session, self._process, self._connection, message, self.serve)
+            call.stack = self._stack
             code = self._answer(call)
         finally:
             self._depth -= 1

@@ -349,6 +349,7 @@ class ClientCall:
     nested: Callable[[Message], None]  # handles other messages that arrive while a demand is served
     found: list[Finding] = field(default_factory=list)
     is_answered: bool = False
+    stack: tuple[int, int] = (0, 0)  # of the calling thread: from, to
     places: dict[str, tuple[str, Trace]] = field(default_factory=dict)  # by a finding's buffer
     _trace: Trace | None = None
     _second: tuple[str, Trace] = ("", ())  # second place that the failure concerns
@@ -367,8 +368,8 @@ class ClientCall:
     def has_returned(self, address: int) -> bool:
         """Return True for an address on the stack of a function that has returned."""
         pointer = self.message.words[0] & ~15 if self.message.words else 0
-        stacks = self.process.buffers.stacks
-        return any(low <= address < pointer < high for low, high in stacks)
+        low, high = self.stack
+        return low <= address < pointer < high
 
     @property
     def has_overrun(self) -> bool:
