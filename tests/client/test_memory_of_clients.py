@@ -15,7 +15,7 @@ import pytest
 from qnnmem.programs import process_memory, stacks
 from qnnmem.programs.check import buffers
 from qnnmem.programs.check.buffers import ClientBuffers, TooMuchMemory
-from qnnmem.programs.process_memory import Mapping, ProcessMemory, Unreadable
+from qnnmem.programs.process_memory import Gone, Mapping, ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Symbols
 
 PAGE = mmap.PAGESIZE
@@ -89,6 +89,27 @@ def test_what_follows_a_program_is_not_written_to(tmp_path: Path) -> None:
                 move(there, address)
         child.stdin.close()
         assert child.stdout.readline() == b"7\n"
+        memory.close()
+
+
+def test_a_process_that_ends_has_unmapped_nothing() -> None:
+    """A crash in one thread ends the process while a call of another is checked."""
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"runs\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"runs\n"
+        memory = ProcessMemory(child.pid)
+        start = next(one.start for one in memory.mappings() if one.readable and one.writable)
+        mine = ClientBuffers(memory)
+        buffer = mine.take(start, 100)
+        child.kill()
+        child.wait()
+        mine.refresh(buffer)
+        assert not buffer.freed
+        with pytest.raises(Gone):
+            mine.take(start, 200)
         memory.close()
 
 

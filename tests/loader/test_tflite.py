@@ -221,7 +221,7 @@ def test_what_a_custom_operator_needs_inside_is_said_to_be_unknown(tmp_path: Pat
     one = load(tmp_path, G(tensors[:2], (0,), (1,), ops[:1]))
     assert "custom operator 'op0' are unknown" in join_words(one.assumed)
     assert one.notes == ("custom operators: 1 ('op0')",)
-    assert "'op4' and 2 more is unknown" in join_words(
+    assert "'op4' and 2 more are unknown" in join_words(
         load(tmp_path, G(tensors, (0,), (7,), ops)).assumed
     )
     builtin = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))

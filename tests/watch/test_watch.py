@@ -347,7 +347,7 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
         (("--fail", "graphExecute>1M=1002", "--", "true"), "no byte count"),
         (("--fail", "memRegister#0=1002", "--", "true"), "at least 1"),
         (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),
-        (("--serialise", "--fail", "memRegister=1", "--", "true"), "without --fail"),
+        (("--serialise", "--fail", "memRegister=1", "--", "true"), "remove --fail"),
         (("--serialise", "--read", "x"), "--read"),
         (("--fail-each", "memRegister", "--format", "perfetto", "--", "true"), "--fail-each"),
         (("--", "no-such-program"), "does not exist"),

@@ -90,7 +90,7 @@ static void give_back(word start, word size) {
     atomic_fetch_sub(&isolated_count, 1);
 }
 
-/* A block that ends where its last page does, as far as the alignment lets it; NULL where the heap
+/* A block that ends where its last page does, as far as the alignment lets it, between patterns; NULL where the heap
  * has to do. */
 static void *isolated(size_t align, size_t size, void *caller) {
     word least = align < GUARD ? GUARD : align, used = (size + least - 1) / least * least, count, at;
@@ -106,6 +106,7 @@ static void *isolated(size_t align, size_t size, void *caller) {
         if (syscall(SYS_mprotect, low, count * PAGE, PROT_READ | PROT_WRITE) == 0 &&
             syscall(SYS_mprotect, low + count * PAGE, PAGE, PROT_READ) == 0) {
             if (used - size >= GUARD) memcpy((char *)(uintptr_t)start + size, guard_bytes, GUARD);
+            if (start > low) memcpy((char *)(uintptr_t)start - GUARD, guard_bytes, GUARD);
             if (note_block((void *)(uintptr_t)start, size, (void *)((word)(uintptr_t)caller | IS_ISOLATED))) {
                 return (void *)(uintptr_t)start;
             }

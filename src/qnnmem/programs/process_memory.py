@@ -47,10 +47,10 @@ _WATCH_AT = 24
 _RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
 _BLOCKS_AT = _RING_AT + 24 * _RING
 _EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
-_GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 64
+_GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 128
 SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
 _ALIGNMENT_KNOWN, _ISOLATED = 1 << 63, 1 << 62  # flags in the caller of a block
-GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern after each heap block
+GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern beside each heap block
 
 
 class Unreadable(Fault):
@@ -59,6 +59,10 @@ class Unreadable(Fault):
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
         super().__init__(f"the memory at {address:#x} cannot be read")
+
+
+class Gone(Unreadable):
+    """Raised if the process has ended, with all of its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,8 @@ class ProcessMemory:
         except (OSError, OverflowError, ValueError):
             raise Unreadable(address, size) from None
         if len(found) < size:
-            raise Unreadable(address + len(found), size - len(found))
+            missing = Unreadable if found else Gone  # nothing and no error: nothing is mapped
+            raise missing(address + len(found), size - len(found))
         return found
 
     def unpack(self, form: str, address: int) -> tuple[Any, ...]:
@@ -156,9 +161,9 @@ class ProcessMemory:
             try:
                 moved = move(self._file, [view[done:]], address + done)
             except (OSError, OverflowError):
-                moved = 0
+                raise Unreadable(address + done, array.size - done) from None
             if moved <= 0:
-                raise Unreadable(address + done, array.size - done)
+                raise Gone(address + done, array.size - done)
             done += moved
 
     def _is_same(self, address: int) -> bool:

@@ -90,11 +90,11 @@ __attribute__((destructor)) static void closed(void) {
 #include "line.h"
 
 enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
-enum { GUARD = 16, GUARDED = 64, TRACED = 32, PAGE = 4096, ISOLATED = 64, MOST_ISOLATED = 4096 };
+enum { GUARD = 16, GUARDED = 128, TRACED = 32, PAGE = 4096, ISOLATED = 64, MOST_ISOLATED = 4096 };
 enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE, CRASHED, WROTE, ENDED, REENTERED, CAUGHT }; /* from here */
 enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY, PROTECT };          /* from there */
 enum { CLOSE_WRITES, CLOSE_ALL, OPEN };                             /* what PROTECT does */
-enum { LIBRARY_CLOSED = 1, OVERRUN = 2 };                           /* in front of a call */
+enum { LIBRARY_CLOSED = 1, OVERRUN = 2, IN_HANDLER = 4 };           /* in front of a call, with the stack pointer */
 enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4, CRASH_ROLE = 2 };
 
 typedef struct { word start, size, caller; } block;
@@ -107,7 +107,7 @@ static struct {
     block ring[RING];      /* freed last */
     block blocks[BLOCKS];  /* alive; `start` is the key, 0 is empty */
     word epoch;            /* put into the callers of blocks: the alignment is known by now */
-    word guard_count, guard[GUARDED]; /* ends of blocks that were handed over */
+    word guard_count, guard[GUARDED]; /* patterns beside blocks that were handed over */
 } shared;
 
 static _Atomic word last_caller; /* of QNN */
@@ -324,7 +324,7 @@ static void start_notifier(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The first guard behind a block that is not whole any more; 0 if all are. The kernel reads them:
+/* The first guard beside a block that is not whole any more; 0 if all are. The kernel reads them:
  * another thread may unmap one meanwhile. */
 static word broken_guard(void) {
     unsigned char found[GUARDED][GUARD];
@@ -356,10 +356,29 @@ static void at_end(void) {
 /* Late, so that it runs before the objects of the program are taken down. */
 static void at_first_call(void) { atexit(at_end); }
 
-static word call(int function, size_t count, const word *words, void *caller) {
+/* Whether a signal handler made this call; looked up once for each place and depth of the stack. */
+static int in_handler(word caller, word stack) {
+#if defined __x86_64__
+    static const unsigned char resume[] = {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}; /* rt_sigreturn */
+#else
+    static const unsigned char resume[] = {0x68, 0x11, 0x80, 0xd2, 1, 0, 0, 0xd4};
+#endif
+    static _Atomic word known[256];
+    word key = caller * 0x9E3779B97F4A7C15u ^ stack;
+    void *frames[FRAMES];
+    int depth, i;
+    if (atomic_exchange_explicit(&known[key >> 4 & 255], key, memory_order_relaxed) == key) return 0;
+    depth = backtrace(frames, FRAMES);
+    for (i = 0; i < depth && memcmp(frames[i], resume, sizeof resume) != 0; i++) {
+    }
+    if (i < depth) atomic_store_explicit(&known[key >> 4 & 255], 0, memory_order_relaxed);
+    return i < depth;
+}
+
+static word call(int function, size_t count, const word *words, void *caller, void *frame) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     int which = function >= FIRST_SYSTEM, saved = errno;
-    word out[14], code, broken;
+    word out[14], code, broken, stack = (word)(uintptr_t)frame & ~(word)15;
     count_made();
     /* In a signal handler the line may be in the middle of another message: it is told after that. */
     if (busy && !is_stray()) {
@@ -369,7 +388,8 @@ static word call(int function, size_t count, const word *words, void *caller) {
     if (busy || is_stray()) return count_lost(), errno = saved, LOST;
     busy++;
     pthread_once(&once, at_first_call);
-    out[0] = atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0 ? LIBRARY_CLOSED : 0;
+    out[0] = stack | (atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0 ? LIBRARY_CLOSED : 0);
+    if (in_handler((word)(uintptr_t)caller, stack)) out[0] |= IN_HANDLER;
     memcpy(out + 1, words, count * sizeof *words);
     if ((broken = broken_guard()) != 0) {
         out[0] |= OVERRUN;
@@ -395,7 +415,7 @@ static word call(int function, size_t count, const word *words, void *caller) {
 #define SEND(n, takes, ...)                                   \
     static word f##n takes {                                  \
         word words[] = {__VA_ARGS__};                         \
-        return call(n, sizeof words / sizeof *words, words, CALLER); \
+        return call(n, sizeof words / sizeof *words, words, CALLER, __builtin_frame_address(0)); \
     }
 #define F(s, n, k) SEND(n, (TAKES##k), GIVES##k)
 #define V(s, n, k) SEND(n, (TAKES##k), WORDS##k)

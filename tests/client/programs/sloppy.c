@@ -148,6 +148,18 @@ static void execute(int i) {
     if (e && !IS("execute-ignored") && !IS("code-ignored")) DIE("execute");
 }
 
+static void on_interrupt(int unused) {
+    (void)unused;
+    q->graphExecute(g[0], &in[0], 1, &out[0], 1, NULL, NULL); /* at: handler */
+}
+
+/* The address of a local array. */
+__attribute__((noinline)) static void *lend(void) {
+    char local[128] __attribute__((aligned(64)));
+    void *volatile at = memset(local, 0, sizeof local);
+    return at;
+}
+
 static _Atomic int notified;
 
 static void on_end(void *unused, NotifyStatus status) {
@@ -170,7 +182,7 @@ static void lose_output(void) {
 
 /* An output of whole pages, or a small one of the heap, is used before the notification comes. */
 static void use_early(void) {
-    size_t size = IS("small-early") || IS("past-end") ? 256 : 8192;
+    size_t size = IS("output-early") ? 8192 : 256;
     int *got = aligned_alloc(size == 256 ? 64 : 4096, size), i, all = 0;
     ClientBuffer before = out[0].of.v1.memory.clientBuf;
     out[0].of.v1.memory.clientBuf.data = memset(got, 0, size);
@@ -185,8 +197,9 @@ static void use_early(void) {
     }
     out[0].of.v1.memory.clientBuf = before;
     if (IS("past-end")) memset(got, 0, size + 4); /* at: pastEnd */
+    if (IS("before-start")) got[-1] = 1;
     if (all < 0) DIE("sum");
-    free(got);
+    free(got); /* at: freeGot */
 }
 
 /* Memory that stays where it is, but not as it was. */
@@ -259,7 +272,9 @@ int main(int argc, char **argv) {
     if (strncmp(mistake, "fault-", 6) == 0) fault();
     if (IS("child-comes-back")) come_back();
     if (IS("output-lost")) lose_output();
-    if (IS("output-early") || IS("small-early") || IS("past-end")) use_early();
+    if (IS("output-early") || IS("small-early") || IS("past-end") || IS("before-start")) use_early();
+    if (IS("handler-executes")) signal(SIGUSR1, on_interrupt), raise(SIGUSR1);
+    if (IS("frame-returned")) in[0].of.v1.memory.clientBuf.data = lend();
     change_pages();
     if (IS("io-unmapped")) {
         in[0].of.v1.memory.clientBuf.data = pool + 16384;

@@ -14,6 +14,7 @@ from qnnmem.programs.check.calls_graph import CheckedGraph
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
 from qnnmem.programs.check.findings import CALLED, client_finding, other_place
 from qnnmem.programs.functions import name_of as function_name
+from qnnmem.programs.process_memory import GUARD
 from qnnmem.programs.stacks import Trace
 
 _NULL = 4096  # lower addresses are members of a NULL struct
@@ -185,10 +186,12 @@ def note_overrun(
     previous: int = 0,
     call: str = "",
 ) -> None:
-    """Report rule X2: bytes after a block were overwritten since the previous call."""
+    """Report rule X2: bytes beside a block were overwritten since the previous call."""
     name = name_of(session, process, buffer)
-    whole = name if end == buffer.end else f"the block that {name} is in"
-    sentence = f"bytes after {whole} were overwritten, starting at {end:#x}"
+    side = "after" if end >= buffer.end else "before"
+    is_whole = end in (buffer.end, buffer.address - len(GUARD))
+    whole = name if is_whole else f"the block that {name} is in"
+    sentence = f"bytes {side} {whole} were overwritten, starting at {end:#x}"
     before = session.symbols.trace(process.memory, [previous] if previous else [])
     found = finding("X2", sentence, call, buffer=name, address=end, line="")
     label = CALLED if call.startswith("Qnn") else "noticed at"

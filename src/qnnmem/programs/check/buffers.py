@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.errors import QnnMemError
-from qnnmem.programs.process_memory import GUARD, Block, ProcessMemory, Unreadable
+from qnnmem.programs.process_memory import GUARD, Block, Gone, ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Trace
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ClientBuffers:
         self._bytes = 0
         self._changes = 0
         self._lock = RLock()
-        self._guarded: dict[int, ForeignMemory] = {}  # by the end of the block
+        self._guarded: dict[int, ForeignMemory] = {}  # by the place of the pattern beside the block
         self._overrun: list[tuple[int, ForeignMemory]] = []  # already overwritten at hand-over
         self.stacks = {stack_range}  # stacks of all threads: from, to
         self._traced: set[Extent] = set()  # pages made read-only to trace writes
@@ -137,6 +137,7 @@ class ClientBuffers:
         elif (known := self._memory.static_room(address)) is not None:
             room = min(room, known)
         if room <= 0:
+            self._memory.read(address, 1)
             raise Unreadable(address, size)
         self._drop_freed(_MOST_BYTES - room)
         if self._bytes + room > _MOST_BYTES:
@@ -160,18 +161,22 @@ class ClientBuffers:
         return made
 
     def _guard(self, block: Block, made: ForeignMemory) -> None:
-        """Check the guard pattern after the block now, and register it for later checks."""
+        """Check the guard patterns beside the block now, and register them for later checks."""
         around = made.address - block.start, block.end - made.end
         if block.is_early and max(around) < _LARGEST_ALIGNMENT:  # not cut from an arena later
             made.serial = 0
         if not block.caller:
             return  # a sanitizer's block has its own guard
-        if block.is_isolated and -block.end % _PAGE < len(GUARD):
-            return  # the page after it is the guard
-        if block.end not in self._guarded and not self._memory.is_whole(block.end):
-            self._overrun.append((block.end, made))
-            self._memory.write(GUARD, block.end)
-        self._guarded[block.end] = made
+        places = []
+        if block.is_isolated and block.start % _PAGE:
+            places.append(block.start - len(GUARD))
+        if not block.is_isolated or -block.end % _PAGE >= len(GUARD):
+            places.append(block.end)  # else the page after it is the guard
+        for place in places:
+            if place not in self._guarded and not self._memory.is_whole(place):
+                self._overrun.append((place, made))
+                self._memory.write(GUARD, place)
+            self._guarded[place] = made
 
     def cover(self, buffer: ForeignMemory) -> Extent | None:
         """Return the pages that hold only this buffer, so that they can be closed; else None."""
@@ -203,7 +208,7 @@ class ClientBuffers:
         return any(one.overlap(wanted) for one in self._traced)
 
     def guarded(self, end: int) -> ForeignMemory | None:
-        """Return the buffer whose guarded block ends at `end`, and restore the guard pattern."""
+        """Return the buffer whose guard pattern is at `end`, and restore the pattern."""
         with self._lock:
             found = self._guarded.get(end)
         if found is not None:
@@ -211,14 +216,18 @@ class ClientBuffers:
         return found
 
     def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
-        """Return buffers whose block was written past its end, each with the end of its block.
+        """Return buffers with bytes written beside their block, and where.
 
-        The result covers overruns since the last call, and blocks that end in the given range. Each
-        buffer is returned once.
+        The result covers overruns since the last call, and blocks in the given range. Each place
+        is returned once.
         """
         with self._lock:
             found, self._overrun = self._overrun, []
-            ends = [end for end in self._guarded if start < end <= start + size]
+            ends = [
+                end
+                for end, one in self._guarded.items()
+                if start < end <= start + size or one.address > end == start - len(GUARD)
+            ]
             found += ((e, self._guarded[e]) for e in ends if not self._memory.is_whole(e))
             for end in ends:
                 del self._guarded[end]
@@ -296,6 +305,8 @@ class ClientBuffers:
             return
         try:
             self._memory.fill(buffer.array if most is None else buffer.array[:most], buffer.address)
+        except Gone:
+            return
         except Unreadable as exc:
             self.lose(exc.address)
 
@@ -333,10 +344,8 @@ class ClientBuffers:
         needed = (b for b in self._known.values() if not b.freed or self._is_closed(b))
         alive = sorted((b.address, b.address + b.size) for b in needed)
         self._memory.watch(list(_merged(alive)))
-        ends = {id(buffer): end for end, buffer in self._guarded.items()}
-        self._memory.guard(
-            [ends[id(b)] for b in self._known.values() if id(b) in ends and not b.freed]
-        )
+        known = {id(buffer) for buffer in self._known.values() if not buffer.freed}
+        self._memory.guard([end for end, b in self._guarded.items() if id(b) in known])
 
     def nearest(self, address: int) -> ForeignMemory | None:
         """Return the buffer that contains an address, else the last buffer that ends before it."""

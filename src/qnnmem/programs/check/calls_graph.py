@@ -30,7 +30,7 @@ from qnnmem.programs.check.client_session import (
 )
 from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.ledger import Hangup
-from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Protection
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
@@ -56,6 +56,7 @@ class SeenTensors:
     data: bytes
     changes: int  # change count of the client's buffers
     tensors: list[QnnTensor]
+    on_stack: list[tuple[str, int]]  # tensors whose buffer is on a stack, and its address
 
 
 @dataclass(slots=True)
@@ -487,12 +488,30 @@ def _given(
         return None if known else []
     changes, before, notes = call.process.buffers.changes, one.seen.get(at), len(call.found)
     if before is not None and (before.data, before.changes) == (data, changes):
+        _note_returned(call, before.on_stack)
         return before.tensors
+    kind = _KINDS[at > 1]
+    _note_returned(call, [(f"the array of {kind}s", call.word(at))])
     items = layout.tensors(data)
-    made = [_tensor(call, item, known, _KINDS[at > 1]) for item in items]
+    made = [_tensor(call, item, known, kind) for item in items]
+    local = [
+        (f"{kind} {tensor.name[:80]!r}", tensor.client_buf.address)
+        for tensor in made
+        if isinstance(tensor.client_buf, ForeignMemory)
+        and call.process.buffers.is_on_stack(tensor.client_buf)
+    ]
     if len(call.found) == notes and all(map(_is_plain, items, made)):
-        one.seen[at] = SeenTensors(data, call.process.buffers.changes, made)
+        one.seen[at] = SeenTensors(data, call.process.buffers.changes, made, local)
+    _note_returned(call, local)
     return made
+
+
+def _note_returned(call: ClientCall, places: Sequence[tuple[str, int]]) -> None:
+    """Report rule C5 for memory on the stack of a function that has returned."""
+    for what, address in places:
+        if call.has_returned(address):
+            sentence = f"{what} is on the stack of a function that has returned"
+            call.note(finding("C5", sentence, call.name, buffer=what, address=address))
 
 
 def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
@@ -576,6 +595,8 @@ def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnT
 def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> Any:
     try:
         return call.process.buffers.take(item.data, max(item.size, 1))
+    except Gone:
+        raise
     except Unreadable:
         sentence = f"the buffer of {tensor.name[:80]!r} at {item.data:#x} is not mapped memory"
         found = finding("C4", sentence, call.name, address=item.data)
@@ -616,6 +637,8 @@ def _store_pools(one: CheckedGraph) -> None:
     for buffer in one.pools.values():
         try:
             one.process.buffers.store(buffer)
+        except Gone:
+            return
         except Unreadable as exc:
             one.process.buffers.lose(exc.address)
             one.graph.note_gone("QnnGraph_execute")

@@ -32,7 +32,7 @@ from qnnmem.programs.check.findings import client_finding
 from qnnmem.programs.functions import MAKES, NUMBERS
 from qnnmem.programs.layout import TooLong
 from qnnmem.programs.ledger import Hangup
-from qnnmem.programs.process_memory import Unreadable
+from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Kind, Message, ProgramConnection, SocketServer
 from qnnmem.qnn.codes import qnn_error
 
@@ -256,6 +256,8 @@ def answer(call: ClientCall) -> int:
         library = library_of(call.message.function)
         sentence = f"{call.name} was called after {library} was closed"
         call.note(finding("C2", sentence, call.name, buffer=library))
+    if call.is_in_handler:
+        call.note(finding("C9", f"a signal handler called {call.name}", call.name, line=""))
     code = call.serve(lambda one: _translated(handler, one))
     if call.name in _CHANGES:
         session.note_moment(number, call.name)
@@ -275,6 +277,8 @@ def _translated(handler: Handler, call: ClientCall) -> int:
         return handler(call)
     except QnnError:
         raise
+    except Gone as exc:
+        raise Hangup("the process has ended") from exc
     except Unreadable as exc:
         what = "NULL" if not exc.address else f"{exc.address:#x}, which is not mapped memory"
         found = finding("C4", f"an argument is {what}", call.name, address=exc.address)

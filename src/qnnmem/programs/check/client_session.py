@@ -360,6 +360,17 @@ class ClientCall:
         return bool(self.message.words[:1] and self.message.words[0] & 1)
 
     @property
+    def is_in_handler(self) -> bool:
+        """True if a signal handler made the call."""
+        return bool(self.message.words[:1] and self.message.words[0] & 4)
+
+    def has_returned(self, address: int) -> bool:
+        """Return True for an address on the stack of a function that has returned."""
+        pointer = self.message.words[0] & ~15 if self.message.words else 0
+        stacks = self.process.buffers.stacks
+        return any(low <= address < pointer < high for low, high in stacks)
+
+    @property
     def has_overrun(self) -> bool:
         """True if the message ends with two words about an overwritten guard."""
         return len(self.message.words) > 2 and bool(self.message.words[0] & 2)
