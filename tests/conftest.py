@@ -90,6 +90,8 @@ SLOW = {
     *("lpai/test_selftest.py", "lpai/test_streaming.py", "lpai/test_threads.py"),
     *("planner/test_against_brute_force.py", "planner/test_packing.py"),
     *("planner/test_order.py", "planner/test_plain_search.py", "planner/test_planner.py"),
+    *("planner/test_order_oracle.py", "planner/test_reorder_skipped.py"),
+    *("doctor/test_required.py", "lpai/test_founding_pages.py"),
     *("report/test_c_header.py", "test_cache_folder.py", "test_json.py"),
     *("planner/test_pools_executed.py", "planner/test_time_limit.py", "report/test_c_client.py"),
     *("report/test_page_in_browser.py", "test_child.py", "test_consoles.py"),

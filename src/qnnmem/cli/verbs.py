@@ -19,7 +19,7 @@ SECTIONS = {
         "prepare": "Make a context binary with every offset fixed.",
         "context-binary-generator": "Make a context binary with the SDK tool's flags.",
         "inspect": "Show what a context binary contains.",
-        "fix": "Change a model until it fits, with the same results.",
+        "fix": "Change a model until it fits; results stay equal.",
         "check": "Check a project's models against its budgets.",
     },
     "LPAI, without a device": {
@@ -41,7 +41,7 @@ SECTIONS = {
         "htp-worker": "Let another machine use this one's HTP library.",
     },
     "Failures": {
-        "doctor": "Find the cause and the missing bytes of a failure in its log.",
+        "doctor": "Find cause and missing bytes of a logged failure.",
         "watch": "Watch any QNN program; make its calls fail.",
         "explain": "Explain what an error code means in practice.",
         "kb": "Show what the doctor knows; add your own entries.",

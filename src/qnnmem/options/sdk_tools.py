@@ -58,7 +58,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str,
         Opt(
             "--backend",
-            "Name of the backend library; the file does not have to exist.",
+            "Name of the backend library; it need not exist.",
             metavar="FILE",
             is_advanced=True,
         ),
@@ -84,8 +84,8 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Ours: .npy or .npz file, or folder of samples; give one for each graph, or __ to "
-            "skip a graph. The input list is written for you.",
+            "Ours: .npy or .npz file, or folder of samples; one for each graph, __ skips one. "
+            "The input list is written.",
             metavar="PATH",
             is_file=True,
         ),
@@ -114,7 +114,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--shared_buffer",
-            "Register inputs and outputs as shared memory, so that nothing is copied.",
+            "Register inputs and outputs as shared memory, without copies.",
         ),
     ] = False
     io_tensor_mem_handle_type: Annotated[
@@ -224,7 +224,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--profiling_level",
-            "Write how long each API call took.",
+            "Write the duration of API calls.",
             choices=("basic", "detailed", "client", "backend"),
         ),
     ] = None

@@ -73,7 +73,7 @@ IO = Opt(
     labels=("inside scratch", "in the application's buffers"),
 )
 ALIGN = Opt(
-    *("--align", "Alignment of the start and size of each buffer, in bytes."),
+    *("--align", "Alignment of buffer starts and sizes in bytes."),
     ge=1,
     le=1 << 20,
     in_bytes=True,
