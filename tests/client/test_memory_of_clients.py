@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from qnnmem.programs import process_memory, stacks
 from qnnmem.programs.check import buffers
 from qnnmem.programs.check.buffers import ClientBuffers, TooMuchMemory
+from qnnmem.programs.check.flights import HOLD_S, Flight, Flights
 from qnnmem.programs.process_memory import Gone, Mapping, ProcessMemory, Unreadable
 from qnnmem.programs.stacks import Symbols
 
@@ -165,3 +168,22 @@ def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> No
         (frame,) = symbols.stack(((__file__, at),))
         assert (frame.module, frame.offset, frame.line) == (__file__, at, 0)
     assert looks == [20.0, 20.0, 20.0]
+
+
+def test_an_execution_is_held_while_another_call_is_answered() -> None:
+    """On a busy machine that call takes longer than the delay."""
+    process = SimpleNamespace(pid=os.getpid(), served=0, at_work={1})
+    graph: Any = SimpleNamespace(process=process)
+    flights = Flights()
+    done = threading.Event()
+
+    def hold() -> None:
+        flights.hold(Flight(graph, 0, False, (), (), ()))
+        done.set()
+
+    held = threading.Thread(target=hold)
+    held.start()
+    assert not done.wait(5 * HOLD_S)
+    process.at_work.clear()
+    assert done.wait(_WAIT_S)
+    held.join()

@@ -244,6 +244,7 @@ def _begin(
 ) -> Flight | None:
     """Record an execution, report overlaps and return it; return None if none can overlap it."""
     flights = call.session.flights
+    call.process.at_work.discard(id(call))
     if not is_async and flights.is_alone(one, call.connection):
         return None
     reads, writes = _parts("input", inputs), _parts("output", outputs)

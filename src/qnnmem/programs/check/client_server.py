@@ -200,7 +200,11 @@ class _ClientThread:
         message = call.message
         if message.kind == Kind.CALL:
             self._process.caught = None
-            code = answer(call)
+            self._process.at_work.add(id(call))
+            try:
+                code = answer(call)
+            finally:
+                self._process.at_work.discard(id(call))
             self._count()
             return code
         if message.kind == Kind.FREED and len(message.words) >= 3:

@@ -174,6 +174,7 @@ class ClientProcess:
         self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
         self.served = 0  # number of calls received
+        self.at_work: set[int] = set()  # calls that are being answered and do not execute, by id
         self.traced: set[tuple[str, str]] = set()  # rules and buffers whose writes were reported
         self.texts: dict[str, int] = {}  # addresses of strings written into the process, by text
 

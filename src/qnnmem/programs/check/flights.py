@@ -26,6 +26,7 @@ from qnnmem.programs.stacks import Trace
 
 HOLD_S, _SHORT_HOLD_S = 0.05, 0.005
 _LONGEST_HOLD_S, _LOOK_S = 10.0, 0.01
+_WORK_S = 1.0  # longest wait for calls that are being answered: they may wait for the execution
 _LONG_HOLDS, _HOLDS = 3, 16  # delayed executions for each thread and graph
 _LOOKS = 64  # executions before which the threads of the process are counted
 _LARGEST = 16 << 20  # bytes of a buffer that are compared
@@ -179,7 +180,9 @@ class Flights:
         with self._changed:
             while not flight.is_met and (now := monotonic()) < last:
                 is_quiet = (
-                    not _has_waiting(pid, before, wait_s) and self.begun(pid) <= process.served
+                    not _has_waiting(pid, before, wait_s)
+                    and self.begun(pid) <= process.served
+                    and (not process.at_work or now >= end + _WORK_S)
                 )
                 quiet = quiet + 1 if now >= end and is_quiet else 0
                 if quiet == 2:  # a call that just arrived has been seen by then
