@@ -120,8 +120,8 @@ class LogTap:
     ) -> None:
         """Start a request and drop all earlier bytes.
 
-        A line that contains a keyword and `stop_at` sets `stopped`. All bytes are passed on as they
-        arrive.
+        `stopped` becomes true when a line contains both `stop_at` and a keyword. All bytes go to
+        `pass_on` as they arrive.
         """
         with self._lock:
             self._now = _Record(self._mark + b" %d\n" % request, stop_at, pass_on)
