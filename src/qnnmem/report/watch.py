@@ -218,7 +218,7 @@ def _timeline(report: WatchResult) -> Iterator[str]:
     registered = (
         f"{counted(peak.memory_handles, 'memory handle')}, {format_size(peak.memory_bytes)}"
     )
-    yield f"most alive at the same time: {most}, {counted(peak.graphs, 'graph')}, {registered}"
+    yield f"peak: {most}, {counted(peak.graphs, 'graph')}, {registered}"
     rows = [
         (
             f"{row.time_ns / 1e6:,.1f}",
