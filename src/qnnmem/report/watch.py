@@ -69,7 +69,7 @@ def _lines(report: WatchResult) -> Iterator[str]:
         yield f"injected   {shorten(', '.join(report.injected), 2 * _WIDE)}"
     yield from _left("never released", report.unreleased)
     yield from _left(
-        "objects that were alive when their backend was freed", report.freed_after_backend
+        "contexts that were alive when their backend was freed", report.freed_after_backend
     )
     yield from _lost(report.lost)
     yield from _failures(report)
