@@ -258,7 +258,11 @@ def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOut
     if host_memory(unknown.log):
         return replace(unknown, kind="memory", sentence="stopped because memory ran out")
     if tap.stopped:
-        return replace(unknown, kind="refused", sentence="stopped at a line of the log")
+        return replace(
+            unknown,
+            kind="refused",
+            sentence="stopped early, because the log already shows the result",
+        )
     return replace(unknown, sentence="the process was killed from outside")
 
 
