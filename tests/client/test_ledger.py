@@ -128,7 +128,7 @@ def test_other_ways_past_the_checker_are_told(ledger: Ledger, tmp_path: Path) ->
     found = ledger.not_checked("QNN came from elsewhere")
     assert [one.what for one in found] == [
         "limit: 1,024 processes that use QNN",
-        "a process without LD_PRELOAD asked for QNN and was refused",
+        "a process without LD_PRELOAD tried to use QNN and was refused",
         "QNN came from elsewhere",
     ]
     assert found[1].calls == 3

@@ -302,7 +302,9 @@ def test_without_budgets_nothing_fails_and_one_is_offered(project: Path) -> None
     done = check("--config", config)
     assert command_line.exit_code(done) == 0
     assert done.stdout.startswith("no budgets: 1 model planned")
-    line = next(one for one in done.stdout.splitlines() if one.startswith("write a budget"))
+    line = next(
+        one for one in done.stdout.splitlines() if one.startswith("add a budget at the top of")
+    )
     config.write_text(f"{line.partition(': ')[2]}\n{config.read_text('utf-8')}", "utf-8")
     assert check("--config", config).stdout.startswith("fits: 1 of 1 model")
 

@@ -110,6 +110,6 @@ def test_a_root_table_without_a_blob_is_damaged() -> None:
     writer = FlatWriter()
     writer.finish(TableOf({}))
     head = pack_context(old_context())[: container._START_2_2]
-    assert ("the root table does not state a blob") in refused(
+    assert ("the root table has no blob field") in refused(
         head + bytes(writer.data).ljust(64, b"\0")
     )

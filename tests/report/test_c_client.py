@@ -634,8 +634,8 @@ BAD = {
         {"schema": "qnnmem.plans/1", "plans": [_plan(), _plan(input="n.onnx", align_bytes=3)]},
         "the alignment of graph 'n' must be a power of two",
     ),
-    "a name with a NUL": (_plan(input="a\0b.onnx"), "which is not a valid C name"),
-    "no name": (_plan(input=""), "which is not a valid C name"),
+    "a name with a NUL": (_plan(input="a\0b.onnx"), "a name that C cannot use"),
+    "no name": (_plan(input=""), "a name that C cannot use"),
     "twice the same": ({"schema": "qnnmem.plans/1", "plans": [_plan(), _plan()]}, "two graphs"),
     "a list": ([1, 2], "export-c|neither|incomplete plan"),
 }

@@ -30,7 +30,7 @@ SHARED = {
     "--json": "Short for --format json; its schema is ",
     "--output": "Write to this file instead of the terminal.",
     "--shape": "Model: fix a tensor's shape",
-    "--value": "Model: make an input a constant",
+    "--value": "Model: make an input of the model constant",
     "--verbose": "Show more detail.",
 }
 

@@ -128,7 +128,7 @@ def check(options: KbOptions, output: Output) -> int:
 @takes(KbNewOptions)
 @printed("qnnmem.written/1")
 def new(name: str, options: KbNewOptions, output: Output) -> int:
-    """Write a skeleton of a new entry ID that passes `qnnmem kb check --kb`.
+    """Write a skeleton for a new entry called ID; it passes `qnnmem kb check --kb`.
 
     Exit codes: 0 written, 2 ID is not a valid name, or the file exists.
     """

@@ -42,8 +42,8 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
     The program in the binary executes in its own process with limits.
 
     Exit codes: 0 done, 1 the run failed or a rule was broken, 2 bad arguments, unreadable input, or
-    a binary that is damaged, has an unknown version or cannot be executed, 134 more TCM allocations
-    than the fatal limit.
+    a binary that is damaged, has an unknown version or cannot be executed, 134 the limit of TCM
+    allocations was exceeded.
     """
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.sdk_tools import build_version, run_binary

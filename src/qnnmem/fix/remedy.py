@@ -226,7 +226,7 @@ def self_contained(model: ShapedModel) -> onnx.ModelProto:
 
 
 def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """Embed external data files into a message and return the message."""
+    """Embed external data files into an ONNX model and return the model."""
     from qnnmem.loader.onnx.tensor import EXTERNAL, embed, stored_bytes, tensors
 
     outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)

@@ -373,9 +373,8 @@ def find_traps(
     if len(context.graphs) > 1:
         yield Trap(
             "many-graphs",
-            f"the process domain is reserved for all {len(context.graphs):,} graphs, with "
-            "VTCM for each; a graph that is not enabled does not count. The total counts "
-            "VTCM once",
+            "the loader reserves space in the process domain for every enabled graph (at most "
+            f"{len(context.graphs):,}), including VTCM for each; the total includes VTCM only once",
         )
 
 

@@ -289,7 +289,7 @@ def bill_of_model(
 def largest_weights(
     path: Path, options: CompileOptions, context: HtpContext, ends: Deadline
 ) -> tuple[BillItem, ...]:
-    """Return the largest constants of a model by name, with their sizes in its file.
+    """Return the names and file sizes of a model's largest constants.
 
     The list is empty if only the compiler can read the model, or if qnnmem's loader is too slow.
     """

@@ -120,8 +120,8 @@ class LogTap:
     ) -> None:
         """Start a request and drop all earlier bytes.
 
-        A line that contains a keyword and `stop_at` sets `stopped`. All bytes are passed on as they
-        arrive.
+        `stopped` becomes true when a line contains both `stop_at` and a keyword. All bytes go to
+        `pass_on` as they arrive.
         """
         with self._lock:
             self._now = _Record(self._mark + b" %d\n" % request, stop_at, pass_on)
@@ -258,7 +258,11 @@ def _cut_short(unknown: RequestOutcome, tap: LogTap, watch: Watch) -> RequestOut
     if host_memory(unknown.log):
         return replace(unknown, kind="memory", sentence="stopped because memory ran out")
     if tap.stopped:
-        return replace(unknown, kind="refused", sentence="stopped at a line of the log")
+        return replace(
+            unknown,
+            kind="refused",
+            sentence="stopped early, because the log already shows the result",
+        )
     return replace(unknown, sentence="the process was killed from outside")
 
 

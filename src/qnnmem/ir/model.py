@@ -251,7 +251,7 @@ class Model:
             _keep_items(self, group, str, f"the {group} of a model must be names of tensors")
         _keep_items(self, "buffers", FixedBuffer, "a model's buffers must be FixedBuffer objects")
         _keep_items(self, "notes", str, "the notes of a model must be strings")
-        _keep_items(self, "holds_for", str, "the conditions of a model must be strings")
+        _keep_items(self, "holds_for", str, "the items of holds_for must be strings")
 
     def __repr__(self) -> str:
         """Return a one-line summary, however large the model is."""

@@ -215,7 +215,7 @@ def _check(path: Path, plan: ClientPlan) -> None:
     for graph in plan.graphs:
         for name, what in _named(graph):
             if "\0" in name or (what == "graph" and not name):
-                raise LoadError(path, f"has a {what} {quote(name)}, which is not a valid C name")
+                raise LoadError(path, f"has a {what} {quote(name)}, a name that C cannot use")
         sizes = (graph.scratch_bytes, graph.persistent_bytes)
         tensors = (tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
         largest = max(*sizes, *tensors, 0)

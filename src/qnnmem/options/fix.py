@@ -74,8 +74,8 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--allow",
-            "Changes that may alter results: rounding, operators, batch, int16, w8a16, int8 "
-            "(fp16 for htp), resolution, or all.",
+            "Changes that may alter results: rounding, operators, batch, fp16 (htp), int16 "
+            "(lpai), w8a16, int8, resolution, or all.",
             metavar="WORD",
             parse=parsers.word_list,
             parses_many=True,

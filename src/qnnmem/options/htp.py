@@ -300,7 +300,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or of layers in each shard (9,9,9,5), without a separate embedding.",
+            "Number of shards, or of layers in each shard (9,9,9,5); a separate embedding shard is "
+            "not counted.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -357,7 +358,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     ] = 2
     cluster: Annotated[str | None, shared.CLUSTER] = None
     time_limit: Annotated[
-        float, shared.TIME_LIMIT.but("Time limit of each compile in seconds.", is_advanced=True)
+        float, shared.TIME_LIMIT.but("Time limit for each compile in seconds.", is_advanced=True)
     ] = 1800.0
     cache: Annotated[str | None, shared.CACHE.but(is_advanced=True)] = None
 

@@ -44,8 +44,8 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         tuple[tuple[str, Constant], ...],
         Opt(
             "--value",
-            "Model: make an input a constant, e.g. sr=16000, ids=1,2,3, flag=true or "
-            "mask=@mask.npy; branches that can no longer be taken are removed.",
+            "Model: make an input of the model constant, e.g. sr=16000, ids=1,2,3, flag=true "
+            "or mask=@mask.npy; branches that can no longer be taken are removed.",
             metavar="INPUT=VALUE",
             parse=parsers.value,
             item=parsers.value_item,

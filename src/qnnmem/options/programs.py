@@ -43,7 +43,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--own-scratch",
-            ("Report graphs that share scratch as a finding, even if they run in turn."),
+            ("Report graphs that share scratch as a finding, even if they run one after another."),
         ),
     ] = False
     continue_on_error: Annotated[

@@ -75,7 +75,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--random-inputs",
-            "Ours: generate inputs for N inferences, and their input list.",
+            "Extra: generate inputs for N inferences, and their input list.",
             ge=1,
             le=10000,
         ),
@@ -84,14 +84,14 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Ours: .npy or .npz file, or folder of samples; one for each graph, __ skips one. "
+            "Extra: .npy or .npz file, or folder of samples; one for each graph, __ skips one. "
             "The input list is written.",
             metavar="PATH",
             is_file=True,
         ),
     ] = ()
-    seed: Annotated[int, shared.SEED.but("Ours: seed for --random-inputs.")] = 0
-    force: Annotated[bool, Opt("--force", "Ours: replace input files of an earlier run.")] = False
+    seed: Annotated[int, shared.SEED.but("Extra: seed for --random-inputs.")] = 0
+    force: Annotated[bool, Opt("--force", "Extra: replace input files of an earlier run.")] = False
     output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
         str | None,
@@ -243,24 +243,27 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--no-sanitize",
-            "Ours: do not check memory during the first execution.",
+            "Extra: do not check memory during the first execution.",
             is_advanced=True,
         ),
     ] = False
     hw_ver: Annotated[
-        str | None, Opt("--hw_ver", "Ours: LPAI hardware version, e.g. v6.", metavar="VERSION")
+        str | None,
+        Opt("--hw_ver", "Extra: LPAI hardware version, e.g. v6.", metavar="VERSION"),
     ] = None
     alignment: Annotated[
         str,
         Opt(
-            "--alignment", "Ours: alignment profile.", choices=("default", "conservative", "v4-era")
+            "--alignment",
+            "Extra: alignment profile.",
+            choices=("default", "conservative", "v4-era"),
         ),
     ] = "default"
     lenient_scratch: Annotated[
         bool,
         Opt(
             "--lenient_scratch",
-            "Ours: report misaligned scratch as a finding, not an error.",
+            "Extra: report misaligned scratch as a finding, not an error.",
             is_advanced=True,
         ),
     ] = False
@@ -268,19 +271,19 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--one_scratch",
-            "Ours: use one scratch for all graphs, which run one after another.",
+            "Extra: use one scratch for all graphs, which run one after another.",
             is_advanced=True,
         ),
     ] = False
     time_limit: Annotated[
         float,
         shared.TIME_LIMIT.but(
-            "Ours: time limit in seconds, for loading the binary and for each execution."
+            "Extra: time limit in seconds, for loading the binary and for each execution."
         ),
     ] = 600.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Ours: address space limit of the process that executes graphs."),
+        shared.MEMORY_LIMIT.but("Extra: address space limit of the process that executes graphs."),
     ] = None
 
 
@@ -374,18 +377,18 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--trust",
-            "Ours: treat --model as a model library, whatever its name.",
+            "Extra: treat --model as a model library, whatever its name.",
             is_advanced=True,
         ),
     ] = False
     quantize: Annotated[
-        str | None, shared.QUANTIZE.but("Ours: quantize a float model for LPAI first.")
+        str | None, shared.QUANTIZE.but("Extra: quantize a float model for LPAI first.")
     ] = None
     allow_float: Annotated[
-        bool, Opt("--float", "Ours: allow a float model for LPAI.", is_advanced=True)
+        bool, Opt("--float", "Extra: allow a float model for LPAI.", is_advanced=True)
     ] = False
     time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Ours: address space limit of the compiler.", is_advanced=True),
+        shared.MEMORY_LIMIT.but("Extra: address space limit of the compiler.", is_advanced=True),
     ] = None

@@ -289,7 +289,7 @@ _Path = tuple["_Path | None", int] | None
 
 @dataclass(slots=True)
 class Work:
-    """The number of nodes that may still be examined."""
+    """Remaining effort of the search, counted in examined nodes."""
 
     left: int
 

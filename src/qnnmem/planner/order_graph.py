@@ -5,11 +5,12 @@ the set of nodes that have run determines the live bytes, whatever their order. 
 ops: the source uses all inputs and comes first, the sink uses all outputs and comes last. Only
 scratch counts: a tensor in another pool is not in a group.
 
-Fusing: nodes that some best order runs back to back become one node. A node that ends no group
-costs no more just before its only successor than anywhere earlier: every group it uses is used by
-that successor or is an output. Read backwards in time, the same holds for a node that starts no
-group and its only predecessor. In both cases the fullest moment of the pair is that of the partner,
-so the pair costs as much as one node with the groups of both.
+Fusing: two nodes that some best order runs back to back become one node. If a node has only one
+successor, and every group that the node uses is used by the successor or is an output, then the
+node ends no group. It can be moved to just before that successor without raising the peak, because
+its groups then begin later and end at the same time. In reverse, a node that starts no group can be
+moved to just after its only predecessor. In both cases the live bytes of the pair are highest at
+the partner, so the pair costs as much as one node with the groups of both.
 
     repeat: fuse a node into its only successor or predecessor if that rule allows it
 
@@ -18,8 +19,9 @@ before it in every order, so the segments between cuts do not influence each oth
 
 Delaying: a transpose of a past key, a cast or a lookup often comes first in a file, although its
 result is read a thousand ops later. Each op that raises the live bytes moves to just before the
-first op that needs it. The search over sets of ops misses this in large graphs, where it must drop
-most sets. So it starts from the delayed order, and its result is delayed again.
+first op that needs it. In a large graph, the search over sets of ops must drop most sets and often
+misses this move. The search therefore starts from the delayed order, and its result is delayed
+again.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Strategy(NamedTuple):
 
     rank: Sequence[int]  # of buffers for the same floor: the lowest goes first
     branching_rule: int
-    wall_bonus: int  # by how much a buffer moves forward for each wall of its pit that it touches
+    wall_bonus: int  # by how much a buffer moves forward for each end of its run that it reaches
 
 
 class PackingCore(Protocol):

@@ -276,9 +276,10 @@ class _Search:
         return bool(high)
 
     def _choose(self, order: list[int], a: int, b: int) -> _Pit | None:
-        """Return the pit to branch in; None for a dead end.
+        """Return a run of sections below its neighbours in which to branch; None at a dead end.
 
-        A section's score depends on its number of choices and the conflicts it has met.
+        A section's score is its number of choices, divided by the conflicts seen there and scaled
+        by the branching rule. The section with the lowest score decides the run.
         """
         floor, weight, cap = self.floor, self.core.weight, self.core.cap
         smallest = min(self.size[u] for u in order)
@@ -355,7 +356,7 @@ class _Search:
     def _choices(self, order: list[int], pit: _Pit) -> list[int]:
         """Return buffers that can be placed on the floor, the best first and each class once.
 
-        A buffer that touches a wall of the pit leaves no narrow pit next to it.
+        A buffer that reaches an end of the run leaves no narrow gap there.
         """
         kinds: set[int] = set()
         worth: list[tuple[int, int]] = []

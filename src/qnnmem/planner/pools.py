@@ -32,7 +32,7 @@ _OLD_NEW = re.compile(
 
 
 def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, ...]:
-    """Return the pairs; raise UsageError if a pair differs in type or shape."""
+    """Return the pairs; raise UsageError if the tensors of a pair differ."""
     pairs = tuple(pairs)
     for old, new in pairs:
         wrong = _fault(model, old, new)

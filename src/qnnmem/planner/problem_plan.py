@@ -1,4 +1,4 @@
-"""Plans a packing problem: a verified plan, or the buffers that cannot fit."""
+"""Solves a packing problem: returns a verified plan, or the buffers that cannot fit."""
 
 from __future__ import annotations
 

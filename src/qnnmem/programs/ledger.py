@@ -154,7 +154,7 @@ class Ledger:
         if unpreloaded:
             found.append(
                 NotChecked(
-                    "a process without LD_PRELOAD asked for QNN and was refused", unpreloaded
+                    "a process without LD_PRELOAD tried to use QNN and was refused", unpreloaded
                 )
             )
         if foreign:

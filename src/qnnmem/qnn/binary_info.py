@@ -107,17 +107,17 @@ class GraphInfo(_Lent):
 
     @property
     def graph_info_v1(self) -> GraphInfo:
-        """The version 1 struct of the union; UsageError if another version is filled."""
+        """The version 1 struct of the union; UsageError if the union holds another version."""
         return _filled(self, GraphInfo, "graphInfoV1")
 
     @property
     def graph_info_v2(self) -> GraphInfoV2:
-        """The version 2 struct of the union; UsageError if another version is filled."""
+        """The version 2 struct of the union; UsageError if the union holds another version."""
         return _filled(self, GraphInfoV2, "graphInfoV2")
 
     @property
     def graph_info_v3(self) -> GraphInfoV3:
-        """The version 3 struct of the union; UsageError if another version is filled."""
+        """The version 3 struct of the union; UsageError if the union holds another version."""
         return _filled(self, GraphInfoV3, "graphInfoV3")
 
 
@@ -177,17 +177,17 @@ class BinaryInfo(_Lent):
 
     @property
     def context_binary_info_v1(self) -> BinaryInfoV1:
-        """The version 1 struct of the union; UsageError if another version is filled."""
+        """The version 1 struct of the union; UsageError if the union holds another version."""
         return _filled(self, BinaryInfoV1, "contextBinaryInfoV1")
 
     @property
     def context_binary_info_v2(self) -> BinaryInfoV2:
-        """The version 2 struct of the union; UsageError if another version is filled."""
+        """The version 2 struct of the union; UsageError if the union holds another version."""
         return _filled(self, BinaryInfoV2, "contextBinaryInfoV2")
 
     @property
     def context_binary_info_v3(self) -> BinaryInfoV3:
-        """The version 3 struct of the union; UsageError if another version is filled."""
+        """The version 3 struct of the union; UsageError if the union holds another version."""
         return _filled(self, BinaryInfoV3, "contextBinaryInfoV3")
 
 

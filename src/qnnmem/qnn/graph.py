@@ -280,7 +280,8 @@ class GraphDraft:
         )
         for one in listed:
             if self._tensors.get(one.name) is not one:
-                what = f"node {quote(node)} has tensor {quote(one.name)} of another graph"
+                tensor = f"tensor {quote(one.name)}, which belongs to another graph"
+                what = f"node {quote(node)} uses {tensor}"
                 self._fail(_INVALID_TENSOR, what, _ADD)
         return tuple(one.id for one in listed)
 

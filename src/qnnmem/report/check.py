@@ -230,9 +230,9 @@ def _budget_lines(run: BudgetRun) -> Iterator[str]:
     if run.exit_code or not sizes or any(model.checks for model in run.models):
         return
     kib = -(-max(sizes) // 1024)
-    where = "below [tool.qnnmem]" if run.config.endswith("pyproject.toml") else "at the top"
+    where = "below [tool.qnnmem] in" if run.config.endswith("pyproject.toml") else "at the top of"
     name = shorten(run.config, _WIDE)
-    yield f'write a budget into {name}, {where}: budget = {{ scratch = "{kib}K" }}'
+    yield f'add a budget {where} {name}: budget = {{ scratch = "{kib}K" }}'
 
 
 _WORSE = "worse-than-baseline"

@@ -35,8 +35,8 @@ def _timeline(report: ClientResult) -> Iterator[str]:
         most = max(report.timeline, key=lambda one: one.registered_bytes)
         size = counted(most.registered_bytes, "byte")
         yield (
-            f"at the peak: {counted(contexts, 'context')}, {size} of pools, resident binaries and "
-            f"registered memory (after call {most.call:,}, {most.what})"
+            f"peak: {counted(contexts, 'context')}; {size} in pools, resident binaries and "
+            f"registered memory together (after call {most.call:,}, {most.what})"
         )
 
 

@@ -158,7 +158,7 @@ def rule(incident: Incident, why: str = "") -> CiRule:
 
 
 def finding(incident: Incident) -> CiFinding:
-    """Return an incident as a finding at its deciding line."""
+    """Return an incident as a CI finding located at its deciding line."""
     lines = incident.evidence
     deciding = next((line for line in lines if line.decides), lines[0] if lines else None)
     return CiFinding(

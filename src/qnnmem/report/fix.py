@@ -394,7 +394,10 @@ def _precision_words(best: JudgedChange) -> list[str]:
 
 
 def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:
-    """Remove `--state` pairs that cross parts, because the application passes on their tensors."""
+    """Return the words without `--state` pairs whose input and output are in different parts.
+
+    The application itself passes these tensors from part to part.
+    """
     found = []
     for word in kept:
         option, _, pair = word.partition("=")

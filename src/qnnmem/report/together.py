@@ -54,7 +54,7 @@ def _lines(found: TogetherResult) -> Iterator[str]:
         word = "fits" if tcm.fits else "does not fit"
         held = "one binary" if found.plans else "binaries"
         yield (
-            f"TCM, {held} and IO: {word}, {tcm.need_bytes:,} of "
+            f"TCM (for {held} and IO): {word}, {tcm.need_bytes:,} of "
             f"{counted(tcm.limit_bytes, 'byte')}, {tcm.buffers} of {tcm.max_buffers} allocations"
         )
     yield ""

@@ -69,7 +69,7 @@ def _lines(report: WatchResult) -> Iterator[str]:
         yield f"injected   {shorten(', '.join(report.injected), 2 * _WIDE)}"
     yield from _left("never released", report.unreleased)
     yield from _left(
-        "objects that were alive when their backend was freed", report.freed_after_backend
+        "contexts that were alive when their backend was freed", report.freed_after_backend
     )
     yield from _lost(report.lost)
     yield from _failures(report)
@@ -145,7 +145,7 @@ def lost_cost(one: LostSession) -> str:
     """Describe what it costs to continue without QNN: lost executions and wasted time."""
     before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
     after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
-    in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN without a result"
+    in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN calls before that"
     return f"executions by QNN: {after}{in_vain}"
 
 
@@ -218,7 +218,7 @@ def _timeline(report: WatchResult) -> Iterator[str]:
     registered = (
         f"{counted(peak.memory_handles, 'memory handle')}, {format_size(peak.memory_bytes)}"
     )
-    yield f"most alive at the same time: {most}, {counted(peak.graphs, 'graph')}, {registered}"
+    yield f"peak: {most}, {counted(peak.graphs, 'graph')}, {registered}"
     rows = [
         (
             f"{row.time_ns / 1e6:,.1f}",

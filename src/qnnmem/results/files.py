@@ -33,7 +33,7 @@ class FileCounts(Struct, frozen=True):
     fits: Annotated[Count, describe("Number of files that fit.")]
     does_not_fit: Annotated[Count, describe("Number of files that do not fit.")]
     cannot_tell: Annotated[Count, describe("Number of undecided files.")]
-    refused: Annotated[Count, describe("Number of files without an answer.")]
+    refused: Annotated[Count, describe("Number of refused files, which could not be processed.")]
 
     @classmethod
     def of(cls, answers: Sequence[bool | None], refused: int) -> Self:
@@ -66,7 +66,9 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
     ] = None
     exit_code: Annotated[int, describe("Exit code of the command: that of the worst file.")] = 0
     counts: Annotated[FileCounts, describe("Number of files by answer.")] = NO_FILES
-    refused: Annotated[tuple[RefusedFile, ...], describe("Files without an answer.")] = ()
+    refused: Annotated[
+        tuple[RefusedFile, ...], describe("Refused files, which could not be processed.")
+    ] = ()
 
     listed: ClassVar[str]  # the field that holds the results
 

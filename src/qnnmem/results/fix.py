@@ -169,9 +169,11 @@ class Validation(Struct, frozen=True, kw_only=True):
 
     holds: Annotated[bool, describe("Whether the result passed every check.")]
     samples: Annotated[Count, describe("Number of samples.")]
-    planned: Annotated[bool, describe("Whether the result also ran in planned memory.")]
+    planned: Annotated[
+        bool, describe("Whether the result also ran in memory laid out by the plan.")
+    ]
     why_not_planned: Annotated[
-        str, describe("Why the result did not run in planned memory; empty if it did.")
+        str, describe("Why the result did not run in memory laid out by the plan; empty if it did.")
     ]
     findings: Annotated[tuple[str, ...], describe("Rules broken in planned memory.")]
     outputs: Annotated[tuple[ValidatedOutput, ...], describe("Comparison of every output.")]

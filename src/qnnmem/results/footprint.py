@@ -182,7 +182,8 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
         ),
     ] = ()
     model_outputs: Annotated[
-        Count, describe("Number of outputs of the model if some are missing, else 0.")
+        Count,
+        describe("Number of outputs of the whole model if the binary lacks some of them, else 0."),
     ] = 0
     largest_io: tuple[BillItem, ...] = ()
     largest_weights: tuple[BillItem, ...] = ()

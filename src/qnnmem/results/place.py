@@ -50,7 +50,7 @@ class PlacedContext(Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """The upper bound of the need, which is the number counted."""
+        """Bytes to reserve for the context: the upper bound of its need."""
         return self.need_high.value
 
 

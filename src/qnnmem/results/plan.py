@@ -267,13 +267,14 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     fits: Annotated[
         bool | None,
         describe(
-            "Whether every budget holds; true without a budget, null if the search ran out of time."
+            "Whether every budget is met; true without a budget, null if the search ran out of "
+            "time."
         ),
     ] = None
     exit_code: Annotated[
         Literal[0, 1, 3],
         describe(
-            "Exit code of the command: 0 if every budget holds, 1 if one does not, 3 if undecided."
+            "Exit code of the command: 0 if every budget is met, 1 if one is not, 3 if undecided."
         ),
     ] = 0
     remedies: Annotated[

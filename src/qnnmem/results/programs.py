@@ -271,7 +271,10 @@ class MadeHandle(Struct, frozen=True, kw_only=True):
     process: Annotated[Count, describe("Process that created the object.")] = 0
     made_by: Annotated[str, describe("Function that created the object.")] = ""
     time_ns: Annotated[
-        Count, describe("Time since the start when the first object was created.")
+        Count,
+        describe(
+            "When the first such object was created, in nanoseconds since the program started."
+        ),
     ] = 0
     place: Place = ""
 
@@ -371,10 +374,10 @@ class SerialisedRun(Struct, frozen=True, kw_only=True):
     """A run with serialised QNN calls, compared with an unchanged run before it."""
 
     waited: Annotated[
-        Count, describe("Calls that waited for another call of the same process.")
+        Count, describe("Number of calls that waited for another call of the same process.")
     ] = 0
     waited_ns: Annotated[Count, describe("Total waiting time.")] = 0
-    gave_up: Annotated[Count, describe("Calls that stopped waiting after 60 s.")] = 0
+    gave_up: Annotated[Count, describe("Number of calls that stopped waiting after 60 s.")] = 0
     failure_before: Annotated[
         str,
         Meta(max_length=1000),

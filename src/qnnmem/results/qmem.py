@@ -180,7 +180,7 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
 
     @property
     def prepared(self) -> IoMode | None:
-        """The mode stated in the binary for all tensors; None if they differ."""
+        """The mode that the binary states for all its tensors; None if their modes differ."""
         if self.memhandle_tensors in (0, self.tensors):
             return IoMode.MEMHANDLE if self.memhandle_tensors else IoMode.RAW
         return None

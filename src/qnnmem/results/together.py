@@ -56,11 +56,11 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     budgets: Annotated[
         tuple[PlanBudget, ...], describe("Verdicts on budgets for all models together.")
     ] = ()
-    fits: Annotated[bool | None, describe("Whether every budget holds; null if unknown.")] = None
+    fits: Annotated[bool | None, describe("Whether every budget is met; null if unknown.")] = None
     exit_code: Annotated[
         Literal[0, 1, 3],
         describe(
-            "Exit code of the command: 0 if every budget holds, 1 if one does not, 3 if undecided."
+            "Exit code of the command: 0 if every budget is met, 1 if one is not, 3 if undecided."
         ),
     ] = 0
     origins: Annotated[dict[str, str], describe("Origin of the numbers, by key.")] = field(

@@ -18,8 +18,8 @@ class ComparedTensor(Struct, frozen=True):
     difference: Annotated[
         float | None,
         describe(
-            "Largest difference as a share of the tensor's largest value; null without "
-            "finite numbers."
+            "Largest difference as a share of the tensor's largest value; null if there are no "
+            "finite values."
         ),
     ]
     agrees: Annotated[bool, describe("Whether the difference is within the tolerance.")]

@@ -38,7 +38,7 @@ class ReadLogs(NamedTuple):
 
 
 def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = False) -> ReadLogs:
-    """Find the logs that paths name; a followed log can still be empty."""
+    """Find the logs named by `paths`; with `follow`, a log can still be empty."""
     from qnnmem.doctor.kb.knowledge import with_own
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs

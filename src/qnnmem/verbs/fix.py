@@ -145,7 +145,7 @@ def _validated(result: FixResult, listener: ProgressListener) -> Validation:
 
 
 def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResult:
-    """Return the result of a search for a remedy, or of repeating a recipe."""
+    """Return the result of searching for a remedy, or of applying a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
     from qnnmem.fix.recipe import read_recipe
@@ -392,7 +392,7 @@ def fixed_for_htp(
     *,
     recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
-    """Return the result of a search for a remedy, or of repeating a recipe."""
+    """Return the result of searching for a remedy, or of applying a recipe."""
     from qnnmem.fix.from_log import ordered
     from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
     from qnnmem.fix.library.trials import LibraryTrials

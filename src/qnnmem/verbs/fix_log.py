@@ -52,7 +52,7 @@ def _wished(logs: Sequence[str]) -> LogWish:
 
 
 def _diagnosed(logs: Sequence[str]) -> tuple[list[Incident], ReadingStats]:
-    """Return the incidents and the amount read; the logs are read as by `qnnmem doctor`."""
+    """Read logs the way `qnnmem doctor` does; return the incidents and how much was read."""
     from itertools import islice
 
     from qnnmem.verbs.doctor import diagnose_streams, read_logs

@@ -49,7 +49,7 @@ Feed = Callable[[], Arrays]  # returns the inputs of one inference
 def run_on_htp(
     binary: Path, options: NetRunOptions, console: Console, listener: ProgressListener
 ) -> int:
-    """Run each graph of a binary for each line of its list; return the exit code."""
+    """Run each graph of a binary for each line of its input list; return the exit code."""
     from qnnmem.atomic_file import folder_for_output
     from qnnmem.htp.binary.read import read_context
     from qnnmem.lpai.net_run.files import OutputForm, OutputTree

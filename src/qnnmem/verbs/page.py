@@ -118,7 +118,7 @@ def _origin(file: str) -> tuple[str, int, str]:
 
 
 def _versions() -> list[tuple[str, str]]:
-    """Return the installed versions of libraries that numbers might come from."""
+    """Return the installed versions of the libraries that can affect the numbers on the page."""
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 

@@ -104,7 +104,7 @@ def contents(path: str) -> Contents:
 
 
 def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
-    """Raise LoadError if the members together are a decompression bomb: they can share bytes."""
+    """Raise LoadError if the members unpack to too much; overlapping ones each look harmless."""
     logs = [archive.members[name] for name in names]
     if not logs or logs[0].checksum is None:
         return  # tar members cannot overlap; a compressed tar is checked during decompression

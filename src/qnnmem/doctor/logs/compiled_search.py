@@ -82,7 +82,7 @@ class CompiledEngine:
         return CompiledMemory(self._library)
 
     def scan(self, buffer: bytes | bytearray, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the end and the number of every anchor that occurs, found in one pass."""
+        """Return the end offset and the index of each anchor found, in one pass."""
         return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
 
     def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:

@@ -46,7 +46,7 @@ class SearchEngine(Protocol):
         ...
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the end and the number of each anchor between two offsets, by end.
+        """Return the end offset and the index of each anchor found, sorted by end.
 
         If an anchor occurs again in the same line within `APART` bytes, the repeat is dropped.
         """
@@ -181,7 +181,7 @@ class PlainEngine(_TextsOnly):
         ]
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Return lines with a prefilter key, or with both a QNN word and a failure word."""
+        """Return lines that contain a prefilter key, or a QNN word and a failure word."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = {span for key, _ in self._keys for span in _lines_with(text, key)}
         for word in FAILING_TEXTS:
@@ -193,7 +193,7 @@ class PlainEngine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the anchors' ends and numbers, searching only lines with an anchor's key."""
+        """Return the end offset and the index of each anchor; search only lines with its key."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
@@ -275,7 +275,7 @@ class VectorscanEngine(_TextsOnly):
         ]
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the end and the number of every anchor that occurs, found in one pass."""
+        """Return the end offset and the index of each anchor found, in one pass."""
         found = _hits(self._anchors, buffer, low, high)
         return sorted((low + end, number) for end, number in found)
 

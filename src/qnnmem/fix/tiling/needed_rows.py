@@ -225,11 +225,11 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
     first = -((span - 1 - above - need.first) // stride)  # rounds up
     there = Rows(first, (need.end - 1 + above) // stride + 1).within(facts.size(0))
     if there.height < 1:
-        return "ConvTranspose with rows that get no value"
+        return "ConvTranspose with output rows that no input row reaches"
     start = there.first * stride - above
     stop = (there.end - 1) * stride - above + span
     if need.first < start or need.end > stop:
-        return "ConvTranspose with rows that get no value"
+        return "ConvTranspose with output rows that no input row reaches"
     pads = [*window.pads]
     pads[at] = (need.first - start, stop - need.end)
     ends = [*(first for first, _ in pads), *(last for _, last in pads)]

@@ -81,7 +81,7 @@ def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")
     if field is None:
-        raise Damaged("the root table does not state a blob")
+        raise Damaged("the root table has no blob field")
     size = field + flat.unpack(_LENGTH, field, "the offset of the blob")[0]
     _check_metadata_size(size)
     length = source.read(_START_2_2 + size, _LENGTH.size, "the size of the blob")

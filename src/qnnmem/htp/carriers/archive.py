@@ -226,7 +226,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     found: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
         if info.filename in found:
-            raise Damaged(f"two members are called {quote(info.filename)}")
+            raise Damaged(f"two members have the name {quote(info.filename)}")
         found[info.filename] = info
     end = 0
     for info in sorted(infos, key=lambda one: one.header_offset):

@@ -157,7 +157,11 @@ def carried_bill(
 
 
 def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> tuple[int, ...]:
-    """Return the indexes of one device's binaries: the group made for the SoC, else the largest."""
+    """Return the indexes of the binaries that one device loads.
+
+    These are the binaries without a group, and one group: the largest one made for the SoC, or the
+    largest of all if no group is made for it.
+    """
     groups = dict.fromkeys(one.payload.group for one in read.contexts)
     named = [group for group in groups if group]
     everywhere = [n for n, one in enumerate(read.contexts) if not one.payload.group]

@@ -108,7 +108,10 @@ def compare(folder: Path, request: CompareRequest) -> CompareReply:
 
 
 def _difference(wanted: Any, found: Any) -> tuple[float, float]:
-    """Return the largest difference and the largest value, over finite values of the CPU."""
+    """Return the largest CPU-HTP difference and the largest CPU value, both absolute.
+
+    Only the elements that are finite on the CPU count.
+    """
     import numpy
 
     cpu, htp = (numpy.asarray(value, "float64") for value in (wanted, found))

@@ -144,7 +144,7 @@ class IoLayer:
 
     def _raw(self, tensor: TensorInfo, memory: Any) -> memoryview:
         if memory is None:
-            self._refuse("Q7", f"tensor {quote(tensor.name)} has no memory", MEASURED)
+            self._refuse("Q7", f"tensor {quote(tensor.name)} was given no buffer", MEASURED)
         if isinstance(memory, SharedBuffer):
             if memory.is_freed:
                 where = f" at {memory.freed_at.split(': ')[0]}" if memory.freed_at else ""

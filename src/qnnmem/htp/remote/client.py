@@ -574,7 +574,10 @@ class _Answer:
         )
 
     def _here(self, reply: Reply) -> Reply:
-        """Return the reply with the paths of received files; it can name no other local file."""
+        """Return the reply with its paths replaced by those of the received files.
+
+        A reply that names any other file is rejected.
+        """
         try:
             return with_paths(reply, lambda path: self._made[str(path)], self._request)
         except (KeyError, ValueError):

@@ -54,7 +54,7 @@ class Step(NodeWriter):
         return self.tensor(place).dimensions
 
     def scalar(self, name: str, default: Any = None) -> Any:
-        """Return a scalar parameter; raise NotTranslated if it is missing without a default."""
+        """Return a scalar parameter; raise NotTranslated if it is missing and has no default."""
         self._asked.add(name)
         found = self.op.scalars.get(name, default)
         if found is None:
@@ -62,7 +62,7 @@ class Step(NodeWriter):
         return found
 
     def array(self, name: str, default: Sequence[Any] | None = None) -> NDArray[Any]:
-        """Return a tensor parameter; raise NotTranslated if it is missing without a default."""
+        """Return a tensor parameter; raise NotTranslated if it is missing and has no default."""
         import numpy
 
         self._asked.add(name)

@@ -220,7 +220,7 @@ class Trials:
 def infer_types(
     trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
 ) -> dict[str, OnnxType]:
-    """Return the types that shape inference finds from known types, without control flow."""
+    """Infer types in the graph without its control-flow ops; return all, including `known`."""
     light = light_graph(graph, known)
     try:
         infos = trials.child.infer(trials.model(light))

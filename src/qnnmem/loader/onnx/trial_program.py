@@ -134,7 +134,7 @@ class Attempted(WireMessage, frozen=True):
 
 
 def inline(_request: Inline, payload: bytes) -> Frame[Done]:
-    """Return the model with calls of its own functions replaced by their nodes."""
+    """Return the model with calls to its own functions replaced by the functions' nodes."""
     import onnx
     import onnx.inliner
 

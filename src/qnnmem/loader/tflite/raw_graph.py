@@ -226,7 +226,7 @@ class _Decoder:
 
 @cache
 def builtin_names() -> dict[int, str]:
-    """Return the names of TFLite's own operators by number."""
+    """Return the names of TFLite's built-in operators, keyed by number."""
     from tflite.BuiltinOperator import BuiltinOperator
 
     return {v: k for k, v in vars(BuiltinOperator).items() if isinstance(v, int)}

@@ -265,7 +265,7 @@ class RunReport:
 
     @property
     def refused(self) -> bool:
-        """True if the binary itself was refused: damaged, other version, or not from qnnmem."""
+        """True if the binary was refused: damaged, of another version, or not made by qnnmem."""
         return isinstance(self.failure, QnnError) and self.failure.code in REFUSALS
 
     @property

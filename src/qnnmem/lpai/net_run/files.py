@@ -4,7 +4,7 @@ An input list has one line for each inference:
 
     entries are separated by single spaces; an entry is `path` or `tensor:=path`
     empty lines are ignored
-    a first line with `#`, and then a line with `%`, at the start are headers and are ignored
+    headers are ignored: an optional first line with `#`, and an optional next line with `%`
     names are used only if every entry of the first line has a name; they then set the order for all
 
 Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written next to

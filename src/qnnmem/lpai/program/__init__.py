@@ -289,7 +289,7 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
-    """Return the names that the nodes read but none has written before, in order."""
+    """Return the names that nodes read before any node has written them, in order."""
     made: set[str] = set()
     reads: dict[str, None] = {}
     for node in nodes:

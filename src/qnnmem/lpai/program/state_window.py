@@ -242,7 +242,7 @@ def refusal(path: Path, node: onnx.NodeProto, words: str) -> LoadError:
 def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
     """Return the attributes of a Buffer op; raise LoadError for invalid ones."""
     if not 1 <= len(node.input) <= 2 or not node.input[0]:
-        raise refusal(path, node, "needs one input, or two if the second is reset")
+        raise refusal(path, node, "needs one input, and optionally a second one, `reset`")
     if len(node.output) != 1 or not node.output[0]:
         raise refusal(path, node, "needs exactly one output")
     size, axis, stride, mode, padding = (_number(path, node, name) for name in ATTRIBUTES)

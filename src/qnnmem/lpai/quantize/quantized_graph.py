@@ -158,7 +158,7 @@ def _widen(ranges: dict[str, ValueRange], values: Feed) -> None:
 
 
 def range_of(value: NDArray[Any]) -> ValueRange:
-    """Return the range of an array's finite values; infinite masks do not count."""
+    """Return the range of an array's finite values; infinite values, as in masks, are ignored."""
     import numpy
 
     finite = value[numpy.abs(value) < ENDLESS]  # false for NaN

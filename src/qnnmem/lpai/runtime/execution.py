@@ -387,7 +387,7 @@ class Execution:
             if touched.any():
                 at = start + int(touched.argmax())
                 persistent[start:end] = POISON
-                sentence = f"byte {at:,} of persistent was written, but belongs to no state"
+                sentence = f"byte {at:,} of persistent memory was written but belongs to no state"
                 address = _address(persistent) + at
                 return [finding("X6", sentence, buffer="persistent", address=address)]
         return []

@@ -413,7 +413,8 @@ class Graph:
         given_out = self._io.resolve(self.compiled.outputs, outputs, "output")
         self._io.check_apart(given_in, given_out, self.persistent)
         if not self.compiled.program:
-            sentence = f"graph {self.name[:80]!r} is a layout without a program and cannot execute"
+            name = repr(self.name[:80])
+            sentence = f"graph {name} is a layout without a program and cannot be executed"
             cure = "prepare an ONNX model to get an executable graph"
             self._fail(1000, "R14", sentence, "QnnGraph_execute", cure=cure)
         try:

@@ -222,7 +222,7 @@ def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Find
             continue
         seen.add(made.address)
         whole = made.address == buffer.address and made.size == buffer.size
-        block = what if whole else f"the block that {what} is in"
+        block = what if whole else f"the block containing {what}"
         for side in made.guards_broken():
             yield finding("X2", f"bytes {side} {block} were overwritten", call=call, buffer=what)
 

@@ -54,7 +54,7 @@ class Collision:
 
 
 def collisions(graph: CompiledGraph) -> Iterator[Collision]:
-    """Yield every write over a tensor that is still needed, in the order of execution."""
+    """Yield every write that overwrites a tensor still needed, in execution order."""
     return _ByteOwners(graph).walk()
 
 

@@ -174,7 +174,7 @@ def _note_write_behind(
     if buffer is not None and block.start <= buffer.address:
         name = name_of(session, process, buffer)
     is_whole = buffer is not None and (buffer.address, buffer.end) == (block.start, block.end)
-    whole = name if is_whole else f"the block that {name} is in"
+    whole = name if is_whole else f"the block containing {name}"
     sentence = f"the program wrote {side} of {whole if name else 'a heap block'}"
     found = finding("X2", sentence, "", buffer=name, address=address, line="")
     report(session, process, found, trace, label="written at")
@@ -193,7 +193,7 @@ def note_overrun(
     name = name_of(session, process, buffer)
     side = "after" if end >= buffer.end else "before"
     is_whole = end in (buffer.end, buffer.address - len(GUARD))
-    whole = name if is_whole else f"the block that {name} is in"
+    whole = name if is_whole else f"the block containing {name}"
     sentence = f"bytes {side} {whole} were overwritten, starting at {end:#x}"
     before = session.symbols.trace(process.memory, [previous] if previous else [])
     found = finding("X2", sentence, call, buffer=name, address=end, line="")

@@ -242,7 +242,10 @@ def _begin(
     *,
     is_async: bool = False,
 ) -> Flight | None:
-    """Record an execution, report overlaps and return it; return None if none can overlap it."""
+    """Record an execution, report any overlap, and return the execution.
+
+    If no other execution can overlap it, return None without recording it.
+    """
     flights = call.session.flights
     call.process.at_work.discard(id(call))
     if not is_async and flights.is_alone(one, call.connection):

@@ -199,7 +199,7 @@ def _has_waiting(pid: int, before: dict[str, float], wait_s: float) -> bool:
 
 
 def _tasks(pid: int) -> Iterator[tuple[str, float, bool]]:
-    """Yield the number, the CPU seconds and the runnable state of each thread of a process."""
+    """Yield each thread of a process: its id, its CPU seconds, and whether it is runnable."""
     for task in Path(f"/proc/{pid}/task").glob("*"):
         with contextlib.suppress(OSError, ValueError, IndexError):  # the thread has ended
             used = int((task / "schedstat").read_text("ascii").split()[0]) / 1e9

@@ -483,7 +483,7 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """Return the handle with a name: graph names for a context, a tensor name for memory."""
+        """Return the handle, named after a context's graphs or the tensor that uses the memory."""
         if handle.kind == "memory":
             return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":

@@ -65,7 +65,7 @@ def watch_section(found: WatchResult) -> PageSection:
     body = [
         *_answer(found.passes, bool(found.functions), found.verdict, _is_open(found)),
         *_left("Never released", found.unreleased),
-        *_left("Objects that were alive when their backend was freed", found.freed_after_backend),
+        *_left("Contexts that were alive when their backend was freed", found.freed_after_backend),
         *_lost(found.lost),
         *_failures(found.failed_calls),
         *_mixed(found),

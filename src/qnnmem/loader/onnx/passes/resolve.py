@@ -196,7 +196,10 @@ _DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType({"STFT": {"oneside
 
 
 def lacks_defaults(node: onnx.NodeProto) -> bool:
-    """Return whether a node or its bodies omit an attribute whose default inference gets wrong."""
+    """Return True if a node, or a node in its bodies, omits an attribute with a misread default.
+
+    Shape inference assumes the wrong default for such an attribute.
+    """
     return bool(_missing(node)) or any(lacks_defaults(n) for b in bodies(node) for n in b.node)
 
 

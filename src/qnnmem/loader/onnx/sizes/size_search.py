@@ -47,7 +47,7 @@ class RunFailure:
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers in the reason, which often include a size that fits."""
+        """The numbers in the failure message, which often include a size that fits."""
         found = (int(word) for word in re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", self.text))
         return list(dict.fromkeys(number for number in found if number > 0))
 
