@@ -62,6 +62,7 @@ MISTAKES = {
         ("before-page", "X2", "beforePage", ""),
         ("handler-executes", "C9", "handler", ""),
         ("frame-returned", "C5", "execute", ""),
+        ("input-freed", "R9", "execute", "freeInput"),
         ("pool-protected", "R4", "execute", ""),
         ("pool-closed", "R7", "execute", "closed"),
         ("pool-moved", "R7", "execute", "moved"),

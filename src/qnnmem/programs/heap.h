@@ -142,7 +142,7 @@ static word forget(void *p, void *caller) {
             size = at->size;
             freed->start = start;
             freed->size = size;
-            freed->caller = (word)(uintptr_t)caller;
+            freed->caller = (word)(uintptr_t)caller | (at->caller & IS_ISOLATED);
             at->size = 0;
             __atomic_store_n(&at->start, 0, __ATOMIC_RELEASE);
             return size;

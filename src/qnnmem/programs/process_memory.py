@@ -276,12 +276,13 @@ class ProcessMemory:
         """Return the recently freed heap block that contained an address, or None.
 
         Return None also if some live blocks might not be recorded, and for large blocks, whose
-        addresses might already be mapped again.
+        addresses might already be mapped again, unless they had pages of their own.
         """
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None
         found = self._nearest(_RING_AT, _RING, address)
-        return found if found is not None and found.size < _LARGE_BLOCK else None
+        is_final = found is not None and (found.is_isolated or found.size < _LARGE_BLOCK)
+        return found if is_final else None
 
     def _nearest(self, at: int, count: int, address: int, slack: int = 0) -> Block | None:
         import numpy

@@ -275,6 +275,7 @@ int main(int argc, char **argv) {
     if (IS("output-lost")) lose_output();
     if (IS("output-early") || IS("small-early") || IS("past-end") || strncmp(mistake, "before-", 7) == 0) use_early();
     if (IS("handler-executes")) signal(SIGUSR1, on_interrupt), raise(SIGUSR1);
+    if (IS("input-freed")) free(in[0].of.v1.memory.clientBuf.data = aligned_alloc(64, 1 << 18)); /* at: freeInput */
     if (IS("frame-returned")) in[0].of.v1.memory.clientBuf.data = lend();
     change_pages();
     if (IS("io-unmapped")) {
