@@ -84,7 +84,7 @@ def config(**backend: Any) -> str:
         ((*HTP, "--binary_file", "x", "--profiling_level", "basic"), "--profiling_level asks"),
         ((*HTP, "--binary_file", "x", "--profiling_option", "optrace"), "--profiling_option asks"),
         ((*HTP, "--binary_file", "x", "--data_format_config", "y"), "--data_format_config would"),
-        ((*HTP, "--binary_file", "x", "--htp_socs", "sm8750"), "--htp_socs has an unpublished"),
+        ((*HTP, "--binary_file", "x", "--htp_socs", "sm8750"), "--htp_socs changes the file name"),
         ((*HTP, "--binary_file", "x", "--enable_intermediate_outputs"), "every tensor an output"),
         ((*HTP, "--binary_file", "x", "--quantize", "int8"), "--quantize is for LPAI"),
         ((*HTP, "--binary_file", "x", "--unheard_of", "1"), "--unheard_of"),

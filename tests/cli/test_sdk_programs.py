@@ -57,7 +57,7 @@ def test_a_program_says_whose_it_is(name: str, tool: str, tmp_path: Path) -> Non
     text = "".join(started(name, "--help-all", path=str(tmp_path)).stdout.split())
     assert f"alsoinstalledas`{tool}`" in text  # a name may be broken at a hyphen
     assert "thatnamestartstheSDK's" in text
-    assert f"`./{tool}`needsalinktoitinthecurrentfolder" in text
+    assert f"Totype`./{tool}`,makealinktoitinthecurrentfolder" in text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a program of Linux to stand for the SDK")

@@ -90,7 +90,7 @@ def net_run(desk: Path, lists: str, tmp_path: Path, *flags: str) -> Said:
         return Said(sum(map(int, sizes)), len(sizes), True)
     assert "QNN_COMMON_ERROR_MEM_ALLOC (1002)" in result.stdout
     (found,) = re.findall(
-        r"^TCM: ([\d,]+) bytes are needed, ([\d,]+) over the ([\d,]+) of the pool",
+        r"^TCM: ([\d,]+) bytes are needed, ([\d,]+) over the pool's ([\d,]+)",
         result.stderr,
         re.MULTILINE,
     )

@@ -223,7 +223,7 @@ CANNOT = {
     "else_branch = e () => (float[4] b) { b = Neg(x) }>",
     "Loop 'y' cannot be resolved": "y = Loop(n, t, x) <body = b (int64 i, bool g, float[4] a) => "
     "(bool g2, float[4] a2) { g2 = Identity(g) a2 = Relu(a) }>",
-    "by DynamicQuantizeLinear 'q'": "q, s, z = DynamicQuantizeLinear(x) "
+    "as DynamicQuantizeLinear 'q' shows": "q, s, z = DynamicQuantizeLinear(x) "
     "y = DequantizeLinear(q, s, z)",
     "Relu 'h' computes in float16": "k = Cast<to=10>(x) h = Relu(k) y = Cast<to=1>(h)",
     "Own 'y' of domain 'custom'": "y = custom.Own(x)",

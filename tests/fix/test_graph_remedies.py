@@ -144,7 +144,7 @@ def test_a_recipe_for_another_model_is_refused() -> None:
     with pytest.raises(UsageError, match="another model"):
         apply_recipe(case, (wrong,), Path("r"), (RecomputeRemedy(),))
     late = {**step, "redos": [{"ops": ["y"], "before": "wide"}]}
-    with pytest.raises(UsageError, match="before they run"):
+    with pytest.raises(UsageError, match="before its first run"):
         apply_recipe(case, (late,), Path("r"), (RecomputeRemedy(),))
 
 

@@ -494,7 +494,7 @@ def test_a_table_of_socs_says_its_tightest_limit_and_each_reason_once() -> None:
     assert title.split() == ["SoC", "answer", "tightest", "limit", "to", "spare", "of", "limit"]
     assert rows[0].split() == ["SM8650", "fits", "process", "domain", "75", "75.0%"]
     assert rows[1].split()[:3] == ["SM7325", "needs", "int8"]
-    assert int8.startswith("needs int8 on SM7325, SM7350: no FP16 on this SoC; --precision int8")
+    assert int8.startswith("needs int8 on SM7325, SM7350: this SoC has no FP16; --precision int8")
     assert other == "cannot tell on SM8350, SM8550: no operator for SM8350"
     assert [one["needs_int8"] for one in to_builtins(fit_result(fits, "m"))["socs"]] == [
         *(False, True, True, False, False)

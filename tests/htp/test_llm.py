@@ -449,7 +449,7 @@ def test_a_page_shows_lanes_domains_and_contexts() -> None:
     found = plan_model("llama-3.1-8b", options, VerbCall(Mock()))
     body = str(llm_section(found).body)
     assert body.index("fits") < body.index("layers 27-31 + head needs at most")
-    for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a process domain"):
+    for words in ("layers 9-17", "domain 1", "Load in this order", "budget of a domain"):
         assert words in body
     assert body.count('class="step"') == len(found.rows)
     assert 'max="3" step="1" value="2"' in body

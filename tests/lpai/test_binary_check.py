@@ -348,7 +348,7 @@ def nest_bodies(document: Any) -> None:
         (put(rows("quants"), "scale", 0.0), "scale is 0.0, not a positive number"),
         (put(rows("quants"), "scale", 1), "scale is 1, not a positive number"),
         (put(rows("quants"), "zero_point", 2**31), "zero_point is 2147483648"),
-        (put(rows("constants"), "offset", 256), "ends at byte 288 of 32"),
+        (put(rows("constants"), "offset", 256), "ends at byte 288, but there are 32 bytes"),
         (put(rows("constants"), "offset", 128), "starts at byte 128"),
         (put(rows("constants"), "size", 31), "has 31 bytes, but its type and shape need 32"),
         (put(rows("constants"), "element", 8), "element is 8, not an ONNX element type"),

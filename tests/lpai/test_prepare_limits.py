@@ -91,7 +91,7 @@ def test_weights_with_holes_are_refused_before_they_are_read(tmp_path: Path) -> 
         file.truncate(4_000_000_000)
     done = run("prepare", path, "--float", "-o", tmp_path / "m.bin")
     assert exit_code(done) == 2
-    assert "more than 2.00 GiB" in sentence(done)
+    assert "exceed the limit of 2.00 GiB" in sentence(done)
 
 
 def test_nothing_is_written_to_the_home_of_the_user(tmp_path: Path) -> None:
