@@ -300,8 +300,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or of layers in each shard (9,9,9,5); a separate embedding shard is "
-            "not counted.",
+            "Number of shards, or layers of each (9,9,9,5); a shard for the embedding is extra.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
