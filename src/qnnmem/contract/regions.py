@@ -43,6 +43,11 @@ class Extent(NamedTuple):
     end: int
     space: object = None  # None: this process
 
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.end - self.start
+
     def overlap(self, other: Extent) -> int:
         """Return how many bytes the two extents share."""
         if self.space is not other.space and self.space != other.space:
@@ -55,7 +60,7 @@ class Extent(NamedTuple):
 
     def covers(self, other: Extent) -> bool:
         """Return True if the extent contains all bytes of another extent."""
-        return self.overlap(other) == other.end - other.start
+        return self.overlap(other) == other.size
 
 
 class Region:

@@ -101,8 +101,12 @@ class Guess(msgspec.Struct, frozen=True):
     @property
     def memory(self) -> float:
         """Probability that a failure is due to memory: the mean of the side and cause heads."""
-        causes = sum(odds for cause, odds in self.causes.items() if is_memory(cause))
-        return (self.sides["memory"] + causes) / 2
+        return (self.sides["memory"] + self.memory_causes) / 2
+
+    @property
+    def memory_causes(self) -> float:
+        """Probability that the cause is one of memory, according to the cause head alone."""
+        return sum(odds for cause, odds in self.causes.items() if is_memory(cause))
 
 
 def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Guess:

@@ -220,9 +220,8 @@ def _said_by_model(
             "collect_next": entry.collect,
         }
     memory = made.memory > 1 / 2
-    ranked = sum(odds for cause, odds in made.causes.items() if is_memory(cause)) > 1 / 2
     # The code for memory does not decide, but a guess does not overrule it.
-    doubted = ranked != memory or (says_1002 and not memory)
+    doubted = (made.memory_causes > 1 / 2) != memory or (says_1002 and not memory)
     if told.verdict == "undecided" and made.side_odds >= threshold("side") and not doubted:
         cause = "mem_unknown" if memory else "unknown"
         return {

@@ -142,13 +142,12 @@ def _level_of(text: bytes) -> str:
 
 def says_retried(text: bytes) -> bool:
     """Return True if a line reports a retry that succeeded or a fallback other than the CPU."""
-    body = _plain(text[header.parse(text).body :].lower())
-    return words.rule("mended by a second try").search(body)
+    return words.rule("mended by a second try").search(_message(text))
 
 
 def says_well(text: bytes) -> bool:
     """Return True if a line reports a success or a recovery."""
-    body = _plain(text[header.parse(text).body :].lower())
+    body = _message(text)
     if _mended(body):
         return True
     negated = words.rule("negated").removed(body)
@@ -160,7 +159,7 @@ def says_well(text: bytes) -> bool:
 
 def names_only_call(text: bytes) -> bool:
     """Return True if a line names only a failed call or a code, and nothing about the cause."""
-    body = _CODE.sub(b" failed ", _plain(text[header.parse(text).body :].lower()))
+    body = _CODE.sub(b" failed ", _message(text))
     return words.rule("only call").search(b" ".join(body.split()))
 
 
@@ -255,6 +254,11 @@ def _shape(level: str, before: bytes, body: bytes, alone: bool) -> _Shape | None
 
 def _mended(body: bytes) -> bool:
     return any(one.search(body) for one in words.rules("mended"))
+
+
+def _message(text: bytes) -> bytes:
+    """Return the message of a line in lower case, without its head and source positions."""
+    return _plain(text[header.parse(text).body :].lower())
 
 
 def _plain(body: bytes) -> bytes:

@@ -68,7 +68,7 @@ class Answers:
         while self._bytes > _MOST_GONE_BYTES or len(self._gone) > _MOST_GONE:
             oldest = next(iter(self._gone))
             del self._gone[oldest]
-            self._bytes -= oldest.end - oldest.start
+            self._bytes -= oldest.size
             freed.append(oldest.start)
         return freed
 

@@ -190,7 +190,7 @@ def execute(call: ClientCall) -> int:
 
     def uncover(extent: Extent) -> None:
         call.process.buffers.uncover(extent)
-        call.demand(Action.PROTECT, extent.start, extent.end - extent.start, Protection.OPEN)
+        call.demand(Action.PROTECT, extent.start, extent.size, Protection.OPEN)
 
     def work() -> int:
         _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
@@ -408,7 +408,7 @@ def _cover(call: ClientCall, flight: Flight | None) -> None:
         extent = process.buffers.cover(part[1])
         if extent is not None:
             flight.covered.append((part, extent))
-            call.demand(Action.PROTECT, extent.start, extent.end - extent.start, how)
+            call.demand(Action.PROTECT, extent.start, extent.size, how)
 
 
 def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:

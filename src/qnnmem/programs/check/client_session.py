@@ -50,6 +50,12 @@ _END_S = 5.0
 _UNCOVER_S = 0.2
 _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a log line for the client
+_LIBRARY_CLOSED, _OVERRUN, _IN_HANDLER, _POINTER = (
+    1,
+    2,
+    4,
+    ~15,
+)  # first word of a call, as in shim.c
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
 TIME_LIMIT_S = 600.0  # seconds for one execution, as in net-run
@@ -197,8 +203,7 @@ class ClientProcess:
         if self.notifier is None or not self.notifying.acquire(timeout=_UNCOVER_S):
             return
         try:
-            size = extent.end - extent.start
-            self.notifier.send(Action.PROTECT, extent.start, size, Protection.OPEN)
+            self.notifier.send(Action.PROTECT, extent.start, extent.size, Protection.OPEN)
             while self.notifier.receive().kind != Kind.DONE:
                 pass
         finally:
@@ -357,25 +362,29 @@ class ClientCall:
     _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
 
     @property
+    def _head(self) -> int:
+        """The stack pointer of the call, with flags in its lowest bits."""
+        return self.message.words[0] if self.message.words else 0
+
+    @property
     def is_closed(self) -> bool:
         """True if the program has closed the library that contains the function."""
-        return bool(self.message.words[:1] and self.message.words[0] & 1)
+        return bool(self._head & _LIBRARY_CLOSED)
 
     @property
     def is_in_handler(self) -> bool:
         """True if a signal handler made the call."""
-        return bool(self.message.words[:1] and self.message.words[0] & 4)
+        return bool(self._head & _IN_HANDLER)
 
     def has_returned(self, address: int) -> bool:
         """Return True for an address on the stack of a function that has returned."""
-        pointer = self.message.words[0] & ~15 if self.message.words else 0
         low, high = self.stack
-        return low <= address < pointer < high
+        return low <= address < self._head & _POINTER < high
 
     @property
     def has_overrun(self) -> bool:
         """True if the message ends with two words about an overwritten guard."""
-        return len(self.message.words) > 2 and bool(self.message.words[0] & 2)
+        return len(self.message.words) > 2 and bool(self._head & _OVERRUN)
 
     @property
     def name(self) -> str:
