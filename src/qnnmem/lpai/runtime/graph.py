@@ -146,15 +146,20 @@ class Graph:
         inputs: Sequence[QnnTensor] | None = None,
         outputs: Sequence[QnnTensor] | None = None,
         signal: Signal | None = None,
+        *,
+        around: Callable[[Callable[[], int]], int] | None = None,
     ) -> int:
         """Execute the graph (`QnnGraph_execute`); return 0, or 6038 if a window needs more frames.
 
         None instead of tensors means that all tensors are at their planned positions inside
-        scratch.
+        scratch. `around` receives the execution as a function, and calls it while no other graph
+        of the context executes.
         """
         self._take_signal(signal, "QnnGraph_execute")
         try:
-            return self.undisturbed(lambda: self._execute(inputs, outputs))
+            if around is None:
+                return self.undisturbed(lambda: self._execute(inputs, outputs))
+            return self.undisturbed(lambda: around(lambda: self._execute(inputs, outputs)))
         finally:
             if signal is not None:
                 signal.release()

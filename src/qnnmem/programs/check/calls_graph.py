@@ -204,7 +204,7 @@ def execute(call: ClientCall) -> int:
         call.process.buffers.uncover(extent)
         call.demand(Action.PROTECT, extent.start, extent.size, Protection.OPEN)
 
-    def work() -> int:
+    def work(run: Callable[[], int]) -> int:
         _refresh(one, scratch=given.use_scratch)
         _check_places(call, one)
         _read(one, given)
@@ -213,7 +213,7 @@ def execute(call: ClientCall) -> int:
             _cover(call, flight)
         try:
             with call.session.clock.running():
-                code = one.graph.execute(given.inputs, given.outputs, signal)
+                code = run()
             if flight is not None and flight.is_held:
                 call.session.flights.hold(flight)
                 _uncover(flight, uncover)
@@ -229,7 +229,7 @@ def execute(call: ClientCall) -> int:
 
     try:
         with _kept(call, one):
-            code = one.graph.undisturbed(work)
+            code = one.graph.execute(given.inputs, given.outputs, signal, around=work)
     except QnnError as exc:
         call.session.unheeded[call.process.pid] = Failure(call.name, exc.code, call.trace)
         raise
