@@ -206,7 +206,7 @@ def execute(call: ClientCall) -> int:
 
     def work(run: Callable[[], int]) -> int:
         _refresh(one, scratch=given.use_scratch)
-        _check_places(call, one)
+        _check_places(call, one, given)
         _read(one, given)
         if flight is not None and flight.is_held:
             flight.keep()
@@ -315,11 +315,11 @@ def _mark_places(one: CheckedGraph) -> None:
         one.has_marks = True
 
 
-def _check_places(call: ClientCall, one: CheckedGraph) -> None:
+def _check_places(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None:
     """Report rule R9 if the graph reads inputs from scratch that the client never wrote."""
     if not one.has_marks:
         return
-    if one.last is not None and not all(map(_is_missing, one.last.inputs or ())):
+    if not all(map(_is_missing, given.inputs or ())):
         return
     one.has_marks = False
     places = one.graph.input_places()
@@ -476,12 +476,13 @@ def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
     inputs, outputs = (
         _given(call, one, at, known) for at, known in zip((1, 3), one.tensors, strict=True)
     )
-    if one.last is None or one.last.inputs is not inputs or one.last.outputs is not outputs:
+    last = one.last  # another thread may replace it
+    if last is None or last.inputs is not inputs or last.outputs is not outputs:
         read = [tensor.client_buf for tensor in inputs or () if _has_buffer(tensor)]
         stored = [(t.client_buf, t.nbytes) for t in outputs or () if _has_buffer(t)]
         use_scratch = _in_scratch(inputs) or _in_scratch(outputs)
-        one.last = CallTensors(inputs, outputs, read, stored, use_scratch)
-    return one.last
+        last = one.last = CallTensors(inputs, outputs, read, stored, use_scratch)
+    return last
 
 
 def _has_buffer(tensor: QnnTensor) -> bool:
