@@ -10,7 +10,11 @@ import gc  # noqa: E402
 import os  # noqa: E402
 import signal  # noqa: E402
 from collections.abc import Iterator  # noqa: E402
+from functools import cache  # noqa: E402
 from pathlib import Path  # noqa: E402
+
+# As the command line has it, and before NumPy is loaded: threads that wait use up a processor.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
@@ -102,6 +106,7 @@ SLOW = {
 TESTS = Path(__file__).parent
 
 
+@cache
 def is_slow(path: Path) -> bool:
     """True for a file in the table, or in a folder of it."""
     name = path.relative_to(TESTS)

@@ -9,9 +9,8 @@ import pytest
 from command_line import exit_code, run
 
 from qnnmem.doctor.kb.check import judged
-from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
+from qnnmem.doctor.kb.knowledge import built_in
 
-KNOWLEDGE = Knowledge(pack(*read_folder(BUILT_IN)))
 CALLS = {
     "founding-device-create": ("qnn_htp_device_create failed",),
     "founding-device-init": ("qnn_backend_initialize failed", "Failed to initialize HTP backend"),
@@ -40,7 +39,7 @@ EACH = [(entry, call) for entry, calls in CALLS.items() for call in calls]
 
 def entry_of(*lines: str) -> str | None:
     """The entry that speaks on these lines."""
-    found = judged(KNOWLEDGE, lines)
+    found = judged(built_in(), lines)
     return found.entry.id if found and found.entry else None
 
 

@@ -20,7 +20,7 @@ from qnnmem.lpai.binary import write
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.program import arrange
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome, UserBuffer
+from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome, GivenBuffers, UserBuffer
 from qnnmem.planner import Pool, PoolOptions, plan_model
 
 Array = NDArray[Any]
@@ -54,7 +54,7 @@ class Memory:
         given = {name: UserBuffer(raw(feeds[name]), **how) for name in self.graph.inputs}
         results = {name: self.blank(name) for name in self.graph.outputs}
         taken = {name: UserBuffer(raw(value), **how) for name, value in results.items()}
-        return results, self.execution.run(given, taken)
+        return results, self.execution.run(GivenBuffers(given, taken))
 
     def blank(self, name: str) -> Array:
         """Memory for one output."""

@@ -20,7 +20,7 @@ from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.preparation import _handed_out, _placed_once
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.execution import UserBuffer
+from qnnmem.lpai.runtime.execution import GivenBuffers, UserBuffer
 from qnnmem.lpai.runtime.sanitizer import collisions
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.planner import Io, Pool
@@ -97,7 +97,7 @@ def test_buffers_may_change_kind_from_run_to_run(bench: Any) -> None:
     for shared in (True, False, True, True, False):
         assert memory.run(feeds, shared=shared)[0]["t3"].tobytes() == expected
         memory.execution.view("t0")[:] = bench.raw(feeds["t0"])
-        assert memory.execution.run({}, {}).copied_bytes == 0
+        assert memory.execution.run(GivenBuffers({}, {})).copied_bytes == 0
         assert memory.execution.view("t3").tobytes() == expected
 
 
@@ -156,7 +156,7 @@ def test_one_buffer_may_be_input_and_output(bench: Any, io: Io) -> None:
     feeds = bench.noise(parts.graph)
     expected = bench.plain(proto, feeds)["y"]
     both = UserBuffer(bench.raw(feeds["x"]), shared=True)
-    memory.execution.run({"x": both}, {"y": both})
+    memory.execution.run(GivenBuffers({"x": both}, {"y": both}))
     assert feeds["x"].tobytes() == expected.tobytes()
 
 

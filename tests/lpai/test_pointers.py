@@ -13,6 +13,7 @@ from qnnmem import lpai
 from qnnmem.contract.regions import ClientBuffer, find_allocation
 from qnnmem.errors import QnnError, TcmFatal, UsageError
 from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.graph_io import UnchangedTensors
 from qnnmem.lpai.selftest.client import KEEP, PERSISTENT, SCRATCH, Client
 from qnnmem.lpai.selftest.models import binary
 from qnnmem.qnn.enums import (
@@ -469,3 +470,21 @@ def test_a_binary_of_a_heap_is_allocated_as_the_backend_asks(
     given[:] = content
     lpai.Context.create_from_binary(backend, given, [KEEP], trusted=True)
     assert [found.rule for found in backend.findings] == rules
+
+
+def test_unchanged_tensors_are_checked_again_once_other_memory_is_held() -> None:
+    """An execution reports an output that became scratch after the last check."""
+    client = Client("plain").ready()
+    inputs, outputs = map(UnchangedTensors, client.tensors())
+    buffers = [client.graph._io.buffers(inputs, outputs, None) for _ in range(2)]
+    assert buffers[0] is buffers[1]
+    assert client.graph._io.buffers(list(inputs), outputs, None) is not buffers[0]
+    assert [client.graph.execute(inputs, outputs) for _ in range(2)] == [0, 0]
+    need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
+    both = client.buffer(need + outputs[0].client_buf.size)
+    outputs[0].client_buf = both
+    outputs = UnchangedTensors(outputs)
+    assert client.graph.execute(inputs, outputs) == 0
+    client.give(SCRATCH, both)
+    with pytest.raises(QnnError, match="X8"):
+        client.graph.execute(inputs, outputs)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from qnnmem import lpai
 from qnnmem.errors import QnnError
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.execution import UserBuffer
+from qnnmem.lpai.runtime.execution import GivenBuffers, UserBuffer
 from qnnmem.planner import Io
 
 Array = NDArray[Any]
@@ -180,7 +180,7 @@ def test_waiting_leaves_outputs_untouched(bench: Any, prepared: Any, name: str) 
             for array in outputs.values():
                 array[:] = 0xEE
             given = {word: UserBuffer(array, shared) for word, array in outputs.items()}
-            outcome = memory.execution.run({"x": UserBuffer(x, shared)}, given)
+            outcome = memory.execution.run(GivenBuffers({"x": UserBuffer(x, shared)}, given))
             assert outcome.complete == (t >= 4)
             assert outcome.findings == ()
             for array in outputs.values():

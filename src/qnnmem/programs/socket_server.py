@@ -31,6 +31,7 @@ from qnnmem.programs.ledger import Hangup, Ledger, TurnedAway
 _HEAD = struct.Struct("<IHH")
 _REPLY = struct.Struct("<II3Q")
 _PEER_PIDFD = 77  # SO_PEERPIDFD
+_AT_ONCE = 8192  # bytes that one system call receives
 _MOST_CONNECTIONS = 512
 _JOIN_S = 5.0
 _RETRY_S = 0.01
@@ -89,24 +90,28 @@ class ProgramConnection:
 
     def __init__(self, line: socket.socket, most_words: int) -> None:
         self._line, self._most = line, _HEAD.size + 8 * most_words
-        self._input = line.makefile("rb")
+        self._received = b""  # bytes after the last message
 
     def receive(self) -> Message:
         """Return the next message; raise `Hangup` at the end of the connection."""
-        length, kind, function = _HEAD.unpack(self._read(_HEAD.size))
+        length, kind, function = _HEAD.unpack_from(self._wait_for(_HEAD.size))
         if not _HEAD.size <= length <= self._most or length % 8:
             raise Hangup("the program sent a malformed message")
-        body = self._read(length - _HEAD.size)
+        data = self._wait_for(length)
+        body, self._received = data[_HEAD.size : length], data[length:]
         return Message(kind, function, struct.unpack(f"<{len(body) // 8}Q", body), body)
 
-    def _read(self, size: int) -> bytes:
-        try:
-            data = self._input.read(size)
-        except (OSError, ValueError) as exc:
-            raise Hangup("the program closed the connection") from exc
-        if len(data) < size:
-            raise Hangup("the program closed the connection")
-        return data
+    def _wait_for(self, size: int) -> bytes:
+        """Return the received bytes once there are at least `size`."""
+        while len(self._received) < size:
+            try:
+                data = self._line.recv(_AT_ONCE)
+            except OSError as exc:
+                raise Hangup("the program closed the connection") from exc
+            if not data:
+                raise Hangup("the program closed the connection")
+            self._received += data
+        return self._received
 
     def send(self, action: int, a: int = 0, b: int = 0, c: int = 0, data: bytes = b"") -> None:
         """Send one answer or action."""
@@ -150,8 +155,6 @@ class ProgramConnection:
     def close(self) -> None:
         """Shut the connection down and close its descriptor."""
         self.hang_up()
-        with contextlib.suppress(OSError, ValueError):
-            self._input.close()  # otherwise the socket would stay open
         self._line.close()
 
 

@@ -6,7 +6,8 @@ when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -55,6 +56,20 @@ class UserBuffer:
         return Extent(start, start + self.array.size, space)
 
 
+@dataclass(frozen=True, eq=False)
+class GivenBuffers:
+    """The application's buffers for one or more executions, by tensor name."""
+
+    inputs: Mapping[str, UserBuffer]
+    outputs: Mapping[str, UserBuffer]
+
+    @cached_property
+    def owners(self) -> dict[str, ClientBuffer | None]:
+        """The buffers that can be freed, by the name of their tensor in a sentence."""
+        parts = (("input", self.inputs), ("output", self.outputs))
+        return {f"{kind} {n[:80]!r}": b.owner for kind, given in parts for n, b in given.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionOutcome:
     """The result of one execution."""
@@ -75,6 +90,8 @@ class Execution:
         self._maker = {n: at for at, op in enumerate(self.graph.model.ops) for n in op.outputs}
         self._views: dict[str, NDArray[Any]] = {}
         self._moved: dict[str, int] | None = None  # buffer addresses in the last run
+        # A strong reference would keep the application's memory alive.
+        self._given: Callable[[], GivenBuffers | None] = lambda: None  # placed in the last run
         self._spares: dict[str, NDArray[Any]] = {}
         self._stages: list[Stage] = []
         self._strays: dict[tuple[int, int], list[str]] = {}
@@ -152,14 +169,12 @@ class Execution:
         array = self._pools[buffer.pool]
         return array[buffer.offset : buffer.offset + self.graph.model.tensors[name].nbytes]
 
-    def run(
-        self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
-    ) -> ExecutionOutcome:
+    def run(self, given: GivenBuffers) -> ExecutionOutcome:
         """Execute once and return the outcome.
 
         Tensors without a buffer are read and written at their planned positions.
         """
-        copied = self._place(inputs, outputs)
+        copied = self._place(given)
         watch = self._watch()
         stages = self._open_stages(stepped=watch is not None or not self._in_order)
         if watch is not None:
@@ -169,8 +184,8 @@ class Execution:
             watch.end()
             self._stepped = complete
         if complete:
-            for name, given in outputs.items():
-                copied += self._copy_out(name, given)
+            for name, buffer in given.outputs.items():
+                copied += self._copy_out(name, buffer)
         copied += self._keep_state(done)
         findings = (*(watch.findings if watch is not None else ()), *self._check_gaps())
         return ExecutionOutcome(complete, copied, findings)
@@ -181,22 +196,27 @@ class Execution:
             return None
         return Sanitizer(self.graph, scratch, self._views)
 
-    def _place(self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]) -> int:
+    def _place(self, given: GivenBuffers) -> int:
         """Choose every tensor's address, copy the inputs, return how many bytes were copied."""
-        moved = self._find_moved(inputs, outputs)
+        if self._given() is not given or not self._views:
+            self._choose_places(given)
+        copied = 0
+        for name, buffer in given.inputs.items():
+            view = self._views.get(name)
+            if view is not None and view.size and _address(view) != _address(buffer.array):
+                view[:] = buffer.array[: view.size]
+                copied += view.size
+        return copied
+
+    def _choose_places(self, given: GivenBuffers) -> None:
+        moved = self._find_moved(given.inputs, given.outputs)
         places = {name: _address(array) for name, array in moved.items()}
         if not self._views or places != self._moved:
             self._views = dict(self._all_views(moved))
             for stage in self._stages:
                 stage.bind(self._addresses())
             self._moved = places
-        copied = 0
-        for name, given in inputs.items():
-            view = self._views.get(name)
-            if view is not None and view.size and _address(view) != _address(given.array):
-                view[:] = given.array[: view.size]
-                copied += view.size
-        return copied
+        self._given = weakref.ref(given)
 
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]

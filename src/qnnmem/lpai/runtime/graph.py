@@ -146,15 +146,20 @@ class Graph:
         inputs: Sequence[QnnTensor] | None = None,
         outputs: Sequence[QnnTensor] | None = None,
         signal: Signal | None = None,
+        *,
+        around: Callable[[Callable[[], int]], int] | None = None,
     ) -> int:
         """Execute the graph (`QnnGraph_execute`); return 0, or 6038 if a window needs more frames.
 
         None instead of tensors means that all tensors are at their planned positions inside
-        scratch.
+        scratch. `around` receives the execution as a function, and calls it while no other graph
+        of the context executes.
         """
         self._take_signal(signal, "QnnGraph_execute")
         try:
-            return self.undisturbed(lambda: self._execute(inputs, outputs))
+            if around is None:
+                return self.undisturbed(lambda: self._execute(inputs, outputs))
+            return self.undisturbed(lambda: around(lambda: self._execute(inputs, outputs)))
         finally:
             if signal is not None:
                 signal.release()
@@ -311,6 +316,7 @@ class Graph:
     def release(self) -> None:
         """Drop all references to the application's memory."""
         self.scratch = self.persistent = None
+        self._io.release()
         self._execution.release()
 
     def _finalize(self) -> None:
@@ -409,16 +415,14 @@ class Graph:
     def _execute_now(
         self, inputs: Sequence[QnnTensor] | None, outputs: Sequence[QnnTensor] | None
     ) -> int:
-        given_in = self._io.resolve(self.compiled.inputs, inputs, "input")
-        given_out = self._io.resolve(self.compiled.outputs, outputs, "output")
-        self._io.check_apart(given_in, given_out, self.persistent)
+        given = self._io.buffers(inputs, outputs, self.persistent)
         if not self.compiled.program:
             name = repr(self.name[:80])
             sentence = f"graph {name} is a layout without a program and cannot be executed"
             cure = "prepare an ONNX model to get an executable graph"
             self._fail(1000, "R14", sentence, "QnnGraph_execute", cure=cure)
         try:
-            outcome = self._execution.run(given_in, given_out)
+            outcome = self._execution.run(given)
         except ProgramError as exc:
             self._seal_state()  # ops that ran before the failure may have written new state
             self._fail(1100, "B1", str(exc), "QnnGraph_execute")
@@ -426,13 +430,11 @@ class Graph:
             self._fail(1002, "H1", "this machine is out of memory", "QnnGraph_execute")
         try:
             self._check_kept("QnnGraph_execute")  # another thread may have freed memory meanwhile
-            self._io.check_kept((*given_in.items(), *given_out.items()))
+            self._io.check_kept(given)
         except QnnError:
             self._seal_state()  # the state is new in this case too
             raise
-        inputs_lent = {f"input {name[:80]!r}": buffer.owner for name, buffer in given_in.items()}
-        outputs_lent = {f"output {name[:80]!r}": buffer.owner for name, buffer in given_out.items()}
-        return self._account(outcome, inputs_lent | outputs_lent)
+        return self._account(outcome, given.owners)
 
     def _account(self, outcome: ExecutionOutcome, lent: Pools) -> int:
         self.counters.executions += 1

@@ -221,6 +221,8 @@ class ClientBuffers:
         The result covers overruns since the last call, and blocks in the given range. Each place
         is returned once.
         """
+        if not size and not self._overrun:
+            return []
         with self._lock:
             found, self._overrun = self._overrun, []
             ends = [

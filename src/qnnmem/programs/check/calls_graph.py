@@ -13,6 +13,7 @@ from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.graph_io import UnchangedTensors
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import questions
@@ -55,8 +56,19 @@ class SeenTensors:
 
     data: bytes
     changes: int  # change count of the client's buffers
-    tensors: list[QnnTensor]
+    tensors: UnchangedTensors
     on_stack: list[tuple[str, int]]  # tensors whose buffer is on a stack, and its address
+
+
+@dataclass(frozen=True, slots=True)
+class CallTensors:
+    """Tensors of an execution, and the client's memory that they use."""
+
+    inputs: list[QnnTensor] | None
+    outputs: list[QnnTensor] | None
+    read: list[ForeignMemory]
+    stored: list[tuple[ForeignMemory, int]]  # with the number of bytes of the output
+    use_scratch: bool
 
 
 @dataclass(slots=True)
@@ -70,7 +82,7 @@ class CheckedGraph:
     failed: dict[tuple[str, frozenset[str]], Failure] = field(default_factory=dict)  # by call
     io: tuple[tuple[QnnTensor, ...], tuple[QnnTensor, ...]] | None = None
     has_marks: bool = False  # True: inputs inside scratch are filled with a marker
-    last_inputs: Sequence[QnnTensor] | None = None
+    last: CallTensors | None = None
     seen: dict[int, SeenTensors] = field(default_factory=dict)  # cached inputs and outputs
 
     @property
@@ -182,26 +194,26 @@ def execute(call: ClientCall) -> int:
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
-    inputs, outputs, stored = _io(call, one)
+    given = _io(call, one)
     signal = call.handle(6, "signal", 9003) if call.word(6) else None
 
-    _check_null(call, one, inputs, outputs)
-    flight = _begin(call, one, inputs, outputs)
+    _check_null(call, one, given)
+    flight = _begin(call, one, given)
 
     def uncover(extent: Extent) -> None:
         call.process.buffers.uncover(extent)
         call.demand(Action.PROTECT, extent.start, extent.size, Protection.OPEN)
 
-    def work() -> int:
-        _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
-        _check_places(call, one)
-        _read(one, inputs)
+    def work(run: Callable[[], int]) -> int:
+        _refresh(one, scratch=given.use_scratch)
+        _check_places(call, one, given)
+        _read(one, given)
         if flight is not None and flight.is_held:
             flight.keep()
             _cover(call, flight)
         try:
             with call.session.clock.running():
-                code = one.graph.execute(inputs, outputs, signal)
+                code = run()
             if flight is not None and flight.is_held:
                 call.session.flights.hold(flight)
                 _uncover(flight, uncover)
@@ -212,12 +224,12 @@ def execute(call: ClientCall) -> int:
             raise
         if flight is not None:
             call.session.flights.note_results(flight)
-        _store(one, stored, complete=code == 0)
+        _store(one, given, complete=code == 0)
         return code
 
     try:
         with _kept(call, one):
-            code = one.graph.undisturbed(work)
+            code = one.graph.execute(given.inputs, given.outputs, signal, around=work)
     except QnnError as exc:
         call.session.unheeded[call.process.pid] = Failure(call.name, exc.code, call.trace)
         raise
@@ -235,12 +247,7 @@ def execute(call: ClientCall) -> int:
 
 
 def _begin(
-    call: ClientCall,
-    one: CheckedGraph,
-    inputs: Sequence[QnnTensor] | None,
-    outputs: Sequence[QnnTensor] | None,
-    *,
-    is_async: bool = False,
+    call: ClientCall, one: CheckedGraph, given: CallTensors, *, is_async: bool = False
 ) -> Flight | None:
     """Record an execution, report any overlap, and return the execution.
 
@@ -250,7 +257,7 @@ def _begin(
     call.process.at_work.discard(id(call))
     if not is_async and flights.is_alone(one, call.connection):
         return None
-    reads, writes = _parts("input", inputs), _parts("output", outputs)
+    reads, writes = _parts("input", given.inputs), _parts("output", given.outputs)
     is_held = flights.may_hold(one, call.connection)
     trace = call.trace if is_held or is_async else ()
     flight = Flight(one, call.connection, is_async, reads, writes, trace, is_held=is_held)
@@ -280,18 +287,12 @@ def _trace_state(call: ClientCall, one: CheckedGraph) -> None:
 # Inputs and outputs without a buffer
 
 
-def _check_null(
-    call: ClientCall,
-    one: CheckedGraph,
-    inputs: Sequence[QnnTensor] | None,
-    outputs: Sequence[QnnTensor] | None,
-) -> None:
+def _check_null(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None:
     """Report rule R9 for a tensor without a buffer if other tensors of the call have buffers."""
     if not one.graph.has_io_in_scratch:
         return  # refused anyway
-    known = [
-        (kind, t) for kind, ts in zip(_KINDS, (inputs, outputs), strict=True) for t in ts or ()
-    ]
+    both = given.inputs, given.outputs
+    known = [(kind, t) for kind, ts in zip(_KINDS, both, strict=True) for t in ts or ()]
     missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
     if len(missing) == len(known) or not missing:
         return
@@ -314,11 +315,11 @@ def _mark_places(one: CheckedGraph) -> None:
         one.has_marks = True
 
 
-def _check_places(call: ClientCall, one: CheckedGraph) -> None:
+def _check_places(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None:
     """Report rule R9 if the graph reads inputs from scratch that the client never wrote."""
     if not one.has_marks:
         return
-    if not all(map(_is_missing, one.last_inputs or ())):
+    if not all(map(_is_missing, given.inputs or ())):
         return
     one.has_marks = False
     places = one.graph.input_places()
@@ -346,12 +347,12 @@ def execute_async(call: ClientCall) -> int:
     one = _graph(call)
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
-    inputs, outputs, stored = _io(call, one)
+    given = _io(call, one)
     signal = call.handle(6, "signal", 9003) if call.word(6) else None
     function, argument, process = call.word(7), call.word(8), call.process
     clock = call.session.clock
-    for buffer in (tensor.client_buf for group in (inputs, outputs) for tensor in group or ()):
-        if isinstance(buffer, ForeignMemory) and call.process.buffers.is_on_stack(buffer):
+    for buffer in (*given.read, *(buffer for buffer, _ in given.stored)):
+        if call.process.buffers.is_on_stack(buffer):
             note_stack(call, buffer, "a buffer of an asynchronous execution")
 
     def notify(code: int) -> None:
@@ -359,7 +360,7 @@ def execute_async(call: ClientCall) -> int:
         try:
             code = _land(call, one, flight, code)
             try:
-                _store(one, stored, complete=code == 0)
+                _store(one, given, complete=code == 0)
             except Unreadable as exc:
                 _note_gone(call, one, exc.address)
                 code = code or _ARGUMENT
@@ -371,17 +372,17 @@ def execute_async(call: ClientCall) -> int:
             clock.start(one.owner.context)
 
     def refresh() -> None:  # not earlier: an earlier execution may not have written its state yet
-        _refresh(one, scratch=_in_scratch(inputs) or _in_scratch(outputs))
+        _refresh(one, scratch=given.use_scratch)
 
-    _check_null(call, one, inputs, outputs)
-    flight = _begin(call, one, inputs, outputs, is_async=True)
-    _read(one, inputs)
+    _check_null(call, one, given)
+    flight = _begin(call, one, given, is_async=True)
+    _read(one, given)
     if flight is not None:
         flight.keep()
     _cover(call, flight)
     try:
         with _kept(call, one), call.here():
-            one.graph.execute_async(inputs, outputs, notify, signal, before=refresh)
+            one.graph.execute_async(given.inputs, given.outputs, notify, signal, before=refresh)
     except BaseException:
         if flight is not None:
             _uncover(flight, call.process.uncover)
@@ -471,17 +472,21 @@ def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
 # Memory before and after
 
 
-def _io(
-    call: ClientCall, one: CheckedGraph
-) -> tuple[list[QnnTensor] | None, list[QnnTensor] | None, list[tuple[ForeignMemory, int]]]:
-    given = [_given(call, one, at, known) for at, known in zip((1, 3), one.tensors, strict=True)]
-    stored = [
-        (tensor.client_buf, tensor.nbytes)
-        for tensor in given[1] or ()
-        if isinstance(tensor.client_buf, ForeignMemory)
-    ]
-    one.last_inputs = given[0]
-    return given[0], given[1], stored
+def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
+    inputs, outputs = (
+        _given(call, one, at, known) for at, known in zip((1, 3), one.tensors, strict=True)
+    )
+    last = one.last  # another thread may replace it
+    if last is None or last.inputs is not inputs or last.outputs is not outputs:
+        read = [tensor.client_buf for tensor in inputs or () if _has_buffer(tensor)]
+        stored = [(t.client_buf, t.nbytes) for t in outputs or () if _has_buffer(t)]
+        use_scratch = _in_scratch(inputs) or _in_scratch(outputs)
+        last = one.last = CallTensors(inputs, outputs, read, stored, use_scratch)
+    return last
+
+
+def _has_buffer(tensor: QnnTensor) -> bool:
+    return isinstance(tensor.client_buf, ForeignMemory)
 
 
 def _given(
@@ -505,6 +510,7 @@ def _given(
         and call.process.buffers.is_on_stack(tensor.client_buf)
     ]
     if len(call.found) == notes and all(map(_is_plain, items, made)):
+        made = UnchangedTensors(made)
         one.seen[at] = SeenTensors(data, call.process.buffers.changes, made, local)
     _note_returned(call, local)
     return made
@@ -623,16 +629,13 @@ def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
             buffers.refresh(buffer)
 
 
-def _read(one: CheckedGraph, inputs: Sequence[QnnTensor] | None) -> None:
-    for tensor in inputs or ():
-        if isinstance(tensor.client_buf, ForeignMemory):
-            one.process.buffers.refresh(tensor.client_buf)
+def _read(one: CheckedGraph, given: CallTensors) -> None:
+    for buffer in given.read:
+        one.process.buffers.refresh(buffer)
 
 
-def _store(
-    one: CheckedGraph, outputs: Sequence[tuple[ForeignMemory, int]], *, complete: bool
-) -> None:
-    for buffer, size in outputs if complete else ():
+def _store(one: CheckedGraph, given: CallTensors, *, complete: bool) -> None:
+    for buffer, size in given.stored if complete else ():
         one.process.buffers.store(buffer, size)
     _store_pools(one)
 

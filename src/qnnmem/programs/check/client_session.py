@@ -353,6 +353,7 @@ class ClientCall:
     connection: ProgramConnection
     message: Message
     nested: Callable[[Message], None]  # handles other messages that arrive while a demand is served
+    name: str = field(init=False)  # of the called function
     found: list[Finding] = field(default_factory=list)
     is_answered: bool = False
     stack: tuple[int, int] = (0, 0)  # of the calling thread: from, to
@@ -360,6 +361,9 @@ class ClientCall:
     _trace: Trace | None = None
     _second: tuple[str, Trace] = ("", ())  # second place that the failure concerns
     _places: dict[int, tuple[str, Trace]] = field(default_factory=dict)  # of findings, by id
+
+    def __post_init__(self) -> None:
+        self.name = name_of(self.message.function)
 
     @property
     def _head(self) -> int:
@@ -385,11 +389,6 @@ class ClientCall:
     def has_overrun(self) -> bool:
         """True if the message ends with two words about an overwritten guard."""
         return len(self.message.words) > 2 and bool(self._head & _OVERRUN)
-
-    @property
-    def name(self) -> str:
-        """Name of the called function."""
-        return name_of(self.message.function)
 
     @property
     def memory(self) -> ProcessMemory:
