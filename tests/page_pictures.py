@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "report" / "pictures"
@@ -115,21 +115,17 @@ def checked() -> dict[str, Any]:
 
 
 def shots(
-    browser: Browser, name: str, where: Path, looks: Iterable[tuple[str, str]] = LOOKS
+    page: Page, name: str, where: Path, looks: Iterable[tuple[str, str]] = LOOKS
 ) -> Iterator[tuple[str, Image]]:
     """Yield a page in these sizes and schemes, shrunk, by the name of its reference."""
     for size, scheme in looks:
         width, height = SIZES[size]
-        context = browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
-        page = context.new_page()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
         page.goto(where.resolve().as_uri())
         drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
         yield f"{name}-{size}-{scheme}.png", shrunk(page.screenshot())
-        context.close()
 
 
 def drawn(page: Page) -> None:
@@ -191,8 +187,9 @@ def main() -> int:
         old.unlink()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
         browser = started.chromium.launch(executable_path=program, args=list(FLAGS))
+        page = browser.new_page()
         for name, where in pages(Path(folder)):
-            for file, image in shots(browser, name, where):
+            for file, image in shots(page, name, where):
                 image.quantize(32).save(FOLDER / file, optimize=True)
         browser.close()
     made = list(FOLDER.glob("*.png"))

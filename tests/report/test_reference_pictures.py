@@ -12,7 +12,7 @@ import seeds
 Image = pytest.importorskip("PIL.Image", reason="the extra `png` is not installed")
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from browser import OpensPages
 
 EVERY = sorted([*page_pictures.NAMES, "compare", "check"])
 
@@ -33,12 +33,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_page_looks_as_its_reference(
-    name: str, pages: dict[str, Path], browser: Browser, tmp_path: Path
+    name: str, pages: dict[str, Path], open_page: OpensPages, tmp_path: Path
 ) -> None:
     """After a wanted change `make pictures` writes the references anew: look at each."""
     # In turn wide and light with narrow and dark, and the other way round.
     looks = page_pictures.LOOKS if seeds.EVERY else page_pictures.LOOKS[EVERY.index(name) % 2 :: 2]
-    for file, image in page_pictures.shots(browser, name, pages[name], looks):
+    page = open_page("about:blank")
+    for file, image in page_pictures.shots(page, name, pages[name], looks):
         known = Image.open(page_pictures.FOLDER / file).convert("RGB")
         image.save(tmp_path / file)
         found = page_pictures.difference(image, known)
