@@ -11,15 +11,13 @@ import os
 import re
 import runpy
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import consoles
 import warm_start
@@ -30,12 +28,9 @@ from qnnmem import child, cli
 from qnnmem.quiet_onnxruntime import SILENCE
 
 HERE = Path(__file__).parent
-_LINE = 200  # the descriptor of the line to the server; below the limit of a frugal machine
 _SHELL = re.compile(r"[|&;<>()$`*?\[\]{}#~!]")
 _LIBRARIES = ("numpy", "rich.console", "rich.table", "tflite", "ssl", "urllib.request")
 _OTHERS = ("__main__", "pytest_plugin", "workbench")
-# Of the process that commands are forked from. Paths are as they are for all of them.
-_AT_START = {name: value for name, value in warm_start.fixed(os.environ) if name != "PYTHONPATH"}
 
 
 @contextmanager
@@ -64,14 +59,15 @@ def _modules() -> Iterator[str]:
 
 def _run(server: warm_start.WarmServer, command: Command, here: Path, programs: Path) -> Said:
     text = command.text.replace("\\\n", " ")
-    words = [] if _SHELL.search(text) else shlex.split(text)
+    plain = text.removesuffix(" || true")
+    words = [] if _SHELL.search(plain) else shlex.split(plain)
     if words[:1] != ["qnnmem"] and not _is_example(words):
         return consoles.run_in_shell(command, here, programs)
     with tempfile.TemporaryFile() as said, Path(os.devnull).open("rb") as nothing:
         output, line = said.fileno(), server.line.fileno()
         started = server.start(
             ["", "", "", "warm_command", *words],
-            {0: nothing.fileno(), 1: output, 2: output, _LINE: line},
+            {0: nothing.fileno(), 1: output, 2: output, warm_start.LINE: line},
             folder=str(here),
             environment=consoles.environment(here, programs),
         )
@@ -81,35 +77,18 @@ def _run(server: warm_start.WarmServer, command: Command, here: Path, programs: 
             child.kill_group(started)
             raise
         said.seek(0)
-        return consoles.lines(said.read()), code
+        return consoles.lines(said.read()), code if plain == text else 0
 
 
 def _is_example(words: list[str]) -> bool:
     return words[:1] == ["python"] and words[1].endswith(".py")
 
 
-def _start(
-    server: warm_start.WarmLine,
-    command: list[str],
-    folder: child.ChildFolder,
-    environment: Mapping[str, str],
-    **pipes: Any,
-) -> subprocess.Popen[bytes]:
-    """What `qnnmem.child.start` does in such a command."""
-    settings = dict(warm_start.fixed(environment))
-    settings.pop("PYTHONPATH", None)
-    if settings == _AT_START and warm_start.is_usual(command):
-        with suppress(OSError):
-            return warm_start.start_through(server, command, str(folder.empty), environment, pipes)
-    return warm_start.cold_start(command, folder, environment, **pipes)
-
-
 def main() -> int:
     """Be the command line, or a program in Python; return the exit code."""
-    os.set_inheritable(_LINE, False)
     for place in (HERE, HERE.parent / "tools"):  # which no command has
         sys.path.remove(str(place))
-    child.start = partial(_start, warm_start.WarmLine(socket.socket(fileno=_LINE)))
+    warm_start.start_here_too()
     words = sys.argv[1:]
     if _is_example(words):
         sys.argv = words[1:]

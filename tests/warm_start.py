@@ -26,10 +26,14 @@ PROGRAMS = (
     "qnnmem.loader.onnx.trial_program",
     "qnnmem.lpai.net_run.device",
     "qnnmem.lpai.quantize.child",
+    "qnnmem.fix.graph.rework_program",
     "qnnmem.fix.parts.chain_program",
     "qnnmem.fix.proof.program",
     "qnnmem.htp.native.child",
+    "qnnmem.loader.dlc.program",
 )
+_JOBS = "qnnmem.workbench.job_child"  # starts children itself
+LINE = 200  # the descriptor of its line to the server; below the limit of a frugal machine
 _LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")
 # What Python, the loader and libraries read when they start, and never again.
 _READ_AT_START = (
@@ -50,6 +54,14 @@ def _limits() -> list[tuple[int, int]]:
 def fixed(environment: Mapping[str, str]) -> Settings:
     """Settings that cannot be changed in a process that runs."""
     return frozenset(one for one in environment.items() if one[0].startswith(_READ_AT_START))
+
+
+def _without_paths(environment: Mapping[str, str]) -> Settings:
+    """Fixed settings but the paths, which are as they are for all that is forked."""
+    return frozenset(one for one in fixed(environment) if one[0] != "PYTHONPATH")
+
+
+_AT_START = _without_paths(os.environ)
 
 
 class WarmProcess(subprocess.Popen[bytes]):
@@ -130,7 +142,7 @@ class WarmServer(WarmLine):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(ours)
         with theirs:
-            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS, *more)
+            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS, "warm_jobs", *more)
             self.process = _POPEN(
                 [_PYTHON, "-P", "-m", "warm_server", *words],
                 env=dict(environment),
@@ -159,7 +171,7 @@ def start(
     command: list[str], folder: child.ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
     """What `qnnmem.child.start` does, sooner where nobody can tell."""
-    server = _server(environment) if is_usual(command) else None
+    server = _server(environment) if is_usual(command) and _is_unlimited() else None
     if server is not None:
         with suppress(OSError):
             return start_through(server, command, str(folder.empty), environment, pipes)
@@ -178,8 +190,13 @@ def _server(environment: Mapping[str, str]) -> WarmServer | None:
 
 def is_usual(command: list[str]) -> bool:
     """Whether a child of ours is started as ever."""
-    plain = command[:3] == [_PYTHON, "-P", "-m"] and command[3] in PROGRAMS
-    return plain and subprocess.Popen is _POPEN and _limits() == _LIMITS_AT_FIRST
+    plain = command[:3] == [_PYTHON, "-P", "-m"] and command[3] in (*PROGRAMS, _JOBS)
+    return plain and subprocess.Popen is _POPEN
+
+
+def _is_unlimited() -> bool:
+    """Whether the limits are those that the server has, too."""
+    return _limits() == _LIMITS_AT_FIRST
 
 
 def start_through(
@@ -193,6 +210,8 @@ def start_through(
     ours: dict[str, int] = {}
     theirs: list[int] = []
     given = {number: number for number in pipes.get("pass_fds", ())}
+    if command[3] == _JOBS:
+        given[LINE], command = server.line.fileno(), [*command[:3], "warm_jobs", *command[4:]]
     try:
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             given[number], is_new, our_end = _ends(pipes[name], reads=name == "stdin")
@@ -211,6 +230,22 @@ def start_through(
     for name, descriptor in ours.items():
         setattr(made, name, os.fdopen(descriptor, "wb" if name == "stdin" else "rb"))
     return made
+
+
+def start_here_too() -> None:
+    """Have children of this process, which the server forked, forked by it, too."""
+    os.set_inheritable(LINE, False)
+    line = WarmLine(socket.socket(fileno=LINE))
+
+    def start_inside(
+        command: list[str], folder: child.ChildFolder, environment: Mapping[str, str], **pipes: Any
+    ) -> subprocess.Popen[bytes]:
+        if _without_paths(environment) == _AT_START and is_usual(command):
+            with suppress(OSError):
+                return start_through(line, command, str(folder.empty), environment, pipes)
+        return cold_start(command, folder, environment, **pipes)
+
+    child.start = start_inside
 
 
 def _ends(kind: Any, *, reads: bool) -> tuple[int, bool, int | None]:

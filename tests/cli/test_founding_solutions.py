@@ -128,7 +128,7 @@ def test_the_memory_of_the_soc_beside_the_model() -> None:
     words = command("founding-device-create", 3, MODEL=SMALL, SOC="SM8650")
     code, text = answer(*words, "--dim", "N=1", "--budget", "pd=9M", "--try", "0")
     assert code == 1
-    assert "bytes missing in the process domain" in text
+    assert "bytes more than the process domain allows" in text
     code, text = answer(*words, "--dim", "N=1")
     assert code == 0
     assert "3,650,722,201" in text

@@ -14,6 +14,7 @@ import pytest
 from chain_proofs import check_parts, prove_partition
 from onnx import TensorProto, helper, numpy_helper
 from partition_graphs import random_model
+from seeds import few
 
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, make_sequence, read_sequence
@@ -39,7 +40,7 @@ from qnnmem.planner import plan_model
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 ROOT = Path(__file__).parents[2]
-GRAPHS = 160
+GRAPHS = few(160, 2)
 BATCH = 40
 
 

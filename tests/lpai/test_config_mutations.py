@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from seeds import few
 
 from qnnmem.errors import LoadError
 from qnnmem.lpai.config.check import lint_files
@@ -23,7 +24,7 @@ from qnnmem.lpai.config.settings import (
 from qnnmem.report.lpai import lint_text
 from qnnmem.results.schema import encode
 
-ROUNDS = 200
+ROUNDS = few(200)
 PAIR = make_pair(LpaiConfig())
 ODD: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1 << 70, 0.5, 1e300, "", "tcm", "\x00", "\ud800", "../..", "/"),

@@ -36,7 +36,7 @@ def reader(binaries: list[bytes]) -> Iterator[tool.TrapReader]:
 def test_changed_programs_open_nothing(binaries: list[bytes], reader: tool.TrapReader) -> None:
     """They run or fail as QNN fails; a file beside them is never looked into."""
     outcomes = {}
-    for index, binary in enumerate(hostile_binaries(len(seeds(60)), 0, binaries)):
+    for index, binary in enumerate(hostile_binaries(len(seeds(30)), 0, binaries)):
         outcomes[index] = reader.read(binary)
     assert [(at, why) for at, (how, why) in outcomes.items() if how == "FAILED"] == []
     assert not any(how == "ended by time" for how, _ in outcomes.values())

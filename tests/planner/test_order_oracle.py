@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import pytest
+from seeds import few
 
 from qnnmem.ir import DType, Effect, Model, Op, Tensor
 from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.results.proof import ProofScope
 
-SEEDS = 500
+SEEDS = few(500, 2)
 _NEVER = 1 << 60
 
 

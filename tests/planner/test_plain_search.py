@@ -111,7 +111,7 @@ def test_a_hard_list_gets_an_honest_gap_and_one_line(
     hard: str, no_compiler: dict[str, str]
 ) -> None:
     """The text states the distance to the proven bound and what would help."""
-    words = ("-m", "qnnmem", "plan", hard, "--time-limit", str(patient(1)))
+    words = ("-m", "qnnmem", "plan", hard, "--time-limit", str(patient(0.5)))
     done = run(no_compiler, *words)
     notes = [line for line in done.stdout.splitlines() if NOTE in line]
     assert (done.returncode, done.stderr) == (0, "")
@@ -128,7 +128,7 @@ def test_python_gets_a_field_and_no_exception(hard: str, no_compiler: dict[str, 
     # A limit that greedy orders use up alone never reaches the search.
     program = (
         "import sys, qnnmem; "
-        f"p = qnnmem.plan(qnnmem.load(sys.argv[1]), time_limit={patient(1)}); "
+        f"p = qnnmem.plan(qnnmem.load(sys.argv[1]), time_limit={patient(0.5)}); "
         "print(p.search_missing, p.scratch.search_missing, p.scratch.optimal)"
     )
     done = run(no_compiler, "-c", program, hard)

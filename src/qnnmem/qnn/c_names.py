@@ -136,7 +136,7 @@ QNN_LPAI_MEM_TYPE_TCM = MemType.TCM
 QNN_LPAI_MEM_TYPE_PSRAM = MemType.PSRAM
 QNN_LPAI_MEM_TYPE_UNDEFINED = MemType.UNDEFINED
 
-# The client type: real-time clients require their frame rate, others do not.
+# The client type: real-time clients need a guaranteed frame rate, others do not.
 QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_REAL_TIME = ClientPerfType.REAL_TIME
 QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_NON_REAL_TIME = ClientPerfType.NON_REAL_TIME
 QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_UNDEFINED = ClientPerfType.UNDEFINED
@@ -154,7 +154,7 @@ QNN_PRIORITY_NORMAL_HIGH = Priority.NORMAL_HIGH
 QNN_PRIORITY_HIGH = Priority.HIGH
 QNN_PRIORITY_UNDEFINED = Priority.UNDEFINED
 
-# `Qnn_TensorMemType_t`: the kind of memory that passes a tensor's bytes.
+# `Qnn_TensorMemType_t`: the kind of memory that holds a tensor's bytes.
 QNN_TENSORMEMTYPE_RAW = TensorMemType.RAW
 QNN_TENSORMEMTYPE_MEMHANDLE = TensorMemType.MEMHANDLE
 QNN_TENSORMEMTYPE_RETRIEVE_RAW = TensorMemType.RETRIEVE_RAW

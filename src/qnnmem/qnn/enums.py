@@ -238,7 +238,7 @@ class MemType(CEnum, prefix="QNN_LPAI_MEM_TYPE_"):
 
 
 class ClientPerfType(CEnum, prefix="QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_"):
-    """The client type: real-time clients require their frame rate, others do not."""
+    """The client type: real-time clients need a guaranteed frame rate, others do not."""
 
     REAL_TIME = 1
     NON_REAL_TIME = 2
@@ -265,7 +265,7 @@ class Priority(CEnum, prefix="QNN_PRIORITY_"):
 
 
 class TensorMemType(CEnum, prefix="QNN_TENSORMEMTYPE_"):
-    """`Qnn_TensorMemType_t`: the kind of memory that passes a tensor's bytes."""
+    """`Qnn_TensorMemType_t`: the kind of memory that holds a tensor's bytes."""
 
     RAW = 0
     MEMHANDLE = 1

@@ -146,7 +146,7 @@ def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     """
     decided = incident.verdict != "undecided"
     yield words.where(incident)
-    yield from ("", "evidence, > decides:" if decided else "evidence:")
+    yield from ("", "evidence (> marks the deciding lines):" if decided else "evidence:")
     yield from (f"  {line}" for line in _evidence(incident, verbose))
     if doubt := words.doubt(incident):
         yield f"  {doubt}"

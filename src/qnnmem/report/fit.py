@@ -122,7 +122,7 @@ def verdict(fit: SocFit) -> str:
     if fit.fits is None or fit.wrong_arch or worst is None or worst.spare is None:
         return f"{words}: {shorten(fit.why, _LONGEST)}" if fit.why else words
     if not fit.fits:
-        return f"{words}: {counted(-worst.spare, 'byte')} missing in the {TITLES[worst.pool]}"
+        return f"{words}: {counted(-worst.spare, 'byte')} more than the {TITLES[worst.pool]} allows"
     return f"{words}: {_tightest(fit)}"
 
 

@@ -206,7 +206,7 @@ def _was(change: JudgedChange) -> str:
         return f"before it was {change.before.what} {before:,}"
     if not before or after is None or change.before.what != change.need.what:
         return "as before" if change.before.size == after else "before: unknown"
-    return f"{after / before:.2f} of {before:,}"
+    return f"{100 * after / before:.0f} % of the original {before:,}"
 
 
 def _unchanged(change: JudgedChange) -> str:
