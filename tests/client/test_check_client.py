@@ -56,7 +56,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TRIED = (
     *("scratch-misaligned", "scratch-block-too-small", "persistent-freed-early"),
     *("persistent-overwritten", "finalize-code-ignored"),
-    *("context-leaked", "async-freed", "pointer-wild", "crash"),
+    *("context-leaked", "async-freed", "input-freed", "pointer-wild", "crash"),
 )
 check = verb("check-client")
 

@@ -280,11 +280,18 @@ class ProcessMemory:
         """
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None
-        found = self._nearest(_RING_AT, _RING, address)
+        oldest = self.pointer(self._shared + _RING_AT - 8) % _RING
+        found = self._nearest(_RING_AT, _RING, address, oldest=oldest)
         is_final = found is not None and (found.is_isolated or found.size < _LARGE_BLOCK)
         return found if is_final else None
 
-    def _nearest(self, at: int, count: int, address: int, slack: int = 0) -> Block | None:
+    def _nearest(
+        self, at: int, count: int, address: int, slack: int = 0, oldest: int | None = None
+    ) -> Block | None:
+        """Return the newest block that contains an address if `oldest` is the oldest row.
+
+        Without `oldest`, return the block with the highest start.
+        """
         import numpy
 
         if not self._shared:
@@ -299,7 +306,8 @@ class ProcessMemory:
         inside = numpy.flatnonzero((starts <= address) & (address < ends + slack) & (starts > 0))
         if not inside.size:
             return None
-        start, size, caller = map(int, rows[inside[starts[inside].argmax()]])
+        rank = starts[inside] if oldest is None else (inside - oldest) % count
+        start, size, caller = map(int, rows[inside[rank.argmax()]])
         place = caller & (_ISOLATED - 1)
         return Block(start, size, place, caller < _ALIGNMENT_KNOWN, bool(caller & _ISOLATED))
 
