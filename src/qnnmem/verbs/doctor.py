@@ -117,7 +117,7 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
         return None
     from qnnmem.doctor.backend import LPAI, backend_of
 
-    short = (incident for incident in diagnosis.incidents() if incident.is_memory is not False)
+    short = (incident for incident in diagnosis.incidents() if incident.decided_memory is not False)
     # A wrong name is reported even if memory is not short; but nothing is compiled.
     return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
 

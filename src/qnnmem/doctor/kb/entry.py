@@ -43,6 +43,8 @@ CAUSES = {
     "unknown": "the log does not show the cause",
 }
 
+OPEN_CAUSES = ("unknown", "mem_unknown")  # placeholders for an unknown cause
+
 # Readings of a failing line without a matching template: its stage, whether it has a code, the
 # cause that it names, or that the cause is not memory. A matching line, or the next line, may
 # contain a code that the template lacks. A line about LPAI has a topic, and may state the needed
