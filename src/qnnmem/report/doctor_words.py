@@ -53,9 +53,8 @@ def _side(incident: Incident) -> str:
     enough = sum(one.score for one, _ in known) >= _ENOUGH
     if not enough and incident.is_memory == "unknown":
         return "it is unknown whether memory is short"
-    kind = {True: "is probably", False: "is probably not"}.get(
-        incident.is_memory, "may or may not be"
-    )
+    said = incident.is_memory
+    kind = "may or may not be" if said == "unknown" else f"is probably{'' if said else ' not'}"
     share = sum(part for one, part in known if is_memory(one.cause))
     return f"memory {kind} short{f' ({share:.0%})' if enough else ''}"
 
