@@ -365,6 +365,8 @@ def execute_async(call: ClientCall) -> int:
                 _note_gone(call, one, exc.address)
                 code = code or _ARGUMENT
             if function:
+                if code not in (0, EARLY_TERMINATION):
+                    call.session.note_failed(process)
                 process.notify(function, argument, code)
         except Hangup:  # the process may have ended
             _note_undelivered(call, one)
