@@ -228,6 +228,16 @@ def test_an_execution_whose_output_went_fails_and_that_is_said(
     assert (found, report.exit_code) == ([("C4", f"sloppy.c:{line}")], 0)
 
 
+def test_an_unchanged_input_whose_memory_is_gone_fails_before_the_execution(
+    programs: dict[str, Program],
+) -> None:
+    """No call that the checker intercepts has unmapped it; the tensors are the same."""
+    program = programs["sloppy.c"]
+    report = run(program.path, program.binary, "input-gone")
+    sentences = [one.sentence for one in report.findings]
+    assert sentences == ["input 'x' was unmapped before the execution"]
+
+
 def test_an_execution_in_the_queue_begins_with_the_state_of_the_one_before(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -488,3 +488,16 @@ def test_unchanged_tensors_are_checked_again_once_other_memory_is_held() -> None
     client.give(SCRATCH, both)
     with pytest.raises(QnnError, match="X8"):
         client.graph.execute(inputs, outputs)
+
+
+@pytest.mark.parametrize("kind", ["input", "output"])
+def test_unchanged_tensors_are_checked_again_once_a_buffer_is_freed(kind: str) -> None:
+    """The refused execution changes no state: it fails before the graph runs."""
+    client = Client("counter").ready()
+    inputs, outputs = map(UnchangedTensors, client.tensors())
+    assert [client.graph.execute(inputs, outputs) for _ in range(2)] == [0, 0]
+    state = client.graph.snapshot()
+    (inputs if kind == "input" else outputs)[0].client_buf.free()
+    with pytest.raises(QnnError, match=f"{kind} '.*' was freed before the execution"):
+        client.graph.execute(inputs, outputs)
+    assert client.graph.snapshot() == state

@@ -33,7 +33,7 @@ _Places = Sequence[tuple[str, Extent]]  # label and address range of each tensor
 
 
 class UnchangedTensors(list[QnnTensor]):
-    """Tensors that nobody changes, with raw buffers: they need only one check."""
+    """Tensors that nobody changes, with raw buffers: checked again only if memory was freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ class _Checked:
     outputs: Sequence[QnnTensor] | None
     version: int  # of all memory that graphs and contexts hold
     buffers: GivenBuffers
+    owners: tuple[ClientBuffer, ...]
+
+    @property
+    def is_freed(self) -> bool:
+        """Return True if a buffer was freed since the check."""
+        return any(owner.is_freed for owner in self.owners)
 
 
 class IoCheck:
@@ -71,14 +77,15 @@ class IoCheck:
         """Check the tensors of an execution and return their buffers."""
         last, version = self._last, holders.version
         is_known = last is not None and last.inputs is inputs and last.outputs is outputs
-        if last is not None and is_known and last.version == version:
+        if last is not None and is_known and last.version == version and not last.is_freed:
             return last.buffers
         read = self._resolve(self._compiled.inputs, inputs, "input")
         made = self._resolve(self._compiled.outputs, outputs, "output")
         self._check_apart(read, made, persistent)
         found = GivenBuffers(read, made)
         if isinstance(inputs, UnchangedTensors) and isinstance(outputs, UnchangedTensors):
-            self._last = _Checked(inputs, outputs, version, found)
+            owners = tuple(owner for owner in found.owners.values() if owner is not None)
+            self._last = _Checked(inputs, outputs, version, found, owners)
         return found
 
     def release(self) -> None:
