@@ -7,6 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from command_line import exit_code, run
+from doctor_cases import incidents
+
+from qnnmem.doctor.kb.knowledge import built_in
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -57,3 +60,14 @@ def test_codes_of_fastrpc_are_shown_as_people_know_them(tmp_path: Path) -> None:
     assert "0x80000406    reported" in run("doctor", log).stdout
     (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
     assert found["quantities"]["code"] == 0x80000406
+
+
+def test_a_crash_of_the_modem_is_not_surely_one_of_the_dsp() -> None:
+    """The kernel reports both in the same words; at most the model is misled."""
+    modem = (
+        "qcom_q6v5_mss 4080000.remoteproc: fatal error received: lte.c:1804\n"
+        "remoteproc remoteproc0: crash detected in modem: type fatal error\n"
+    )
+    dsp = modem.replace("in modem", "in cdsp")
+    assert all(one.confidence != "high" for one in incidents(modem.encode(), built_in()))
+    assert [one.entry for one in incidents(dsp.encode(), built_in())] == ["dsp-subsystem-crash"]
