@@ -56,7 +56,7 @@ def test_a_limit_that_is_not_ours_is_said(
 ) -> None:
     """With the word by which users know it."""
     monkeypatch.setattr(child, "address_space_limit", lambda: own)
-    more = ", which is what ulimit -v leaves" if said else ""
+    more = " (limited by ulimit -v)" if said else ""
     assert child.describe_limit(GIB) == f"its 1.00 GiB of address space{more}"
 
 

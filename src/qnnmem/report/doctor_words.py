@@ -20,7 +20,8 @@ _MEMORY = {
 }
 _NAMED = 5  # candidates in a list
 _OPEN = ("unknown", "mem_unknown")  # placeholders for an unknown cause
-# Memory is called likely from the first share up, unlikely up to the second.
+# Memory is reported as probably short from the first share up, as probably not short up to the
+# second.
 _LIKELY, _UNLIKELY = 0.6, 0.4
 _ENOUGH = 0.499  # sum of all scores; below it, candidates are guesses
 
@@ -69,7 +70,7 @@ def _is_open(incident: Incident) -> bool:
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-    """Return the possible causes with their shares of the score; weak guesses keep their scores."""
+    """Return the possible causes with their scores, scaled to a sum of 1 unless all are weak."""
     known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]

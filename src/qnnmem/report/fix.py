@@ -280,7 +280,7 @@ def _validated_row(one: ValidatedOutput, found: Validation) -> str:
 
 
 def _gap(size: float | None) -> str:
-    """Return an error in short form; None means that a number became NaN or infinite: `inf`."""
+    """Return an error in short form, or `inf` for None: a number became NaN or infinite."""
     return "inf" if size is None else f"{size:.2g}"
 
 
@@ -331,7 +331,7 @@ def _obstacle(row: FixedModel) -> str:
 def next_commands(
     result: FixResult, files: Sequence[str], given: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the next commands; they repeat `given`, options that `prepare` also accepts.
+    """Return the next commands, which repeat the options in `given` that `prepare` accepts.
 
     `files` are the written files, or the user's file if `fix` wrote none.
     """

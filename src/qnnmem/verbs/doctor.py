@@ -107,7 +107,11 @@ def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts 
 
 
 def _not_known(sentence: str, failure: QnnMemError) -> str:
-    what = "not compiled here" if isinstance(failure, NoCompiler) else "no facts about the model"
+    what = (
+        "the model was not compiled"
+        if isinstance(failure, NoCompiler)
+        else "no facts about the model"
+    )
     return f"{what}: {sentence}"
 
 
@@ -118,7 +122,7 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
     from qnnmem.doctor.backend import LPAI, backend_of
 
     short = (incident for incident in diagnosis.incidents() if incident.is_memory is not False)
-    # A wrong name is reported even if memory is not short; but nothing is compiled.
+    # If memory is not short, ask only for LPAI: a wrong name is reported, but nothing is compiled.
     return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
 
 

@@ -57,7 +57,8 @@ class ModelBorder:
         for name, pieces in runs.items():
             if len(pieces) not in (1, count):
                 raise ValueError(
-                    f"the batch of {quote(name)} needs another number of runs than other inputs"
+                    f"the batch of {quote(name)} needs a different number of runs than the "
+                    "other inputs"
                 )
         return [
             {name: pieces[at % len(pieces)] for name, pieces in runs.items()} for at in range(count)
