@@ -340,7 +340,7 @@ class Heap:
             )
         of = "" if self.capacity is None else f" of {self.capacity:,} bytes"
         sentence = (
-            f"the {self.mem_type.name} heap{of} cannot allocate {size:,} bytes{what}, because "
+            f"the {self.mem_type.name} heap{of} has no room for {size:,} bytes{what}, "
             f"{self.used:,} are in use"
         )
         free = None if self.capacity is None else self.capacity - self.used
