@@ -133,7 +133,7 @@ def _tightest(fit: SocFit) -> str:
     spare = f"{counted(worst.spare, 'byte')} to spare in the {TITLES[worst.pool]}"
     if worst.pool != "vtcm" or worst.spare or rest is None or rest.spare is None:
         return f"{spare}, the tightest"
-    then = f"next tightest limit: {rest.spare:,} bytes to spare in the {TITLES[rest.pool]}"
+    then = f"next tightest limit: {counted(rest.spare, 'byte')} to spare in the {TITLES[rest.pool]}"
     return f"{spare}, all of it used; {then}"
 
 

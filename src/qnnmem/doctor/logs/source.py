@@ -432,7 +432,7 @@ def _as_in_a_folder(member: str) -> list[tuple[bool, str]]:
 
 def _note_others(name: str, others: int, rest: _Rest) -> None:
     if others:
-        rest.notes.append(f"skipped: {others:,} files in {name}, whose names are not those of logs")
+        rest.notes.append(f"skipped: files in {name} that are not named like logs: {others:,}")
 
 
 def _is_named_archive(name: str) -> bool:
