@@ -113,8 +113,9 @@ def of_doctor(text: Text, knowledge: Knowledge) -> Answer:
     told = [one for one in found if one.verdict != "undecided"]
     named = tuple(dict.fromkeys(one.cause for one in told if one.verdict == "cause"))
     ranked = [one.cause for one in found[0].candidates[:3]] if found else []
-    sides = {one.is_memory for one in told}
-    memory = sides.pop() is True if len(sides) == 1 else None
+    sides = {one.is_memory for one in told or found}
+    side = sides.pop() if len(sides) == 1 else None
+    memory = side if isinstance(side, bool) else None
     alarmed = bool(found) or unclear if text.outcome == "failing" else bool(told)
     high = any(one.confidence == "high" for one in told)
     return Answer(alarmed, named, (*named, *ranked), memory, high)

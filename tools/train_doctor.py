@@ -300,7 +300,8 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
 # Share of logs for which the model alone must be right: about the cause, if the lines decide it,
 # and about the side (memory or not).
 NAMED = {"cause_low": 0.85, "side": 0.94}
-PRECISION = {"cause_medium": 0.95, "stage": 0.8}  # of the answers above a threshold
+# Of the answers above a threshold.
+PRECISION = {"cause_medium": 0.95, "stage": 0.8, "leaning": 0.97}
 LOST = {"healthy": 0.06, "decides": 0.12}  # of failures taken for good runs, of causes for open
 STRANGERS_QUIET = 0.6  # of foreign logs with words that QNN shares with others
 GOOD_RUNS_ALARMED = 0.03  # the share of good runs that the model may take for failures
@@ -315,19 +316,22 @@ def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) ->
     sure = {at: calibrated(found[at], heat) for at in found}
     logs = [at for at in sorted(found) if texts[at].origin == "log"]
     failing = [at for at in logs if texts[at].outcome == "failing"]
-    causes, decided, sides, stages = [], [], [], []
+    causes, decided, sides, leanings, stages = [], [], [], [], []
     for at in failing:
         made, text = sure[at], texts[at]
         causes.append((made.odds, made.cause in text.causes))
         decided += causes[-1:] if text.names_cause else []
         stages.append((made.stage_odds, made.stage == text.stage))
         if text.side:
-            sides.append((made.side_odds, (made.memory > 1 / 2) == (text.side == "memory")))
+            hit = (made.memory > 1 / 2) == (text.side == "memory")
+            sides.append((made.side_odds, hit))
+            leanings.append((max(made.memory, 1 - made.memory), hit))
     chosen["cause_low"] = _highest(decided, NAMED["cause_low"])
     chosen["cause_medium"] = _least(causes, PRECISION["cause_medium"])
     telling = [sure[at].decides["cause"] for at in failing if texts[at].names_cause]
     chosen["decides"] = _quantile(telling, LOST["decides"])
     chosen["side"] = _highest(sides, NAMED["side"])
+    chosen["leaning"] = _least(leanings, PRECISION["leaning"])
     chosen["stage"] = _least(stages, PRECISION["stage"])
     calm = [sure[at].outcomes["healthy"] for at in failing]
     chosen["healthy"] = _quantile(calm, 1 - LOST["healthy"])
@@ -410,7 +414,7 @@ def share(part: int, whole: int) -> str:
 def of_model(made: model.Guess) -> Answer:
     """Return the answer of the model alone."""
     failing = next(iter(made.outcomes)) == "failing"
-    return Answer(failing, (made.cause,), tuple(made.causes)[:3], made.memory > 1 / 2, False)
+    return Answer(failing, (made.cause,), tuple(made.ranked)[:3], made.memory > 1 / 2, False)
 
 
 COLUMNS = ("model", "templates", "together")

@@ -248,6 +248,22 @@ def test_a_call_behind_names_decides_no_side(tmp_path: Path, lines: str) -> None
     assert one.candidates
 
 
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("Model requires 7.5 GB RAM, device has 6 GB (NPU mode)", True),
+        ("QNN backend requires Windows build 26100, found 22631", False),
+    ],
+)
+def test_what_is_undecided_may_have_a_probable_side(tmp_path: Path, line: str, short: bool) -> None:
+    """It agrees with the candidates, and decides nothing."""
+    (one,) = diagnosed(tmp_path / "a.log", f"{line}\n")
+    assert (one.verdict, one.confidence, one.is_memory) == ("undecided", "low", short)
+    assert one.decided_memory is None
+    memory = sum(each.score for each in one.candidates if is_memory(each.cause))
+    assert (memory > sum(each.score for each in one.candidates) / 2) is short
+
+
 def test_a_short_log_that_looks_like_a_failure_is_not_healthy(tmp_path: Path) -> None:
     """Its lines have the level of information and open no incident."""
     (tmp_path / "a.log").write_text(

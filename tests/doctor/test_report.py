@@ -447,19 +447,22 @@ def test_the_short_answer_has_what_decides_and_what_to_do() -> None:
 
 
 def test_what_comes_into_question_is_added_up_per_side() -> None:
-    """The first line says whether memory is likely; six candidates are five and a rest."""
+    """The first line has the share of memory, and the side that is probable."""
 
-    def first(*rows: tuple[str, float]) -> list[str]:
+    def first(*rows: tuple[str, float], side: bool | str = "unknown") -> list[str]:
         found = [{"cause": cause, "score": score} for cause, score in rows]
-        one = msgspec.structs.replace(undecided(), candidates=incident(candidates=found).candidates)
+        one = msgspec.structs.replace(
+            undecided(), is_memory=side, candidates=incident(candidates=found).candidates
+        )
         return text_of(one).splitlines()
 
-    assert first(("mem_vtcm", 0.3), ("mem_leak", 0.1), ("timeout", 0.1))[0].endswith(
-        "; memory is probably short (80%)"
-    )
-    assert first(("mem_vtcm", 0.1), ("signing", 0.4))[0].endswith(
+    short = (("mem_vtcm", 0.3), ("mem_leak", 0.1), ("timeout", 0.1))
+    assert first(*short)[0].endswith("; memory may or may not be short (80%)")
+    assert first(*short, side=True)[0].endswith("; memory is probably short (80%)")
+    assert first(("mem_vtcm", 0.1), ("signing", 0.4), side=False)[0].endswith(
         "; memory is probably not short (20%)"
     )
+    assert first(("signing", 0.3), side=False)[0].endswith("; memory is probably not short")
     assert first(("unknown", 0.5))[0].endswith("; it is unknown whether memory is short")
     guessed = first(("mem_vtcm", 0.3), ("timeout", 0.1))
     assert guessed[0].endswith("; it is unknown whether memory is short")

@@ -38,7 +38,8 @@ def incident(**changes: Any) -> Incident:
 def bare(**changes: Any) -> Incident:
     """A failure of which little is known."""
     return incident(
-        **{"verdict": "undecided", "entry": None, "remedies": [], "collect_next": []},
+        **{"verdict": "undecided", "is_memory": "unknown", "entry": None},
+        **{"remedies": [], "collect_next": []},
         **{"candidates": [{"cause": "one", "score": 0.9}], "evidence": [], "quantities": {}},
         **{"shortage_bytes": None, "similar": None, "own_numbers": None, "count": 1, **changes},
     )
@@ -99,7 +100,7 @@ VERDICT = (
 )
 BARE_VERDICT = (
     "undecided: the graph stage failed, but the log does not show why; "
-    "memory is probably not short (0%)"
+    "memory may or may not be short (0%)"
 )
 BARE = """
 **Where:** a.log:11 to 14, process 412, ORT

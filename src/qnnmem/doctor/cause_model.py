@@ -68,6 +68,14 @@ class Guess(msgspec.Struct, frozen=True):
     words: tuple[str, ...]  # that weighed most for the first cause
 
     @property
+    def ranked(self) -> dict[str, float]:
+        """Probabilities of the causes, highest first; those of memory add up to `memory`."""
+        share = self.memory_causes
+        short, other = self.memory / max(share, 1e-9), (1 - self.memory) / max(1 - share, 1e-9)
+        odds = {one: odd * (short if is_memory(one) else other) for one, odd in self.causes.items()}
+        return dict(sorted(odds.items(), key=lambda pair: (-pair[1], pair[0])))
+
+    @property
     def cause(self) -> str:
         """The likeliest cause."""
         return next(iter(self.causes))

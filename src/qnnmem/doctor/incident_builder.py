@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
-from qnnmem.doctor.kb.entry import CAUSES, COUNTED, Entry, is_memory
+from qnnmem.doctor.kb.entry import CAUSES, COUNTED, OPEN_CAUSES, Entry, is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
@@ -169,22 +169,24 @@ def _by_model(
     made = guess(lines or "\n".join(dict.fromkeys(_text(one.text) for _, one in seen)))
     told = judged.conclusion
     only_calls = _is_whole(seen, context) and all(names_only_call(one.text) for _, one in seen)
+    says_1002 = any(_code_of(one.text) == _MEM_ALLOC for _, one in seen)
     said: dict[str, Any] = {}
     # Otherwise the guess must not change the verdict: no line reports a failure, or the lines name
     # only failed calls, for which the model just ranks causes by frequency.
     if not (_is_silent(knowledge, seen) or only_calls):
         ends = all(number in knowledge.end_lines for number, _ in seen)
-        says_1002 = any(_code_of(one.text) == _MEM_ALLOC for _, one in seen)
         said = _said_by_model(knowledge, told, made, ends, says_1002)
     disputed = said.get("verdict") == "undecided"
     known = (Candidate(told.cause, _DISPUTED), *told.candidates) if disputed else told.candidates
-    said["candidates"] = _with_guesses(known, made.causes)
+    said["candidates"] = _with_guesses(known, made.ranked)
     if (
         said.get("verdict", "undecided") != "undecided"
         and not judged.judgement.stage_told
         and made.stage_odds >= threshold("stage")
     ):
         said["stage"] = made.stage
+    if said.get("verdict", told.verdict) == "undecided" and not (disputed or only_calls):
+        said["is_memory"] = _leaning(made, said["candidates"], says_1002)
     conclusion = msgspec.structs.replace(told, **said)
     reason = {"words": made.words} if said.get("verdict") == "cause" else {}
     return judged._replace(conclusion=conclusion, fields={**judged.fields, **said, **reason})
@@ -210,6 +212,7 @@ def _said_by_model(
     if told.verdict == "memory" and not agrees and made.odds >= threshold("cause_medium"):
         # The entry and the model disagree about memory: both are shown, neither decides.
         return dict(_DISPUTED_VERDICT)
+    memory = made.memory > 1 / 2
     if told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
         return {
             "verdict": "cause",
@@ -234,6 +237,20 @@ def _said_by_model(
             "is_memory": memory,
         }
     return {}
+
+
+def _leaning(made: Guess, shown: Sequence[Candidate], says_1002: bool) -> bool | Literal["unknown"]:
+    """Return the likelier side of an undecided failure, unless its candidates or code disagree."""
+    from qnnmem.doctor.cause_model import threshold
+
+    if max(made.memory, 1 - made.memory) < threshold("leaning"):
+        return "unknown"
+    memory = made.memory > 1 / 2
+    if says_1002 and not memory:
+        return "unknown"
+    named = [one for one in shown if one.cause not in OPEN_CAUSES]
+    agreeing = sum(one.score for one in named if is_memory(one.cause) == memory)
+    return memory if agreeing > sum(one.score for one in named) / 2 else "unknown"
 
 
 def _with_guesses(known: Sequence[Candidate], causes: Mapping[str, float]) -> tuple[Candidate, ...]:
@@ -400,7 +417,7 @@ def _supposed(ranked: Sequence[SimilarEntry], said: Conclusion) -> tuple[Candida
     scores: dict[str, float] = {}
     for one in ranked:
         other = isinstance(said.is_memory, bool) and is_memory(one.entry.cause) != said.is_memory
-        if one.entry.cause not in ("unknown", "mem_unknown", "benign_noise") and not other:
+        if one.entry.cause not in (*OPEN_CAUSES, "benign_noise") and not other:
             scores[one.entry.cause] = scores.get(one.entry.cause, 0.0) + one.score
     total = sum(scores.values())
     order = sorted(scores, key=lambda cause: (-scores[cause], cause))

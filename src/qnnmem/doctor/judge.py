@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from qnnmem.doctor.kb.entry import CONFIDENCES, VERDICTS, Condition, Entry, When
+from qnnmem.doctor.kb.entry import CONFIDENCES, OPEN_CAUSES, VERDICTS, Condition, Entry, When
 from qnnmem.doctor.kb.knowledge import Knowledge
 
 
@@ -220,6 +220,6 @@ def _candidates(best: _Fired, fired: Iterable[_Fired]) -> tuple[tuple[str, float
     for one in fired:
         if one is not best:
             weaker = 0.3 if one.entry.verdict == "cause" else 0.2
-            if one.entry.cause not in ("unknown", "mem_unknown"):
+            if one.entry.cause not in OPEN_CAUSES:
                 scores.setdefault(one.entry.cause, weaker)
     return tuple(sorted(scores.items(), key=lambda pair: (-pair[1], pair[0])))

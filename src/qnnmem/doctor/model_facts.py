@@ -156,7 +156,7 @@ def _together(found: list[ModelFacts]) -> ModelFacts:
 
 def add_facts(incident: Incident, facts: ModelFacts) -> Incident:
     """Return the incident with the model's numbers, unless its cause is not memory."""
-    if incident.is_memory is False:
+    if incident.decided_memory is False:
         return incident
     wanted = _ASKED.get(incident.cause, ("process domain",))
     said = incident.quantities.get("in_use_bytes")

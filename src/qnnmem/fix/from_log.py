@@ -80,7 +80,7 @@ class LogWish:
 def wish_of(incident: Incident) -> LogWish | None:
     """Return budget and remedies for an incident; None if changing the model cannot help."""
     backend = backend_of(incident)
-    if incident.is_memory is not True or incident.verdict == "undecided":
+    if incident.decided_memory is not True:
         return None
     helped = _LPAI_CAUSES if backend == LPAI else _HTP_CAUSES.keys()
     if incident.cause not in helped:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from qnnmem.doctor.kb.entry import CAUSES, is_memory
+from qnnmem.doctor.kb.entry import CAUSES, OPEN_CAUSES, is_memory
 from qnnmem.results.incident import Candidate, Evidence, Incident, ReadingStats
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -19,10 +19,13 @@ _MEMORY = {
     "unknown": "it is unknown whether memory is short",
 }
 _NAMED = 5  # candidates in a list
+<<<<<<< HEAD
 _OPEN = ("unknown", "mem_unknown")  # placeholders for an unknown cause
 # Memory is reported as probably short from the first share up, as probably not short up to the
 # second.
 _LIKELY, _UNLIKELY = 0.6, 0.4
+=======
+>>>>>>> main
 _ENOUGH = 0.499  # sum of all scores; below it, candidates are guesses
 
 
@@ -52,26 +55,30 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Describe how likely a memory shortage is, from the shares of the possible causes."""
+    """Describe the probable side, and the share of memory among the possible causes."""
     known = _in_question(incident)
-    if sum(one.score for one, _ in known) < _ENOUGH:
+    enough = sum(one.score for one, _ in known) >= _ENOUGH
+    if not enough and incident.is_memory == "unknown":
         return "it is unknown whether memory is short"
+    said = incident.is_memory
+    kind = "may or may not be" if said == "unknown" else f"is probably{'' if said else ' not'}"
     share = sum(part for one, part in known if is_memory(one.cause))
-    if share >= _LIKELY:
-        return f"memory is probably short ({share:.0%})"
-    if share <= _UNLIKELY:
-        return f"memory is probably not short ({share:.0%})"
-    return f"memory may or may not be short ({share:.0%})"
+    return f"memory {kind} short{f' ({share:.0%})' if enough else ''}"
 
 
 def _is_open(incident: Incident) -> bool:
     """Return True if no cause is named; a "cause" verdict always names one."""
-    return incident.verdict != "cause" and incident.cause in _OPEN
+    return incident.verdict != "cause" and incident.cause in OPEN_CAUSES
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
+<<<<<<< HEAD
     """Return the possible causes with their scores, scaled to a sum of 1 unless all are weak."""
     known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
+=======
+    """Return the possible causes with their shares of the score; weak guesses keep their scores."""
+    known = [one for one in incident.candidates if one.cause not in OPEN_CAUSES and one.score > 0]
+>>>>>>> main
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
 

@@ -118,7 +118,7 @@ class Conclusion(msgspec.Struct, frozen=True):
     cause_meaning: Annotated[str, describe("The cause in words.")]
     is_memory: Annotated[
         bool | Literal["unknown"],
-        describe("Whether memory is short."),
+        describe("Whether memory is short; only probable if the verdict is undecided."),
         one_of(True, False, "unknown"),
     ]
     confidence: Confidence
@@ -128,6 +128,12 @@ class Conclusion(msgspec.Struct, frozen=True):
     remedies: Annotated[tuple[str, ...], describe("What to do, first step first.")]
     collect_next: Annotated[tuple[str, ...], describe("What to collect next for a diagnosis.")]
     candidates: Annotated[tuple[Candidate, ...], describe("Possible causes, likeliest first.")]
+
+    @property
+    def decided_memory(self) -> bool | None:
+        """Whether memory is short; None if the verdict is undecided, whatever is probable."""
+        said = self.is_memory
+        return said if isinstance(said, bool) and self.verdict != "undecided" else None
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):

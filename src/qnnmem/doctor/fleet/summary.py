@@ -34,7 +34,7 @@ class _Count:
 
     def add(self, incident: Incident, log: int) -> None:
         self.incidents += 1
-        self.memory += incident.is_memory is True
+        self.memory += incident.decided_memory is True
         self.logs.add(log)
         shortage = incident.shortage_bytes
         if shortage is not None:

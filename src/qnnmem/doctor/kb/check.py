@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from qnnmem.doctor.judge import Judgement, SeenTemplate, judge
-from qnnmem.doctor.kb.entry import Entry
+from qnnmem.doctor.kb.entry import OPEN_CAUSES, Entry
 from qnnmem.doctor.kb.files import read_files
 from qnnmem.doctor.kb.knowledge import Knowledge, pack, read_all
 from qnnmem.doctor.kb.sections import own_lines, typical_lines
@@ -141,7 +141,7 @@ def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
     from qnnmem.doctor.cause_model import guess
 
     made = guess("\n".join(lines))
-    if entry.cause in ("unknown", "mem_unknown"):
+    if entry.cause in OPEN_CAUSES:
         return "mem_unknown" if made.memory > 1 / 2 else "unknown"
     return made.cause
 

@@ -120,7 +120,7 @@ def _failing_lines(
     low = 0
     for number, line in enumerate(lines, 1):
         text = bare_line(line)
-        if number not in seen and process_of(text)[0] in ours:
+        if number not in seen and (process_of(text)[0] or None) in ours:
             pieces = partial(wrapped, low, low + len(line), text)
             if found := read_failure(knowledge, text, alone=True, wrapped=pieces):
                 opens = any(knowledge.opens[index] for index, _ in found)

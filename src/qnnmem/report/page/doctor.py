@@ -53,6 +53,7 @@ def _incident(one: Incident, why: dict[str, str]) -> Html:
     kind = "undecided whether memory is short"
     if isinstance(one.is_memory, bool):
         kind = "memory" if one.is_memory else "not memory"
+        kind = f"undecided, probably {kind}" if one.verdict == "undecided" else kind
     where = f"stage {one.stage}, {kind}, confidence {one.confidence}{times}"
     remedies = list(_remedies(one))
     deciding = [row for row in one.evidence if row.decides] or one.evidence[:1]
