@@ -6,7 +6,7 @@
     python benchmarks/fix.py --rows FILE --page  writes the page from the results in FILE
 
 Each model is fixed without a budget, in a separate process. The result is then prepared for LPAI
-and executed in planned memory under the sanitiser. Its outputs must be equal, bit by bit, to those
+and executed in planned memory under the sanitiser. Its outputs must be equal, bit for bit, to those
 of the original model in onnxruntime.
 """
 
@@ -230,7 +230,7 @@ def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
         "the best of all. Extra work is the share of added multiply-adds. Each result was "
         "compared with the original model on three samples, and executed on another sample "
         "in planned memory under the sanitiser: *the same* means that every output is equal "
-        "bit by bit; broken rules and a different scratch size would be listed. Seconds "
+        "bit for bit; broken rules and a different scratch size would be listed. Seconds "
         "include reading and comparing, on a machine with other work."
     )
     yield ""

@@ -131,7 +131,7 @@ class JudgedChange:
 
     @property
     def holds(self) -> bool:
-        """True if results are equal bit by bit, or are allowed to differ."""
+        """True if results are equal bit for bit, or are allowed to differ."""
         return self.proof is None or self.proof.identical or self.change.is_lossy
 
     @property

@@ -155,7 +155,7 @@ def _try(
 ) -> None:
     """Append a remedy's changes to `tried` until one is enough.
 
-    If the best change so far is lossy, a lossless remedy must keep its results bit by bit.
+    If the best change so far is lossy, a lossless remedy must keep its results bit for bit.
     """
     base = best_of(tried)
     around: LossyBench | None = None

@@ -118,7 +118,7 @@ def _run(run: QmemRun | None) -> Iterator[str]:
     if run is None:
         return
     verdict = (
-        ("the same results, bit by bit, in all four combinations")
+        ("the same results, bit for bit, in all four combinations")
         if run.agrees
         else "results DIFFER between the combinations"
     )

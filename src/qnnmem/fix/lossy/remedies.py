@@ -2,7 +2,7 @@
 
 for each lossy change that is not enough:
     for each lossless remedy, on top of the best change so far:
-        compare its changes bit by bit with the lossy change
+        compare its changes bit for bit with the lossy change
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 A judge decides whether a range of ops fits as a separate model: the planner for LPAI, the real
 compiler and loader for HTP (`library.trials`). Results do not change: every part computes with the
-nodes of the whole model, and `parts.chain` compares the results bit by bit.
+nodes of the whole model, and `parts.chain` compares the results bit for bit.
 
 A judge might have to run a compiler, so the search asks it as rarely as possible:
 

@@ -1,6 +1,6 @@
 """Remedies that cut a model into parts; tried last, because the application must run a chain.
 
-Results stay equal bit by bit. Several models run in sequence, and the application stores the
+Results stay equal bit for bit. Several models run in sequence, and the application stores the
 tensors that pass between them. The planner judges the parts for LPAI, the library for HTP. The
 library also decides which parts are loaded together.
 """
