@@ -19,13 +19,6 @@ _MEMORY = {
     "unknown": "it is unknown whether memory is short",
 }
 _NAMED = 5  # candidates in a list
-<<<<<<< HEAD
-_OPEN = ("unknown", "mem_unknown")  # placeholders for an unknown cause
-# Memory is reported as probably short from the first share up, as probably not short up to the
-# second.
-_LIKELY, _UNLIKELY = 0.6, 0.4
-=======
->>>>>>> main
 _ENOUGH = 0.499  # sum of all scores; below it, candidates are guesses
 
 
@@ -72,13 +65,8 @@ def _is_open(incident: Incident) -> bool:
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-<<<<<<< HEAD
     """Return the possible causes with their scores, scaled to a sum of 1 unless all are weak."""
-    known = [one for one in incident.candidates if one.cause not in _OPEN and one.score > 0]
-=======
-    """Return the possible causes with their shares of the score; weak guesses keep their scores."""
     known = [one for one in incident.candidates if one.cause not in OPEN_CAUSES and one.score > 0]
->>>>>>> main
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
 

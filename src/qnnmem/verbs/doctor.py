@@ -121,13 +121,8 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
         return None
     from qnnmem.doctor.backend import LPAI, backend_of
 
-<<<<<<< HEAD
-    short = (incident for incident in diagnosis.incidents() if incident.is_memory is not False)
-    # If memory is not short, ask only for LPAI: a wrong name is reported, but nothing is compiled.
-=======
     short = (incident for incident in diagnosis.incidents() if incident.decided_memory is not False)
     # A wrong name is reported even if memory is not short; but nothing is compiled.
->>>>>>> main
     return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
 
 

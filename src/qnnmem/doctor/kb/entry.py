@@ -43,18 +43,12 @@ CAUSES = {
     "unknown": "the log does not show the cause",
 }
 
-<<<<<<< HEAD
-# What `reads` can name instead of a template: a failing line by its stage, with or without a code;
-# a cause in words, or that the cause is not memory; or a code in or below a line whose template
-# lacks it. A line about LPAI has a topic, and may state the needed and the available size.
-=======
 OPEN_CAUSES = ("unknown", "mem_unknown")  # placeholders for an unknown cause
 
 # Readings of a failing line without a matching template: its stage, whether it has a code, the
 # cause that it names, or that the cause is not memory. A matching line, or the next line, may
 # contain a code that the template lacks. A line about LPAI has a topic, and may state the needed
 # and the available size.
->>>>>>> main
 READS = (
     *(f"{stage}{code}" for stage in (*STAGES, "other") for code in ("", " code")),
     *(f"known {stage} code" for stage in STAGES),
