@@ -158,8 +158,8 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make every mistake with shared memory; show whether the emulated contract and the "
-            "library notice it.",
+            "Make typical mistakes with shared memory on purpose; show whether the emulated "
+            "contract and the library notice them.",
             leads=True,
             is_local=True,
         ),
@@ -247,7 +247,8 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
         shared.CONCURRENT.but(
-            "For LPAI: names of graphs that can execute at the same time; other graphs never do."
+            "For LPAI: names of graphs that can execute at the same time; graphs not named "
+            "together never do."
         ),
     ] = ()
 

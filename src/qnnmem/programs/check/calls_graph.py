@@ -298,7 +298,10 @@ def _check_null(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None
         return
     one.has_marks = False  # do not report the consequences again
     for kind, name in missing:
-        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors have"
+        sentence = (
+            f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors of the "
+            "call have buffers"
+        )
         end = "it is read from scratch" if kind == "input" else "its result stays in scratch"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
@@ -396,8 +399,8 @@ def execute_async(call: ClientCall) -> int:
 def _cover(call: ClientCall, flight: Flight | None) -> None:
     """Make the client report accesses to the buffers of an execution before it ends.
 
-    Pages that also hold other data stay open, and so do inputs without `--trace-state`: a system
-    call fails if its buffer is on a closed page.
+    The pages of these buffers become inaccessible. Pages that also hold other data stay accessible.
+    So do inputs without `--trace-state`, because a system call fails if its buffer is inaccessible.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
@@ -420,7 +423,7 @@ def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Delay the end of an execution, report buffers that changed meanwhile; return its code."""
+    """Delay the end of an execution, report changed or freed buffers, and return its code."""
     if flight is None:
         return code
     if flight.is_held:
@@ -469,7 +472,7 @@ def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
                 call.fail(_ARGUMENT, replace(found, cure="pass writable memory"))
 
 
-# Memory before and after
+# Tensors of a call, and copies of the client's memory
 
 
 def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
@@ -584,9 +587,9 @@ def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnT
     if item.version not in _VERSIONS:
         wrong = f"has version {item.version:#x}, which does not exist"
     elif item.id != known.id:
-        wrong = f"has id {item.id}, but the graph has it with id {known.id}"
+        wrong = f"has id {item.id}, but id {known.id} in the graph"
     elif item.data_type != known.data_type:
-        wrong = f"has data type {item.data_type:#x}, but the graph has {known.data_type:#x}"
+        wrong = f"has data type {item.data_type:#x}, but {known.data_type:#x} in the graph"
     elif item.rank or item.dimensions:  # some clients set neither
         try:
             given = layout.dimensions(call.memory, item.dimensions, item.rank)
@@ -595,7 +598,7 @@ def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnT
         if given is None:
             wrong = f"has {item.rank:,} dimensions at {item.dimensions:#x}, which cannot be read"
         elif given != tuple(known.dimensions):
-            wrong = f"has dimensions {list(given)}, but the graph has {list(known.dimensions)}"
+            wrong = f"has dimensions {list(given)}, but {list(known.dimensions)} in the graph"
     if wrong:
         found = finding("R9", f"tensor {name!r} {wrong}", call.name, buffer=name, line="")
         cure = "copy the description from QnnSystemContext_getBinaryInfo, and set only the buffer"
