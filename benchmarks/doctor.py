@@ -167,7 +167,7 @@ def kinds(setting: Setting) -> Iterator[Row]:
 
 
 def densities(setting: Setting) -> Iterator[Row]:
-    """Measure plain logs with few and many failures, against equal and against fewer patterns."""
+    """Compare the doctor with ripgrep, which searches for as many patterns or for fewer."""
     for name, (_, bar) in DENSITIES.items():
         log = setting.logs[name]
         runs = {

@@ -211,10 +211,10 @@ class _LiveScanner(LogScanner):
         return self._base
 
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
-        """Yield the hits in incomplete lines, as if the log ended here.
+        """Yield the hits in the part not yet scanned, as if the log ended here.
 
-        Offsets count from the start of the buffer; line 1 is the first line that is not yet in
-        `lines`.
+        Offsets count from the start of the buffer; line 1 is the first line that `lines` does not
+        count yet.
         """
         data = memoryview(bytes(self._view[: self._fill]))
         start = self._at

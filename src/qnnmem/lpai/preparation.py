@@ -477,8 +477,8 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
     both = next((name for name in model.outputs if name in old), None)
     if both is not None:
         raise UsageError(
-            f"state {quote(both)} is also an output, so after an execution it contains the "
-            "new state; let the model output a copy with another name"
+            f"the old state {quote(both)} is also an output, but its memory holds the new state "
+            "when the output is read; let the model output a copy with another name"
         )
     shown: set[str] = set()  # names of old state and its views
     ops = []

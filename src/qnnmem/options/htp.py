@@ -58,7 +58,8 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "For a binary: load it with the real library to get the exact process-domain estimate.",
+            "For a binary: load it with the real library to get its exact size in the "
+            "process domain.",
             leads=True,
             is_local=True,
         ),
@@ -85,7 +86,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Load the binary with the real library to get the exact process-domain estimate.",
+            "Load the binary with the real library to get the exact size in the process domain.",
             leads=True,
             is_local=True,
         ),

@@ -170,7 +170,7 @@ class CompiledPacking:
 
 
 class _CompiledCore:
-    """Exact search in C; Python owns all its arrays, so that nothing must be freed."""
+    """Exact search in C; Python owns all its arrays, so there is nothing to free."""
 
     def __init__(self, packing: CompiledPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         instance = packing.instance

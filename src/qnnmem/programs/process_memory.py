@@ -267,7 +267,7 @@ class ProcessMemory:
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
     def block_before(self, address: int) -> Block | None:
-        """Return the block on separate pages that ends just before an address, or None."""
+        """Return the block on its own pages that ends on the page before an address, or None."""
         page = address // PAGE * PAGE
         found = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
         return found if found is not None and found.is_isolated else None

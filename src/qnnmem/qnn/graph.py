@@ -37,7 +37,7 @@ class ComposedTensor(TensorInfo, frozen=True, tag="tensor", tag_field="call"):  
 
 
 class OpDescription(Struct, Generic[T], frozen=True):
-    """`Qnn_OpConfig_t`: an operator with its parameters; tensors are given by their ids."""
+    """`Qnn_OpConfig_t`: an operator with its parameters; inputs and outputs are tensor ids."""
 
     name: str
     package: str
@@ -257,7 +257,7 @@ class GraphDraft:
             self._fail(_FINALIZED, f"graph {quote(self.name)} is already finalized", call)
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
-        """Return a tensor with its values; fail if `data` is missing or does not match."""
+        """Return a tensor, with its data if it is static; fail if the data does not match."""
         from msgspec.structs import replace
 
         if tensor.type not in STATIC:

@@ -498,7 +498,7 @@ def _is_only_bound(row: PlanResult) -> bool:
 
 
 def render_csv(rows: Sequence[Row]) -> str:
-    """Render a CSV table with a row for each file, escaped for spreadsheets."""
+    """Render a CSV table with a row for each planned graph and each refused file."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)

@@ -27,7 +27,7 @@ class DlcTensor(  # type: ignore[misc]
 
 
 class DlcOp(OpDescription[DlcTensor], frozen=True, kw_only=True):
-    """An operator; its tensors are given by their ids."""
+    """An operator; its inputs and outputs are tensor ids."""
 
     origins: Annotated[
         tuple[str, ...], describe("Nodes of the source model that the operator replaces, if known.")

@@ -41,7 +41,9 @@ def _wished(logs: Sequence[str]) -> LogWish:
         return asked
     named = plain_or_quoted(logs[0], 200)
     if not incidents:
-        raise CannotTell(f"{healthy(stats)}; there is nothing to fix")
+        raise CannotTell(
+            f"{healthy(stats)}; no failure was found that a change of the model could fix"
+        )
     undecided = incidents[0].verdict == "undecided"
     why = "the log states no limit for the model to meet" if undecided else _NO_CHANGE_HELPS
     raise CannotTell(

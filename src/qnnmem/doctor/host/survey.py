@@ -225,7 +225,7 @@ def _libraries(look: Look, folders: tuple[str, ...]) -> dict[str, Names | Unseen
 
 
 def _board_folders(look: Look) -> tuple[str, ...]:
-    """Return the folders with `/dsp` in their path below the folder of all boards."""
+    """Return the folders under `_BOARD_FOLDER` whose path contains `/dsp`."""
     found: list[str] = []
     level = [_BOARD_FOLDER]
     for _ in range(_BOARD_DEPTH):

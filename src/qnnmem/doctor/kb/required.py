@@ -45,7 +45,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def required(pattern: str) -> Required:
-    """Return texts of which every match contains at least one; None if they are unknown."""
+    """Return texts so that each match of the pattern contains one of them; None if unknown."""
     every: frozenset[str] = frozenset()
     for one in alternatives(pattern):
         found = _best(_pieces(one))

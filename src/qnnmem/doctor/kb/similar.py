@@ -77,8 +77,8 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 def _place(asked: str, entry: Entry) -> int:
     """Return a number for the best place where an entry contains `asked`; lower is better.
 
-    0: the id; 1: the title; 2: the cause or a typical line; 3: its words are together in one
-    sentence; 4: not found.
+    0: `asked` is the id; 1: the title contains it; 2: the cause or a typical line contains it;
+    3: one sentence contains all its words, in any order; 4: not found.
     """
     if "-".join(asked.split()) == entry.id:
         return 0

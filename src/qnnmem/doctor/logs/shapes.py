@@ -148,7 +148,7 @@ class LineShapes:
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
-        """Texts, without their digits, at least one of which occurs in every line about QNN."""
+        """Texts without digits; every line about QNN, without its digits, contains one of them."""
         return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
 
     def _is_foreign(self, low: bytes) -> bool:

@@ -50,7 +50,7 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """Wrapper that has the name of a remedy, and lets it repeat recipe steps."""
+    """Base class of wrappers: takes its name from the remedy, which also repeats recipe steps."""
 
     first: ModelRemedy
 

@@ -412,8 +412,8 @@ def _recipe_range(case: LlmCase) -> SizeRange | None:
     whole = LayerSpan(0, case.model.layers, embedding=True, head=True)
     sizes = [rule.weights(case.model, one, whole, case.measured) for one in found]
     source = (
-        "weights: from a 4-bit head with one scale per channel, "
-        "to 8-bit head and down matrices with blocks of 16"
+        "weights: at least with a 4-bit head and one scale per channel, "
+        "at most with 8 bits for the head and the `down` matrices and a scale per 16 values"
     )
     return _range(sizes[0], sizes[1], source)
 

@@ -113,7 +113,7 @@ class TrialChild(ChildProcess):
         fetch: Sequence[str],
         folder: Path | None,
     ) -> list[onnx.TensorProto]:
-        """Return the values of constants in order, computed without any optimisation.
+        """Return the values of the constants in `fetch`, computed without any optimisation.
 
         Only the shapes of `inputs` matter; `folder` holds external data.
         """

@@ -522,7 +522,7 @@ def _block(call: Call) -> int:
 
 def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
     if len(margins) != 2 * len(blocks) or len(shape) < 1 + len(blocks) or min(blocks) < 1:
-        raise Damaged("has blocks of a different rank than its input")
+        raise Damaged("has block sizes or margins that do not match its input")
     return shape[1 : 1 + len(blocks)]
 
 

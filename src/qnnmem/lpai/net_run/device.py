@@ -373,7 +373,7 @@ def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
 
 
 class Start(WireMessage, frozen=True):
-    """The memory limit and the settings of the device."""
+    """First message: the address-space limit of the child, and the settings of the device."""
 
     memory_limit: int
     settings: DeviceSettings

@@ -397,10 +397,11 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _cover(call: ClientCall, flight: Flight | None) -> None:
-    """Make the client report accesses to the buffers of an execution before it ends.
+    """Make the client report accesses to an execution's buffers while the execution runs.
 
-    The pages of these buffers become inaccessible. Pages that also hold other data stay accessible.
-    So do inputs without `--trace-state`, because a system call fails if its buffer is inaccessible.
+    Output pages become inaccessible; with `--trace-state`, input pages become read-only. Without
+    it, inputs stay accessible, because a system call fails if its buffer is protected. Pages that
+    also hold other data stay accessible.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
