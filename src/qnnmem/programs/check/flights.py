@@ -257,8 +257,10 @@ def _shared_buffer(
         for name, buffer in mine:
             for other_name, taken in theirs:
                 if buffer.extent.overlap(taken.extent):
-                    sentence = f"{name} shares bytes with {other_name} of another "
-                        f"execution, which still {done} them"
+                    sentence = (
+                        f"{name} shares bytes with {other_name} of another execution, which "
+                        f"still {done} them"
+                    )
                     cure = "wait for that execution to end, or use separate memory"
                     place = buffer.address
                     return finding(
