@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from qnnmem.errors import Fault
-from qnnmem.programs.process_memory import ProcessMemory
+from qnnmem.programs.process_memory import PAGE, ProcessMemory
 from qnnmem.qnn.binary_info import ApiVersion, BinaryInfo
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
 
@@ -74,6 +74,26 @@ def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ..
     if count > _MOST_DIMENSIONS:
         raise TooLong(f"{count:,} dimensions are given, which is over the limit")
     return memory.unpack(f"<{count}I", address) if count else ()
+
+
+class Dimensions:
+    """Places of the dimensions of several tensors; places that are near are read at once."""
+
+    def __init__(self, items: Iterable[GivenTensor]) -> None:
+        places = {(i.dimensions, i.dimensions + 4 * i.rank) for i in items if i.rank}
+        self._spans: list[tuple[int, int, list[slice]]] = []  # from, to, and the parts to compare
+        for low, high in sorted(places):
+            start, end, parts = self._spans.pop() if self._spans else (low, low, [])
+            if parts and start // PAGE != (high - 1) // PAGE:  # only a page is mapped as a whole
+                self._spans.append((start, end, parts))
+                start, end, parts = low, low, []
+            parts = [*parts, slice(low - start, high - start)]
+            self._spans.append((start, max(end, high), parts))
+
+    def read(self, memory: ProcessMemory) -> list[bytes]:
+        """Return the dimensions of each place; raise Unreadable if they are not mapped."""
+        spans = [(memory.read(low, high - low), parts) for low, high, parts in self._spans]
+        return [data[part] for data, parts in spans for part in parts]
 
 
 class _Block:

@@ -33,6 +33,7 @@ from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Protection
+from qnnmem.programs.stacks import Trace
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
@@ -52,12 +53,23 @@ _POOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SeenTensors:
-    """Inputs or outputs of an execution, cached until the client passes different structs."""
+    """Inputs or outputs of an execution, cached until the client changes their description."""
 
     data: bytes
+    dimensions: layout.Dimensions
+    sizes: list[bytes]  # the content of `dimensions`
     changes: int  # change count of the client's buffers
     tensors: UnchangedTensors
     on_stack: list[tuple[str, int]]  # tensors whose buffer is on a stack, and its address
+
+    def is_current(self, data: bytes, process: ClientProcess) -> bool:
+        """Return True if an execution describes the tensors as the cached one did."""
+        if (self.data, self.changes) != (data, process.buffers.changes):
+            return False
+        try:
+            return self.dimensions.read(process.memory) == self.sizes
+        except Unreadable:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +380,8 @@ def execute_async(call: ClientCall) -> int:
                 _note_gone(call, one, exc.address)
                 code = code or _ARGUMENT
             if function:
+                if code not in (0, EARLY_TERMINATION):
+                    call.session.note_failed(process)
                 process.notify(function, argument, code)
         except Hangup:  # the process may have ended
             _note_undelivered(call, one)
@@ -499,8 +513,8 @@ def _given(
     data = layout.tensor_bytes(call.memory, call.word(at), call.number(at + 1))
     if not data and not call.word(at):
         return None if known else []
-    changes, before, notes = call.process.buffers.changes, one.seen.get(at), len(call.found)
-    if before is not None and (before.data, before.changes) == (data, changes):
+    before, notes = one.seen.get(at), len(call.found)
+    if before is not None and before.is_current(data, call.process):
         _note_returned(call, before.on_stack)
         return before.tensors
     kind = _KINDS[at > 1]
@@ -515,7 +529,9 @@ def _given(
     ]
     if len(call.found) == notes and all(map(_is_plain, items, made)):
         made = UnchangedTensors(made)
-        one.seen[at] = SeenTensors(data, call.process.buffers.changes, made, local)
+        dimensions = layout.Dimensions(items)
+        sizes, changes = dimensions.read(call.memory), call.process.buffers.changes
+        one.seen[at] = SeenTensors(data, dimensions, sizes, changes, made, local)
     _note_returned(call, local)
     return made
 
@@ -585,6 +601,7 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
 def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnTensor) -> None:
     """Report rule R9 if the client describes a tensor differently from the binary."""
     name, wrong = known.name[:80], ""
+    trace: Trace = ()
     if item.version not in _VERSIONS:
         wrong = f"has version {item.version:#x}, which does not exist"
     elif item.id != known.id:
@@ -599,11 +616,15 @@ def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnT
         if given is None:
             wrong = f"has {item.rank:,} dimensions at {item.dimensions:#x}, which cannot be read"
         elif given != tuple(known.dimensions):
-            wrong = f"has dimensions {list(given)}, but {list(known.dimensions)} in the graph"
+            wrong = f"has dimensions {list(given)}, but the graph has {list(known.dimensions)}"
+        block = call.memory.freed_block_at(item.dimensions) if wrong else None
+        if block is not None:
+            wrong += ": their memory was freed"
+            trace = call.session.symbols.trace(call.memory, [block.caller])
     if wrong:
         found = finding("R9", f"tensor {name!r} {wrong}", call.name, buffer=name, line="")
         cure = "copy the description from QnnSystemContext_getBinaryInfo, and set only the buffer"
-        call.note(replace(found, cure=cure))
+        call.note(replace(found, cure=cure), trace, "freed at")
 
 
 def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> Any:

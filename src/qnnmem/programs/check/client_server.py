@@ -272,10 +272,8 @@ def answer(call: ClientCall) -> int:
     if call.name in _CHANGES:
         session.note_moment(number, call.name)
     if code not in (0, EARLY_TERMINATION):
+        session.note_failed(call.process, may_give_up=code not in _HARMLESS or bool(call.found))
         with session.lock:
-            session.refused.add(call.process.pid)
-            if code not in _HARMLESS or call.found:
-                session.failed.add(call.process.pid)
             session.codes[call.name] = session.codes.get(call.name, 0) + 1
         _remember(call, code)
     return code

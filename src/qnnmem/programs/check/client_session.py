@@ -296,6 +296,13 @@ class ClientSession:
             if is_new and len(self.timeline) < _MOST_MOMENTS:
                 self.timeline.append(HeldMoment(number, what, contexts, held))
 
+    def note_failed(self, process: ClientProcess, *, may_give_up: bool = True) -> None:
+        """Record that a process received an error code."""
+        with self.lock:
+            self.refused.add(process.pid)
+            if may_give_up:
+                self.failed.add(process.pid)
+
     def place(self, trace: Trace) -> str:
         """Return file and line of a call stack as text."""
         return ProgramCaller(trace, self.symbols).place
