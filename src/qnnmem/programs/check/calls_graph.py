@@ -64,10 +64,9 @@ class SeenTensors:
 
     def is_current(self, data: bytes, process: ClientProcess) -> bool:
         """Return True if an execution describes the tensors as the cached one did."""
-        if (self.data, self.changes) != (data, process.buffers.changes):
-            return False
+        same = (self.data, self.changes) == (data, process.buffers.changes)
         try:
-            return self.dimensions.read(process.memory) == self.sizes
+            return same and self.dimensions.read(process.memory) == self.sizes
         except Unreadable:
             return False
 
@@ -413,9 +412,8 @@ def execute_async(call: ClientCall) -> int:
 def _cover(call: ClientCall, flight: Flight | None) -> None:
     """Make the client report accesses to an execution's buffers while the execution runs.
 
-    Output pages become inaccessible; with `--trace-state`, input pages become read-only. Without
-    it, inputs stay accessible, because a system call fails if its buffer is protected. Pages that
-    also hold other data stay accessible.
+    Output pages become inaccessible, and with `--trace-state` input pages become read-only: then
+    system calls with them fail. Pages that also hold other data stay accessible.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
