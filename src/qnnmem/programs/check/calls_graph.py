@@ -286,7 +286,10 @@ def _check_null(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None
         return
     one.has_marks = False  # do not report the consequences again
     for kind, name in missing:
-        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors have"
+        sentence = (
+            f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors of the "
+            "call have buffers"
+        )
         end = "it is read from scratch" if kind == "input" else "its result stays in scratch"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
@@ -384,10 +387,10 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _cover(call: ClientCall, flight: Flight | None) -> None:
-    """Make the client report accesses to the buffers of an execution before it ends.
+    """Make the client report accesses to an execution's buffers while the execution runs.
 
-    Pages that also hold other data stay open, and so do inputs without `--trace-state`: a system
-    call fails if its buffer is on a closed page.
+    Output pages become inaccessible, and with `--trace-state` input pages become read-only: then
+    system calls with them fail. Pages that also hold other data stay accessible.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
@@ -410,7 +413,7 @@ def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Delay the end of an execution, report buffers that changed meanwhile; return its code."""
+    """Delay the end of an execution, report changed or freed buffers, and return its code."""
     if flight is None:
         return code
     if flight.is_held:
@@ -451,7 +454,7 @@ def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
                 call.fail(_ARGUMENT, replace(found, cure="pass writable memory"))
 
 
-# Memory before and after
+# Tensors of a call, and copies of the client's memory
 
 
 def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:

@@ -101,7 +101,8 @@ _CHANGES = frozenset(
         *("QnnContext_free", "QnnGraph_setConfig", "QnnMem_register", "QnnMem_deRegister"),
     }
 )
-# Codes of queries for missing objects; no program gives up because of these.
+# Codes for functions, properties or devices that do not exist; no program gives up because of
+# these.
 _HARMLESS = frozenset({1000, 2000, 14000})
 # Shortages of this machine, for which the program is not responsible.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})

@@ -34,10 +34,9 @@ class SeenTensors:
 
     def is_current(self, data: bytes, process: ClientProcess) -> bool:
         """Return True if an execution describes the tensors as the cached one did."""
-        if (self.data, self.changes) != (data, process.buffers.changes):
-            return False
+        same = (self.data, self.changes) == (data, process.buffers.changes)
         try:
-            return self.dimensions.read(process.memory) == self.sizes
+            return same and self.dimensions.read(process.memory) == self.sizes
         except Unreadable:
             return False
 
@@ -152,7 +151,7 @@ def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnT
         if given is None:
             wrong = f"has {item.rank:,} dimensions at {item.dimensions:#x}, which cannot be read"
         elif given != tuple(known.dimensions):
-            wrong = f"has dimensions {list(given)}, but {list(known.dimensions)} in the graph"
+            wrong = f"has dimensions {list(given)}, but the graph has {list(known.dimensions)}"
         block = call.memory.freed_block_at(item.dimensions) if wrong else None
         if block is not None:
             wrong += ": their memory was freed"
