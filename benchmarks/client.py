@@ -1,13 +1,13 @@
-"""Measure an execution by a checked C program against an execution in process.
+"""Compare an execution by a checked C program with an execution in process.
 
-    python benchmarks/client.py            100 bytes and 256 KiB of input and output; the page
-    python benchmarks/client.py --quick    nothing written
-    python benchmarks/client.py --profile  also a profile, on standard error
+    python benchmarks/client.py            inputs and outputs of 100 bytes and of 256 KiB
+    python benchmarks/client.py --quick    writes no page
+    python benchmarks/client.py --profile  also prints a profile to standard error
 
-Both sides execute the same graph with their own buffers, alternating within one process; the
-in-process side is `graph.execute` alone. The benchmark measures wall time and CPU time, including
-the client's process: on a busy machine, wall time depends on other processes. The client's time is
-the difference of a long and a short run, so that its start does not count.
+Both sides execute the same graph with buffers of the caller, in alternation. The in-process side
+calls only `graph.execute`. The benchmark measures wall time and CPU time; both include the client's
+process. On a busy machine, wall time depends on other processes. The time of the client's start
+does not count: a long run minus a short run gives the client's time.
 """
 
 from __future__ import annotations
@@ -74,25 +74,26 @@ def page(rows: list[str]) -> list[str]:
     return [
         "# Benchmarks of checking a client",
         "",
-        "Written by `python benchmarks/client.py`: `QnnGraph_execute` of a C program under "
-        "`qnnmem check-client` against the bare `graph.execute` in process, same graph (one "
-        "addition), buffers of the caller's on either side, in turns. A graph that computes more "
-        "has a ratio nearer to 1: what checking adds does not depend on it. With more load than "
-        "cores the wall clock shows the scheduler, which makes both sides wait; then the time of "
-        "processors, of both processes together, is the one to read.",
+        "Written by `python benchmarks/client.py`. It compares `QnnGraph_execute` in a C "
+        "program under `qnnmem check-client` with `graph.execute` called in process. Both "
+        "execute the same graph (one addition) with buffers of the caller, in alternation. "
+        "The time that checking adds does not depend on the graph, so larger graphs have a "
+        "ratio nearer to 1. If the machine has more load than cores, wall time includes "
+        "waiting for a core; then compare the CPU time of both processes (clock "
+        "`processors`).",
         "",
-        f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, a load "
-        f"of {os.getloadavg()[0]:.1f} from other work; the least disturbed of {TURNS} turns of "
+        f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, "
+        f"load average {os.getloadavg()[0]:.1f}; the fastest of {TURNS} rounds of "
         f"{LONG - SHORT:,} executions.",
         "",
-        "| input, and output | clock | in process, us | client, us | ratio | goal |",
+        "| input and output | clock | in process, us | client, us | ratio | goal |",
         "|---|---|--:|--:|--:|--:|",
         *rows,
     ]
 
 
 def prepare(target: Path, elements: int) -> Path:
-    """Write a binary with one addition, input and output outside of scratch."""
+    """Write an LPAI binary of one addition, with IO outside scratch; return its path."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -130,7 +131,7 @@ def spent() -> Cost:
 
 
 def since(before: Cost) -> Cost:
-    """Return the cost since a moment."""
+    """Return the wall time and CPU time spent since `before`."""
     now = spent()
     return now[0] - before[0], now[1] - before[1]
 
@@ -150,7 +151,7 @@ def client(program: Path, binary: Path) -> tuple[Cost, Cost]:
 
 
 def profiled(program: Path, binary: Path) -> None:
-    """Print where the answering thread spends its time."""
+    """Print a profile of the thread that serves the client."""
     import cProfile
     import pstats
     import threading

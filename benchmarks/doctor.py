@@ -2,11 +2,11 @@
 
     python benchmarks/doctor.py            logs of 256 MiB, some minutes
     python benchmarks/doctor.py --full     logs of 1 GiB
-    python benchmarks/doctor.py --quick    logs of 32 MiB, nothing written
+    python benchmarks/doctor.py --quick    logs of 32 MiB, writes no page
 
-Both search the same logs for the same messages, alternating. The result is the ratio of their CPU
-times (user and system, children included), each the best of three rounds. ripgrep only counts
-lines; the doctor is the whole command, from start to the printed JSON.
+Both commands search the same logs for the same messages, in alternation. The result is the ratio of
+their CPU times (user and system, children included), usually the best of three rounds. ripgrep only
+counts lines. The doctor's time covers the whole command, from its start to the printed JSON.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ PAGE = HERE / "results" / "doctor.md"
 DOCTOR = (Path(sys.executable).parent / "qnnmem", "doctor", "--format", "json")
 BARE = (sys.executable, "-c", "pass")
 NO_RIPGREP = (
-    "no `rg` on the PATH, so there is nothing to measure against; ripgrep 15 comes with the npm "
-    "package @vscode/ripgrep-linux-x64 (bin/rg), with `cargo install ripgrep`, or from its releases"
+    "`rg` is not on the PATH, so there is nothing to compare with; install ripgrep 15 with "
+    "the npm package @vscode/ripgrep-linux-x64 (bin/rg), with `cargo install ripgrep`, or "
+    "from a release"
 )
 DENSITIES = {"0.01 %": (0.0001, 1.0), "1 %": (0.01, 0.5), "5 %": (0.05, 0.25)}
 KIND_MIB = 96  # MiB of each kind of noise
@@ -81,7 +82,7 @@ class Setting(NamedTuple):
     def ripgrep(
         self, log: Path, *options: str, templates: int = 300, equal: bool = False
     ) -> list[str | Path]:
-        """Return the ripgrep command: with the generated messages, or with all known messages."""
+        """Return the ripgrep command for generated messages, and for built-in ones if `equal`."""
         patterns = self.base(templates).with_suffix(".equal" if equal else ".patterns")
         fixed = ("-j1", "-a", "--no-unicode", "--no-config", "-c", "-f")
         return [self.rg, *options, *fixed, patterns, log]
@@ -94,10 +95,18 @@ def main() -> int:
     """Measure everything and write the page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--full", action="store_true", help="logs of 1 GiB")
-    parser.add_argument("--quick", action="store_true", help="logs of 32 MiB, nothing written")
-    parser.add_argument("--noise", action="store_true", help="the kinds of noise alone")
-    parser.add_argument("--log", type=Path, action="append", default=[], help="one more kind")
-    parser.add_argument("--folder", type=Path, help="for the logs; they are kept there")
+    parser.add_argument("--quick", action="store_true", help="logs of 32 MiB; write no page")
+    parser.add_argument(
+        "--noise", action="store_true", help=("measure only noise and the short log")
+    )
+    parser.add_argument(
+        "--log",
+        type=Path,
+        action="append",
+        default=[],
+        help=("also measure this log as a kind of noise"),
+    )
+    parser.add_argument("--folder", type=Path, help="folder for the logs; it is not deleted")
     given = parser.parse_args()
     rg = shutil.which("rg")
     if rg is None:
@@ -158,7 +167,7 @@ def kinds(setting: Setting) -> Iterator[Row]:
 
 
 def densities(setting: Setting) -> Iterator[Row]:
-    """Measure plain logs with few and with many failures, with equal and with fewer patterns."""
+    """Compare the doctor with ripgrep, which searches for as many patterns or for fewer."""
     for name, (_, bar) in DENSITIES.items():
         log = setting.logs[name]
         runs = {
@@ -171,8 +180,8 @@ def densities(setting: Setting) -> Iterator[Row]:
         ours, count = best["us"].cpu, len(_built_in_texts()) + 300
         title = f"{name} failure lines, {count:,} templates against"
         yield _times(f"{title} {count:,} patterns", best["equal"].cpu, ours, bar)
-        yield _times(f"{title} {count:,}, letters in one case", best["one case"].cpu, ours)
-        yield _times(f"{title} 300, letters in one case", best["fewer"].cpu, ours)
+        yield _times(f"{title} {count:,} patterns, case-sensitive", best["one case"].cpu, ours)
+        yield _times(f"{title} 300 patterns, case-sensitive", best["fewer"].cpu, ours)
 
 
 @cache
@@ -197,7 +206,7 @@ def many_templates(setting: Setting) -> Iterator[Row]:
     ratio = best["300"].cpu / best["1000"].cpu
     measured = f"{ratio:.2f} ({best['300'].cpu:.2f} and {best['1000'].cpu:.2f} s)"
     yield Row(
-        "speed with 1000 templates to that with 300", "at least 0.65", measured, ratio >= 0.65
+        "speed with 1000 templates, relative to 300", "at least 0.65", measured, ratio >= 0.65
     )
     yield Row(
         "1000 templates, 0.01 % failure lines",
@@ -208,7 +217,7 @@ def many_templates(setting: Setting) -> Iterator[Row]:
 
 
 def engines(setting: Setting) -> Iterator[Row]:
-    """Measure the other engines, without the C code, on a smaller log."""
+    """Measure each engine on a smaller log."""
     log = setting.logs["0.01 %, 64 MiB"]
     for engine, bar in (("hyperscan", None), ("re2", 0.7), ("plain", 0.08)):
         ours: list[str | Path] = [sys.executable, "-c", WITH_ENGINE, engine]
@@ -259,7 +268,7 @@ def first_byte(setting: Setting) -> Iterator[Row]:
 
 
 def _four(setting: Setting) -> Path:
-    """Return a log repeated four times."""
+    """Return the path of the log with 0.01 % failure lines, concatenated four times."""
     four = setting.bench.folder / f"four-{setting.size}.log"
     if not four.exists():
         with four.open("wb") as target:
@@ -270,7 +279,7 @@ def _four(setting: Setting) -> Path:
 
 
 def jobs(setting: Setting) -> Iterator[Row]:
-    """Measure the wall time of two readers of one large log."""
+    """Measure the speed-up of two readers over one reader on a large log, in wall time."""
     command = setting.doctor(_four(setting))
     runs = {str(count): [*command, "--jobs", str(count)] for count in (1, 2)}
     best: dict[str, Spent] = {}
@@ -279,7 +288,7 @@ def jobs(setting: Setting) -> Iterator[Row]:
             spent = setting.bench.run(run)
             best[name] = min(best.get(name, spent), spent, key=lambda one: one.wall)
     one, two = best["1"], best["2"]
-    name = f"{4 * setting.size} MiB, `--jobs 2` to one reader, wall"
+    name = f"speed of `--jobs 2` relative to one reader, {4 * setting.size} MiB, wall"
     shown = f"{one.wall / two.wall:.2f} ({two.wall:.2f} and {one.wall:.2f} s; "
     shown += f"processor {two.cpu:.2f} and {one.cpu:.2f} s)"
     yield Row(name, "at least 1.7", shown, one.wall / two.wall >= 1.7)
@@ -319,9 +328,9 @@ def answers(setting: Setting) -> Iterator[Row]:
         bench.run(setting.doctor(log), answer)
         found = bench.check(log, answer)
         shown = (
-            f"{found['right']:,} of {found['failures']:,}, {found['lines_found']:,} of "
-            f"{found['lines']:,} lines; {found['extra']:,} false with {found['look_alikes']:,} "
-            "look-alikes"
+            f"{found['right']:,} of {found['failures']:,} failures, {found['lines_found']:,} "
+            f"of {found['lines']:,} lines; {found['extra']:,} false incidents, "
+            f"{found['look_alikes']:,} look-alikes"
         )
         good = found["right"] == found["failures"] and not found["extra"]
         good = good and found["lines_found"] == found["lines"]
@@ -350,24 +359,25 @@ def page(setting: Setting, rows: list[Row]) -> Iterator[str]:
     packages = ("hyperscan", "google-re2", "isal", "backports.zstd")
     yield "# Benchmarks of the doctor\n"
     yield (
-        "Written by `make bench`. `qnnmem doctor --format json --kb BASE LOG` (the whole command) "
-        "beside `rg -i -j1 -a --no-unicode -c -f PATTERNS LOG`, which counts lines. The patterns "
-        "are the doctor's own templates as plain regular expressions: those of the built-in "
-        "knowledge base and 300 made-up ones, by which lines fail; letters match in both cases, "
-        "as they do in templates. Beside it stand the same patterns with letters in one case "
-        "only, and the 300 alone. The doctor also reads lines that no template knows. "
-        "Processor time of user and system, children "
-        "included, the best of three rounds in turns (of fifteen for plain logs, two for the "
-        "engines, 15 and 9 for the start). The logs are made up from a seed: logcat of "
-        f"{setting.size} MiB, one line in 500 a look-alike, of which a tenth hold most of a known "
-        "message and the others only its words.\n"
+        "Written by `make bench`. Rows compare `qnnmem doctor --format json --kb BASE LOG` "
+        "(the whole command) with `rg -i -j1 -a --no-unicode -c -f PATTERNS LOG`, which only "
+        "counts lines. The patterns are the doctor's templates as plain regular expressions: "
+        "the built-in templates, and 300 generated ones, which the failure lines match. "
+        "Templates ignore case, and so do these patterns. Two more rows for each log use "
+        "case-sensitive patterns: all of them, and only the 300. The doctor also examines "
+        "lines that match no template. Times are CPU time (user and system, children "
+        "included), the best of three alternating rounds (15 for plain logs, two for the "
+        "engines, 15 for the 5 KB log and nine for the 2 MiB log). The logs are generated "
+        f"from a seed: logcat of {setting.size} MiB, in which one line in 500 only resembles "
+        "a failure. A tenth of these look-alikes hold most of a known message; the others "
+        "hold only some of its words.\n"
     )
     yield (
         f"Measured with qnnmem {__version__}, {said.stdout.decode().splitlines()[0]}, Python "
         f"{platform.python_version()}, {', '.join(filter(None, map(_version, packages)))}; "
         f"{platform.machine()}, {_processor()}, load {os.getloadavg()[0]:.1f}.\n"
     )
-    yield "| what | bar | measured | met |"
+    yield "| measurement | goal | measured | met |"
     yield "|---|---|---|---|"
     for row in rows:
         met = "" if row.bar == "none" else "yes" if row.met else "**no**"

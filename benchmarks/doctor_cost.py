@@ -1,13 +1,13 @@
-"""Measure the cost of hostile logs, made from the product's own templates, against their size.
+"""Measure how the cost of hostile logs, made from the doctor's templates, grows with their size.
 
     python benchmarks/doctor_cost.py                  30 logs, 1 KB to 1 MB, some minutes
     python benchmarks/doctor_cost.py --largest 16M    up to 16 MB
     python benchmarks/doctor_cost.py --climb 300      random search for slower logs
 
-For each log, the result is the CPU time of the whole command at each size, the slope of time
-against size, and the peak memory. The slope uses logarithms over the sizes of 64 KB and more,
-without the time for an empty log. A slope of 1 is linear; above 1.2 is a fault, and so is more than
-64 MB.
+For each log, the table shows the CPU time of the whole command at each size, the slope of time
+against size, and the peak memory. The slope is fitted to logarithms, for sizes of 64 KB and more,
+after the time for an empty log is subtracted. A slope of 1 is linear. The benchmark fails for a
+slope above 1.2 or a peak above 64 MB.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD = "03-17 16:13:{:02d}.{:03d} {:5d} {:5d} E QnnDsp: "
 
 
 class Words(NamedTuple):
-    """Texts that the templates of the knowledge base consist of."""
+    """Templates of the knowledge base, their fixed texts, and their anchors."""
 
     texts: list[str]
     runs: list[str]  # fixed texts between holes
@@ -47,7 +47,7 @@ class Words(NamedTuple):
 
 @cache
 def words() -> Words:
-    """Return the texts of the built-in base."""
+    """Return the templates, fixed texts and anchors of the built-in knowledge base."""
     from qnnmem.doctor.kb.knowledge import built_in
     from qnnmem.doctor.kb.template import parse
 
@@ -57,13 +57,13 @@ def words() -> Words:
 
 
 def filled(text: str, hole: str = "1234") -> str:
-    """Return a line that a template matches, with this text in its holes."""
+    """Return a line that matches a template, with `hole` as the text of each hole."""
     text = re.sub(r"\\(.)", r"\1", re.sub(r"(?<!\\)\{[^{}]*\}", hole, text))
     return re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", text)
 
 
 def half(text: str) -> str:
-    """Return a line that a template nearly matches: without the text after its last hole."""
+    """Return a line that nearly matches a template: its text before the last hole."""
     cut = text.rfind("{")
     return filled(text[:cut] if cut > 0 else text[: len(text) - 2])
 
@@ -77,7 +77,7 @@ def _lines(row: Callable[[int], str]) -> Iterator[bytes]:
 
 
 def write(path: Path, pieces: Iterator[bytes], size: int) -> None:
-    """Write a log of this size. Not made in memory: a child's peak would include it."""
+    """Write a log piece by piece; a whole log in memory would count in a child's peak memory."""
     with path.open("wb") as file:
         while (left := size - file.tell()) > 0:
             file.write(next(pieces)[:left])
@@ -106,7 +106,7 @@ def _of(many: list[str]) -> Callable[[int], str]:
 
 
 def logs() -> dict[str, Callable[[], Iterator[bytes]]]:
-    """Return endless hostile logs by name."""
+    """Return endless hostile logs, by name."""
     w = words()
     full, halves = [filled(text) for text in w.texts], [half(text) for text in w.texts]
     holed = [text for text in w.texts if "{" in text]
@@ -198,7 +198,7 @@ def cost_of(pieces: Iterator[bytes], size: int, knowledge: Knowledge, engine: st
 
 
 def slope(times: dict[int, float], empty: float) -> float:
-    """Return the slope of the logarithms, by least squares over the larger sizes."""
+    """Return the slope of log(time) against log(size), fitted to sizes of 64 KB and more."""
     points = [
         (math.log(size), math.log(max(spent - empty, 0.01)))
         for size, spent in times.items()
@@ -212,7 +212,7 @@ def slope(times: dict[int, float], empty: float) -> float:
 
 
 def measure(largest: int, only: str) -> bool:
-    """Print the table; return True if every log meets the bounds."""
+    """Print the table of costs; return True if every log is within the limits."""
     sizes = [1 << 10]
     while sizes[-1] * STEP <= largest:
         sizes.append(sizes[-1] * STEP)
@@ -243,8 +243,12 @@ def main() -> int:
     """Measure, or search for slower logs; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--largest", type=bytes_of, default=1 << 20)
-    parser.add_argument("--only", default="", help="logs with this in their name")
-    parser.add_argument("--climb", type=int, default=0, help="tries of the search by chance")
+    parser.add_argument(
+        "--only", default="", help=("measure only logs with this text in their names")
+    )
+    parser.add_argument(
+        "--climb", type=int, default=0, help=("rounds of the random search for slower logs")
+    )
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     if given.climb:

@@ -63,7 +63,7 @@ class Family(NamedTuple):
 
 
 def families(templates: int, seed: int = 5) -> tuple[Family, ...]:
-    """Return the kinds of failure for this many templates; the first ones never change."""
+    """Return kinds of failure with this many templates; the first kinds are always the same."""
     rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
     words = [(p, t, f) for p in _PARTS for t in _THINGS for f in _FAULTS]
     rng.shuffle(words)

@@ -1,12 +1,12 @@
-"""Write noisy device logs from a seed, with failures at places listed in a truth file.
+"""Write noisy device logs from a seed; a truth file lists the failures in them.
 
     python benchmarks/doctor_log.py OUT.log --size 64M --density 0.0001
 
-Processes print in turns of a few dozen lines. Sometimes a process fails: the lines of its chain
-follow in order, with their own process id, mixed with lines of other processes. Other lines only
-resemble failures: the program recovered, the failure is negated, only a code is mentioned, or most
-of a known message. `OUT.log.truth.json` lists every chain with its lines and counts the
-look-alikes. The same arguments give the same bytes on every machine.
+Processes print in turns of a few dozen lines. Sometimes a process fails: the lines of the failure
+(its chain) follow in order, with the id of this process, mixed with lines of other processes. Other
+lines only resemble failures: the program recovered, the failure is negated, or the line holds only
+a code or most of a known message. `OUT.log.truth.json` lists every chain with its lines and counts
+the look-alikes. The same arguments give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Noise:
         return found
 
     def of(self, pid: int, tail: bytes) -> bytes:
-        """Return a line of this process at the current time."""
+        """Return a line of this process at the log's current time."""
         self.ms += 2
         return self._head(pid, pid, tail)
 
@@ -165,7 +165,7 @@ class Noise:
 
 
 class Log:
-    """Writes lines and records the places of failures."""
+    """Writer of a log that records where failures are."""
 
     def __init__(self, file: BinaryIO, noise: Noise, crlf: float = 0.0) -> None:
         self._file, self._noise, self._crlf = file, noise, crlf
@@ -190,7 +190,7 @@ class Log:
         self._held, self._held_bytes = [], 0
 
     def fail(self, kind: Family) -> None:
-        """Write the chain of a new process, mixed with other lines."""
+        """Write the failure lines of a new process, mixed with other lines."""
         rng = self._noise.rng
         pid = _FIRST_PID + len(self.chains) * 7 % _PIDS
         numbers = []
@@ -288,11 +288,13 @@ def main() -> int:
     parser.add_argument("path", type=Path)
     parser.add_argument("--size", type=bytes_of, default=64 << 20)
     parser.add_argument("--density", type=float, default=0.0001, help="share of failure lines")
-    parser.add_argument("--templates", type=int, default=300, help="of the knowledge base")
+    parser.add_argument(
+        "--templates", type=int, default=300, help=("number of templates in the knowledge base")
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--style", choices=STYLES, default="logcat")
     parser.add_argument("--crlf", type=float, default=0.0, help="share of lines ending in CRLF")
-    parser.add_argument("--long-line", type=bytes_of, default=0, help="one line of so many bytes")
+    parser.add_argument("--long-line", type=bytes_of, default=0, help=("add one line of this size"))
     parser.add_argument("--pack", choices=("gz", "zst"), action="append", default=[])
     given = vars(parser.parse_args())
     path, size, kinds = given.pop("path"), given.pop("size"), given.pop("pack")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 ROUNDS = 3
 
-# The whole doctor with a chosen engine, which the command does not offer.
+# Runs the whole doctor with a chosen engine; the command has no option for the engine.
 WITH_ENGINE = """
 import sys
 from pathlib import Path
@@ -98,7 +98,7 @@ class Bench:
 
 
 def compare(truth: dict[str, Any], answer: dict[str, Any]) -> dict[str, int]:
-    """Return counts of the failures found, missed and wrongly reported."""
+    """Return how many failures the answer finds, misses and wrongly reports."""
     wanted = {(row["entry"], row["pid"], row["lines"][0]): row for row in truth["chains"]}
     right = lines = extra = 0
     for incident in answer["incidents"]:

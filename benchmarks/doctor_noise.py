@@ -24,7 +24,7 @@ _SECONDS = 120
 
 
 def noises(bench: Bench, size: int, logs: list[Path]) -> dict[str, Path]:
-    """Return one log of each kind, of this many bytes; the given logs come last."""
+    """Return logs of this many bytes by name, one of each kind; the given logs come last."""
     made = {
         f"{style}, made up": bench.log(
             f"{style}-{size}.log", "--size", size, "--density", 0, "--style", style
@@ -70,14 +70,14 @@ def _build() -> bytes:
 
 
 def _traced() -> bytes:
-    """Return an interpreter's output about all its imports."""
+    """Return Python's trace of many imports."""
     return _said(
         sys.executable, "-vv", "-c", "import asyncio, email, http.server, unittest, xml.dom"
     )
 
 
 def _packages() -> bytes:
-    """Return the package installer's output about the installed packages."""
+    """Return pip's output about the installed packages."""
     return _said(sys.executable, "-m", "pip", "-vvv", "list") + _said(
         sys.executable, "-m", "pip", "inspect"
     )
@@ -98,6 +98,6 @@ def _read(path: Path) -> bytes:
 _REAL: dict[str, Callable[[], bytes]] = {
     "build log of a compiler": _build,
     "imports traced by Python": _traced,
-    "packages by pip": _packages,
+    "list of packages by pip": _packages,
     "machine's own logs": _machine,
 }

@@ -1,13 +1,13 @@
 """Measure the savings of `qnnmem fix` on real models and write the page.
 
     python benchmarks/fix.py                     every downloaded convolutional model
-    python benchmarks/fix.py nudenet centerface  these, nothing written
-    python benchmarks/fix.py --rows FILE         stores rows there, and resumes
-    python benchmarks/fix.py --rows FILE --page  writes the page from these rows
+    python benchmarks/fix.py nudenet centerface  only these models, writes no page
+    python benchmarks/fix.py --rows FILE         stores results in FILE; a rerun resumes
+    python benchmarks/fix.py --rows FILE --page  writes the page from the results in FILE
 
 Each model is fixed without a budget, in a separate process. The result is then prepared for LPAI
-and executed in planned memory under the sanitizer; its outputs must equal, bit by bit, those of the
-original model in onnxruntime.
+and executed in planned memory under the sanitiser. Its outputs must be equal, bit for bit, to those
+of the original model in onnxruntime.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MODELS = (
     *("u2netp", "layout", "ocr5_det", "ocr3_det", "linknet", "effword", "light_inception_v2"),
     "light_shufflenet",
 )
-# Shapes missing in the list of models, or smaller shapes.
+# Shapes that the list of models does not give, or smaller shapes than it gives.
 SHAPES = {"centerface": {"input.1": (1, 3, 480, 640)}, "ocr3_det": {"x": (1, 3, 480, 640)}}
 DIMS = {
     "age_v1": {"N": 1},
@@ -49,10 +49,16 @@ _LONGEST = 900.0
 def main() -> int:
     """Measure every model and write the page; `--one` measures one model and prints JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("models", nargs="*", help="only these, nothing written")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="to search, for each")
-    parser.add_argument("--rows", help="file that rows are kept in")
-    parser.add_argument("--page", action="store_true", help="measure nothing, write the page")
+    parser.add_argument("models", nargs="*", help="models to measure; writes no page")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help=("seconds of search for each model")
+    )
+    parser.add_argument(
+        "--rows", help=("file of stored results; models in it are not measured again")
+    )
+    parser.add_argument(
+        "--page", action="store_true", help=("write the page from stored results; measure nothing")
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -75,7 +81,7 @@ def main() -> int:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of an earlier run."""
+    """Return the table rows that an earlier run stored."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -104,7 +110,7 @@ def measure(names: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
 
 
 def one(name: str, seconds: float) -> dict[str, Any]:
-    """Return the result for one model."""
+    """Fix one model; return its row of the table."""
     import models
 
     from qnnmem.fix.lpai import fix_for_lpai
@@ -144,7 +150,7 @@ def one(name: str, seconds: float) -> dict[str, Any]:
 
 
 def model_inputs(case: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the inputs."""
+    """Return the shapes of the model's inputs, by name."""
     scope = case.model.scope
     return {item.name: scope.types[item.name].shape for item in scope.graph.input}
 
@@ -181,7 +187,7 @@ def executed(result: Any) -> dict[str, Any]:
 
 
 def plain_results(blob: bytes, feed: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs of an unoptimised session with one thread."""
+    """Return the outputs, by name, of an unoptimised onnxruntime session with one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -194,7 +200,7 @@ def plain_results(blob: bytes, feed: dict[str, Any]) -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> str:
-    """Return one row of the table."""
+    """Return one row of the table as Markdown."""
     plain = row["plain"]
     tiled = "-" if row["tiled"] is None else f"{row['tiled'] / plain:.2f}"
     ran = {True: "the same", False: "DIFFERS", None: "unchanged"}[row["executed"]]
@@ -216,15 +222,16 @@ def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
     yield "# Benchmarks of fix"
     yield ""
     yield (
-        "Written by `benchmarks/fix.py`. Real models, fixed for LPAI without a budget, "
-        f"{seconds:.0f} seconds of search for each. Scratch in bytes, inputs and outputs inside "
-        "it, types as in the model; ratios are to plain planning. *Order, in place* is the best "
-        "that `--reorder` and `--inplace` reach alone, *bands alone* are bands without "
-        "`--inplace`, *result* is the best of all. Extra work is multiply-adds that are done more "
-        "than once. Each result was compared with the model as it was on three samples, and "
-        "executed in planned memory under the sanitiser on another: *the same* means every bit of "
-        "every output, no rule broken, in as many bytes as planned. Seconds include reading and "
-        "comparing, on a machine with other work."
+        "Written by `benchmarks/fix.py`. Real models were fixed for LPAI without a budget, "
+        f"with {seconds:.0f} seconds of search for each. Scratch is in bytes and includes "
+        "inputs and outputs; types are as in the model; ratios are relative to plain "
+        "planning. *Order, in place* is the best result of `--reorder` and `--inplace` "
+        "alone, *bands alone* is the best result of bands without `--inplace`, *result* is "
+        "the best of all. Extra work is the share of added multiply-adds. Each result was "
+        "compared with the original model on three samples, and executed on another sample "
+        "in planned memory under the sanitiser: *the same* means that every output is equal "
+        "bit for bit; broken rules and a different scratch size would be listed. Seconds "
+        "include reading and comparing, on a machine with other work."
     )
     yield ""
     yield (
@@ -243,17 +250,19 @@ def page(rows: Sequence[dict[str, Any]], seconds: float) -> Iterator[str]:
     yield ""
     if ratios:
         yield (
-            f"- {len(ratios)} models: ratio {statistics.median(ratios):.2f} in the middle, "
-            f"{ratios[0]:.2f} at best, {ratios[-1]:.2f} at worst."
+            f"- {len(ratios)} models: median ratio {statistics.median(ratios):.2f}, best "
+            f"{ratios[0]:.2f}, worst {ratios[-1]:.2f}."
         )
     if cut:
         yield (
-            f"- {len(cut)} of them have a result in bands: ratio {statistics.median(cut):.2f} in "
-            "the middle."
+            f"- {len(cut)} of them have a result in bands, with a median ratio of "
+            f"{statistics.median(cut):.2f}."
         )
     measured = {row["id"] for row in rows}
     if missing := [name for name in MODELS if name not in measured]:
-        yield f"- Not measured in this run or not executable here: {', '.join(missing)}."
+        yield (
+            f"- Not measured in this run, or not executable on this machine: {', '.join(missing)}."
+        )
     dropped = sum(row["dropped"] for row in rows)
     yield f"- {dropped} changes were dropped because results differed."
 

@@ -119,22 +119,22 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
     from qnnmem.htp.library import find_library
     from qnnmem.version import __version__
 
-    yield "# Benchmarks of the way to the HTP compiler\n"
+    yield "# Benchmarks of compiling for HTP\n"
     yield (
-        f"Written by `make bench`. Compiling for {SOC}: ONNX Runtime called directly (session "
-        "creation alone, verbose log) and `compile_model` through a running worker (everything it "
-        "does: checking the model, compiling, reading log and binary). Medians of "
-        f"{ROUNDS} runs in turns. The last column divides `compile_model` by the time that ONNX "
-        "Runtime took inside of it: one compile differs from the next by a third on a machine that "
-        "is not quiet, and this ratio does not see that.\n"
+        f"Written by `make bench`. Models are compiled for {SOC} in two ways: by ONNX Runtime "
+        "called directly (only session creation, with a verbose log), and by `compile_model` "
+        "through a running worker (checking the model, compiling, reading log and binary). "
+        f"Times are medians of {ROUNDS} alternating runs. On a busy machine, two compiles can "
+        "differ by a third. The last column does not depend on that: it divides the time of "
+        "`compile_model` by the time that ONNX Runtime took in the same run.\n"
     )
     yield (
         f"Measured with qnnmem {__version__}, {find_library().name}, Python "
         f"{platform.python_version()}, {platform.machine()}.\n"
     )
     yield (
-        "| model | context bytes | direct s | qnnmem s | ratio of medians | ratio of fastest | "
-        "to its own compile |"
+        "| model | context bytes | direct s | qnnmem s | ratio of medians | ratio of fastest "
+        "| ratio to its compile |"
     )
     yield "|---|--:|--:|--:|--:|--:|--:|"
     for row in rows:
@@ -148,9 +148,9 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
     if ratios:
         own = [statistics.median(row["inside"]) for row in rows]
         yield (
-            f"\nRatio of medians {statistics.median(ratios):.2f} in the middle, "
-            f"{max(ratios):.2f} at worst; to its own compile {statistics.median(own):.2f} and "
-            f"{max(own):.2f}."
+            f"\nRatio of medians: median {statistics.median(ratios):.2f}, worst "
+            f"{max(ratios):.2f}; ratio to its compile: median {statistics.median(own):.2f}, "
+            f"worst {max(own):.2f}."
         )
 
 

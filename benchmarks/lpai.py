@@ -61,7 +61,7 @@ def measure(quick: bool) -> Iterator[dict[str, Any] | None]:
 
 
 def one(entry: Any, path: Path) -> dict[str, Any]:
-    """Return time and memory of one model on each side."""
+    """Measure one model; return its row with time and memory of each side."""
     from qnnmem import lpai
     from qnnmem.loader.onnx import executable
     from qnnmem.lpai.binary import write
@@ -123,7 +123,7 @@ def inputs_of(model: Any, values: dict[str, int]) -> dict[str, Any]:
 
 
 def open_plain(path: Path) -> Any:
-    """Return an unoptimised session with one thread."""
+    """Return an unoptimised onnxruntime session with one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -134,7 +134,7 @@ def open_plain(path: Path) -> Any:
 
 
 def in_turns(sides: list[Callable[[], Any]]) -> list[float]:
-    """Return median milliseconds of each side; the first runs, with new memory, do not count."""
+    """Return the median milliseconds of each side, without the first two runs, which allocate."""
     for side in sides:
         side()
         side()
@@ -149,7 +149,7 @@ def in_turns(sides: list[Callable[[], Any]]) -> list[float]:
 
 
 def added(kind: str, file: Path, feeds: dict[str, Any]) -> tuple[int, int]:
-    """Return the bytes that one side adds in a separate process: at the peak, and at the end."""
+    """Return the memory that one side adds in a separate process: peak bytes, bytes at the end."""
     import numpy
 
     with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +163,7 @@ def added(kind: str, file: Path, feeds: dict[str, Any]) -> tuple[int, int]:
 
 
 def peak_added(kind: str, file: str, folder: str) -> tuple[int, int]:
-    """Return the bytes that a side adds to this process: at the peak, and at the end."""
+    """Return the memory that a side adds to this process: peak bytes, bytes at the end."""
     import numpy
     import onnxruntime  # noqa: F401 - part of the baseline of both sides
 
@@ -193,7 +193,7 @@ def peak_added(kind: str, file: str, folder: str) -> tuple[int, int]:
 
 
 def resident(key: str) -> int:
-    """Return a memory size of this process: current, private (`RssAnon`), or peak."""
+    """Return the bytes in a field of /proc/self/status, such as `VmRSS`, `RssAnon` or `VmHWM`."""
     lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     return int(next(line for line in lines if line.startswith(key)).split()[1]) << 10
 
@@ -206,13 +206,15 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
 
     yield "# Benchmarks of the LPAI runtime\n"
     yield (
-        "Written by `make bench`. `session.run` of a prepared model against a plain onnxruntime "
-        "session, the same operators, graph optimisation off, one thread, in turns in one process. "
-        "Ratio is time divided by the plain time. Memory is what opening and eight runs add, each "
-        "side in a process of its own, as a ratio: the peak, in which mapped pages of the binary "
-        "count although the system may drop them, and anonymous memory at the end, which it may "
-        "not. The light models compute their weights; prepared, these are stored, which costs them "
-        "most of their pages. With the sanitiser the first execution goes op by op.\n"
+        "Written by `make bench`. `session.run` of a prepared model is compared with a plain "
+        "onnxruntime session of the same operators, with graph optimisation off and one "
+        "thread, alternating within one process. Time ratios are relative to the plain "
+        "session. Memory is what opening the model and eight runs add, measured in a "
+        "separate process for each side and shown as a ratio. The peak includes mapped pages "
+        "of the binary, which the system may drop; anonymous memory, measured at the end, "
+        "does not. The light models compute their weights. When prepared, these weights are "
+        "stored, which accounts for most of the mapped pages. With the sanitiser, the first "
+        "execution goes op by op.\n"
     )
     yield (
         f"Measured with qnnmem {__version__}, onnxruntime {onnxruntime.__version__}, Python "
@@ -237,7 +239,7 @@ def page(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the worst ratio of each group, against its goal."""
+    """Yield the list below the table: ratios against their goals, memory, and findings."""
     large = [row for row in rows if row["ms"][0] > 20]
     small = [row for row in rows if row["ms"][0] <= 20]
     for title, group, bar in (("above 20 ms", large, 1.3), ("up to 20 ms", small, 3.0)):
@@ -247,8 +249,8 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
             middle = statistics.median(ratio for ratio, _ in found)
             verdict = f"over {bar}: {', '.join(over)}" if over else f"none over {bar}"
             yield (
-                f"- {len(group)} models {title}: sanitised ratio {middle:.2f} in the middle, "
-                f"{found[-1][0]:.2f} at worst ({found[-1][1]}); {verdict}."
+                f"- {len(group)} models {title}: median sanitised ratio {middle:.2f}, worst "
+                f"{found[-1][0]:.2f} ({found[-1][1]}); {verdict}."
             )
     for kind, at in (("peak", 0), ("anonymous", 1)):
         for side, title in ((1, "sanitised"), (2, "bare")):
@@ -258,15 +260,15 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
                 if row["memory"][side][at] > 1.1 * row["memory"][0][at]
             ]
             yield (
-                f"- {kind.capitalize()} memory more than 10 % above the plain one, {title}: "
-                f"{len(over)} of {len(rows)} ({', '.join(over) or 'none'})."
+                f"- {kind.capitalize()} memory over 110 % of the plain session, {title}: "
+                f"{len(over)} of {len(rows)} models ({', '.join(over) or 'none'})."
             )
     broken = [row["id"] for row in rows if row["findings"]]
     yield f"- Sanitiser findings: {', '.join(broken) or 'none'}."
 
 
 def ratios(sizes: tuple[int, ...]) -> str:
-    """Return the plain side in MiB and the other sides as ratios to it."""
+    """Return three table cells: the plain size in MiB, and the other two sizes as ratios to it."""
     plain, watched, bare = sizes
     return f"{plain / 2**20:.1f} | {watched / plain:.2f} | {bare / plain:.2f}"
 

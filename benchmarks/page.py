@@ -1,10 +1,10 @@
-"""Measure a page of 10,000 tensors in a browser and write the page of numbers.
+"""Measure an HTML report of 10,000 tensors in a browser and write the results page.
 
     python benchmarks/page.py            needs Chromium or Chrome, and playwright
-    python benchmarks/page.py --quick    nothing written
+    python benchmarks/page.py --quick    writes no page
 
-The plan is real, for a generated list of buffers. The browser itself counts frames while the map is
-moved on every frame, at four zoom levels.
+The report shows a real plan for a generated list of buffers. The browser itself counts frames while
+the map is moved on every frame, at four zoom levels.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def made(folder: Path) -> Path:
-    """Return the page of a plan with many buffers, written by the command line."""
+    """Return the path of a report that the command line wrote for a plan with many buffers."""
     draw = random.Random(0)  # noqa: S311 - sizes, not secrets
     rows = ["id,lower,upper,size"]
     for at in range(BUFFERS):
@@ -67,7 +67,7 @@ def made(folder: Path) -> Path:
 
 
 def measure(target: Path) -> dict[str, Any]:
-    """Return the browser's measurements of the page."""
+    """Return the browser's measurements of a report."""
     from browser import FLAGS, found_browser
     from playwright.sync_api import sync_playwright
 
@@ -88,19 +88,20 @@ def measure(target: Path) -> dict[str, Any]:
 
 
 def page(found: dict[str, Any]) -> list[str]:
-    """Return the numbers in Markdown."""
+    """Return the results page in Markdown."""
     from qnnmem.version import __version__
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     lines = [
         "# Benchmarks of the page",
         "",
-        f"Written by `python benchmarks/page.py`: the page of a plan of {BUFFERS:,} buffers, "
-        "opened from disk in Chromium without a graphics card, in a window of 1100 by 900. The map "
-        "is moved on every frame; the browser counts the frames, 60 a second at most.",
+        f"Written by `python benchmarks/page.py`: the HTML report of a plan of {BUFFERS:,} "
+        "buffers, opened from disk in Chromium without a graphics card, in a window of 1100 "
+        "by 900 pixels. The map is moved on every frame; the browser counts the frames, at "
+        "most 60 a second.",
         "",
-        f"Measured with qnnmem {__version__}, Chromium {found['version']}, {platform.machine()}, "
-        f"{os.cpu_count()} cores, a load of {load:.1f} from other work.",
+        f"Measured with qnnmem {__version__}, Chromium {found['version']}, "
+        f"{platform.machine()}, {os.cpu_count()} cores, load average {load:.1f}.",
         "",
         f"- File: {found['bytes']:,} bytes.",
         f"- First paint after {found['paint']:.0f} ms.",

@@ -41,10 +41,10 @@ CAPACITY = Bytes(1 << 20)
 def main() -> int:
     """Run every table and write the page; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="few instances, nothing written")
+    parser.add_argument("--quick", action="store_true", help="few instances; write no page")
     quick = parser.parse_args().quick
     if not is_compiled():  # the compile must not be measured
-        parser.error("there is no C compiler to build the search with")
+        parser.error("the search cannot be built: there is no C compiler")
     with tempfile.TemporaryDirectory() as folder:
         sets = unpack(Path(folder))
         tables = (at_capacity, minimised, real_models, large, other_shapes)
@@ -73,12 +73,11 @@ def unpack(folder: Path) -> dict[str, list[Path]]:
 def introduction() -> str:
     """Return the introduction: what was measured, and on which machine."""
     return (
-        "# Benchmarks\n\n"
-        "Written by `make bench`. Seconds depend on the machine, bytes do not; compare numbers of "
-        "one table only. Ratio is peak divided by the largest number of bytes alive at one step, "
-        "below which no plan can go.\n\n"
-        f"Measured with qnnmem {__version__}, Python {platform.python_version()}, "
-        f"{platform.machine()}, after the compiled code was loaded."
+        "# Benchmarks\n\nWritten by `make bench`. Seconds depend on the machine, bytes do "
+        "not; compare only numbers of the same table. Ratio is the peak divided by the most "
+        "bytes alive at one step, which no plan can go below.\n\nMeasured with qnnmem "
+        f"{__version__}, Python {platform.python_version()}, {platform.machine()}, after the "
+        "compiled code was loaded."
     )
 
 
@@ -184,11 +183,11 @@ def large(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
         ratio = plan.peak / plan.lower_bound
         yield f"| {name} | {len(problem.buffers):,} | {ratio:.5f} | {_yes(plan)} | {spent:.2f} |"
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    yield f"\nLargest memory of the process up to here: {memory:.2f} GiB."
+    yield f"\nPeak memory of the process so far: {memory:.2f} GiB."
 
 
 def other_shapes(sets: dict[str, list[Path]], quick: bool) -> Iterator[str]:
-    """Yield the table of seeded instances of other shapes."""
+    """Yield the table of generated instances, with shapes that the planner was not tuned on."""
     del sets
     limit = 2.0 if quick else 10.0
     yield f"## Other shapes, {limit:.0f} s\n"

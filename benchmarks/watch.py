@@ -1,11 +1,11 @@
 """Measure what watching adds to a call of QNN, and write the page.
 
     python benchmarks/watch.py            needs a C compiler and the package onnxruntime-qnn
-    python benchmarks/watch.py --quick    nothing written
+    python benchmarks/watch.py --quick    writes no page
 
 A small program in C, or in Python with ctypes, calls one function of libQnnSaver.so repeatedly,
-without and with the observer. Each ratio is from one run, with the fastest of seven turns on each
-side.
+with and without the observer. Each run reports its fastest of seven turns; the table shows medians
+of three runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CASES = (
     ),
 )
 ROUNDS = 3
-# The same loop in Python.
+# The loop of watch.c in Python.
 SCRIPT = """
 import sys, time
 from ctypes import *
@@ -112,12 +112,13 @@ def page(rows: list[tuple[str, str, float, float]]) -> list[str]:
     lines = [
         "# Benchmarks of watching",
         "",
-        "Written by `python benchmarks/watch.py`: a program calls one function of the vendor's "
-        "libQnnSaver.so in a loop, bare and under `qnnmem watch`. These calls do next to nothing, "
-        "so a ratio is the worst that a call can show; what watching adds is the difference.",
+        "Written by `python benchmarks/watch.py`: a program calls one function of the "
+        "vendor's libQnnSaver.so in a loop, with and without `qnnmem watch`. These calls do "
+        "almost nothing, so their ratios are the worst case; the cost of watching is the "
+        "difference.",
         "",
-        f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, a load "
-        f"of {os.getloadavg()[0]:.1f} from other work.",
+        f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, "
+        f"load average {os.getloadavg()[0]:.1f}.",
         "",
         "| call | watched how | bare, ns | watched, ns | added, ns | ratio |",
         "|---|---|--:|--:|--:|--:|",
@@ -136,16 +137,18 @@ def summary(rows: list[tuple[str, str, float, float]], clock: float) -> list[str
     added = c_seen - c_bare
     return [
         "",
-        f"A call that is only counted costs {added:,.0f} ns more. From C, where this one takes "
-        f"{c_bare:,.0f} ns by itself, that is {c_seen / c_bare:,.0f} times as much; from Python by "
-        f"ctypes, where a call takes {python_bare / 1000:,.1f} us, {python_seen / python_bare:.2f} "
-        f"times. The goal of 1.2 holds for calls of {added / 0.2 / 1000:,.2f} us and more, and "
-        "fails for shorter ones. Of functions that are only counted and take less than 2 us, one "
-        "call in 16 is timed and stands for the others; longer ones are timed each, which is two "
-        f"readings of the clock ({2 * clock:,.0f} ns here, {2 * clock / 20:.0f} % of 2 us).",
+        f"A call that is only counted takes {added:,.0f} ns longer. Called from C, where this "
+        f"function alone takes {c_bare:,.0f} ns, that is {c_seen / c_bare:,.0f} times as "
+        f"long; called through Python's ctypes, where a call takes {python_bare / 1000:,.1f} "
+        f"us, {python_seen / python_bare:.2f} times. Calls of {added / 0.2 / 1000:,.2f} us "
+        "and more meet the goal of 1.2; shorter calls miss it. Of functions that are only "
+        "counted and take less than 2 us, one call in 16 is timed and represents the other "
+        f"15. Longer calls are all timed, which takes two clock readings ({2 * clock:,.0f} ns "
+        f"here, {2 * clock / 20:.0f} % of 2 us).",
         "",
-        "Calls that are told afterwards (what makes, frees, finalizes or executes) cost what a "
-        "message to another process takes, and on a busy machine the wait for a processor.",
+        "Calls that are told afterwards (they create, free, finalize or execute) also take "
+        "the time of a message to another process and, on a busy machine, of waiting for a "
+        "processor.",
     ]
 
 

@@ -28,7 +28,7 @@ def check_parts(models: Sequence[bytes]) -> None:
 
 
 def prove_partition(found: Partition, *, samples: Sequence[Sample] = (), seed: int = 0) -> Proof:
-    """Compare every output of a model with that of its parts, bit by bit."""
+    """Compare every output of a model with that of its parts, bit for bit."""
     parts = (onnx.ModelProto.FromString(blob) for blob in found.models())
     return prove(whole_model(found.sequence), *parts, samples=samples, seed=seed)
 

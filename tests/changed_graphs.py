@@ -3,9 +3,9 @@
 The graphs of `picture_graphs.py` with nodes that can be fused and operators that can be replaced.
 Of each:
 
-    exact      fused without other weights: the same bit by bit, or it would be dropped
+    exact      fused without other weights: the same bit for bit, or it would be dropped
     rounding   fused with all that is known: the same but for rounding
-    again      ops chosen at random are done again before a later reader: the same bit by bit
+    again      ops chosen at random are done again before a later reader: the same bit for bit
     replaced   operators by what the standard says of them: the same but for rounding
 
 `qnnmem fix` refuses what is more than rounded. These graphs are our own, so all is done in this

@@ -2,7 +2,7 @@
 
 Convolutions with strides, dilations, groups and odd padding, pooling, residual branches, scaling,
 several outputs, and now and then an op that no band can have. Each graph is cut at random: a region
-in bands is refused, or gives the same results bit by bit. Where a kernel rounds the last bit
+in bands is refused, or gives the same results bit for bit. Where a kernel rounds the last bit
 otherwise, `qnnmem fix` drops the change.
 """
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
@@ -155,6 +156,9 @@ LAYERS = {layer_of(path) for path in MODULES}
 NAMES = {module_name(path) for path in MODULES}
 
 
+Node = TypeVar("Node", bound=ast.AST)
+
+
 @cache
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a file, parsed once."""
@@ -162,9 +166,22 @@ def tree_of(path: Path) -> ast.Module:
 
 
 @cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+def nodes_by_kind(path: Path) -> Mapping[type[ast.AST], list[Any]]:
     """All nodes of a file, found once."""
-    return tuple(ast.walk(tree_of(path)))
+    found: dict[type[ast.AST], list[Any]] = defaultdict(list)
+    for node in ast.walk(tree_of(path)):
+        found[type(node)].append(node)
+    return found
+
+
+def nodes_of(path: Path, kind: type[Node]) -> list[Node]:
+    """The nodes of one kind in a file."""
+    return nodes_by_kind(path).get(kind, [])
+
+
+def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The import statements of a file."""
+    return [*nodes_of(path, ast.Import), *nodes_of(path, ast.ImportFrom)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -172,9 +189,9 @@ def all_nodes() -> Iterator[None]:
     """A million values: not looked through for garbage while they are made, and not kept after."""
     with collector_paused():
         for path in MODULES:
-            nodes_of(path)
+            nodes_by_kind(path)
     yield
-    nodes_of.cache_clear()
+    nodes_by_kind.cache_clear()
     tree_of.cache_clear()
 
 
@@ -189,7 +206,7 @@ def imported(node: ast.AST) -> Iterator[str]:
 def layers_imported(path: Path) -> set[str]:
     """Layers of ours that a file imports anywhere; the bare package counts as `__init__`."""
     found = set()
-    for node in nodes_of(path):
+    for node in imports_of(path):
         for name in imported(node):
             parts = name.split(".")
             if parts[0] == "qnnmem":
@@ -208,7 +225,7 @@ def others_imported(nodes: Iterable[ast.AST]) -> set[str]:
 def modules_imported(path: Path) -> set[str]:
     """Modules of ours that a file imports anywhere, if only for type checkers."""
     found = set()
-    for node in nodes_of(path):
+    for node in imports_of(path):
         for name in imported(node):
             while name and name not in NAMES:
                 name = name.rpartition(".")[0]
@@ -311,14 +328,14 @@ def test_a_circle_would_be_found() -> None:
 def test_imports_are_absolute() -> None:
     """A relative import would hide from these checks."""
     for path in MODULES:
-        relative = [n for n in nodes_of(path) if isinstance(n, ast.ImportFrom) and n.level]
+        relative = [node for node in nodes_of(path, ast.ImportFrom) if node.level]
         assert not relative, module_name(path)
 
 
 def test_packages_of_others_stay_where_they_belong() -> None:
     """Formats and compilers are known to one place each."""
     for path in MODULES:
-        for package in others_imported(nodes_of(path)):
+        for package in others_imported(imports_of(path)):
             homes = ONLY_IN.get(package, ("",))
             assert module_name(path).startswith(homes), f"{module_name(path)} imports {package}"
 
@@ -333,9 +350,9 @@ def test_heavy_packages_are_imported_late() -> None:
 def test_nothing_runs_code_from_files() -> None:
     """No pickles, no eval, no exec, no shell."""
     for path in MODULES:
-        assert not others_imported(nodes_of(path)) & BANNED, module_name(path)
+        assert not others_imported(imports_of(path)) & BANNED, module_name(path)
         # Only short ones are written out: a chain of calls takes long, and is none of these.
-        called = (n.func for n in nodes_of(path) if isinstance(n, ast.Call))
+        called = (call.func for call in nodes_of(path, ast.Call))
         short = (one for one in called if isinstance(getattr(one, "value", one), ast.Name))
         wrong = {*map(ast.unparse, short)} & {"eval", "exec", "compile", "os.system", "os.popen"}
         assert not wrong, f"{module_name(path)} calls {wrong}"
@@ -351,9 +368,8 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
         name = module_name(path)
         if layer_of(path) in DOORS | {"report", "options", "verbs"} or name.startswith(theirs):
             continue
-        nodes = list(nodes_of(path))
-        docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        texts = [node for node in nodes if isinstance(node, ast.Constant)]
+        docstrings = {id(node.value) for node in nodes_of(path, ast.Expr)}
+        texts = nodes_of(path, ast.Constant)
         flags = [
             text.value
             for text in texts
@@ -374,8 +390,8 @@ def test_a_module_is_short() -> None:
 def test_a_function_is_short() -> None:
     """A function of more than 60 lines does more than one thing."""
     for path in MODULES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+        for node in nodes_of(path, ast.FunctionDef):
+            if node.end_lineno is not None:
                 count = node.end_lineno - node.lineno + 1
                 assert count <= MAX_FUNCTION, f"{module_name(path)}.{node.name} has {count} lines"
 
@@ -384,8 +400,8 @@ def test_a_class_name_means_one_thing() -> None:
     """No two public classes of the package share a name."""
     homes = defaultdict(list)
     for path in MODULES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+        for node in nodes_of(path, ast.ClassDef):
+            if not node.name.startswith("_"):
                 homes[node.name].append(module_name(path))
     assert not {name: found for name, found in homes.items() if len(found) > 1}
 

@@ -42,7 +42,7 @@ PROMPT = "$ "
 LEFT_OUT = "…"
 SECONDS = 900
 CACHED = re.compile(r"\.cache/models/([\w.-]+)")
-# Text that differs between runs or machines without being wrong.
+# Text that can differ between runs or machines although nothing is wrong.
 VARYING = (
     (re.compile(r"\b\d+\.\d+ s\b|^\d+\.\d+ms\b|\b[\d,]+ ns\b"), "TIME"),
     (re.compile(r"(?<=\s)\d+\.\d$"), "TIME"),  # the last column of a table
@@ -50,7 +50,7 @@ VARYING = (
     (re.compile(r"\b0x[0-9a-f]{8,}\b"), "ADDRESS"),
     (re.compile(r"\b(v?qnnmem[- ])\d+\.\d+\.\d+\w*"), r"\1VERSION"),
     (re.compile(r"[\d.,]+ [KMG]iB of host memory"), "SIZE of host memory"),
-    # Learned by running a model, whose kernels round differently on different kinds of CPU.
+    # Computed by running a model, whose kernels round differently on different kinds of CPU.
     (re.compile(r"\bscale [\d.e+-]+ zero point -?\d+"), "scale S zero point Z"),
     (re.compile(r"(?<=off by up to )[\d.]+%|(?<=on these samples: )[\d.]+%"), "ERROR"),
     (re.compile(r" {2,}"), " "),
@@ -177,7 +177,9 @@ def corrected(page: Path, ran: Sequence[Ran]) -> str:
 def main() -> int:
     """Run the pages and write or check them; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, name what differs")
+    parser.add_argument(
+        "--check", action="store_true", help=("write nothing, list the differences")
+    )
     parser.add_argument("pages", nargs="*", type=Path, help="[default: README and docs]")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="consoles-") as compiled:

@@ -123,7 +123,7 @@ def in_head(kind: Damage, size: int) -> Damage:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield every holder and key of a value made of lists and dictionaries."""
+    """Yield each container and key or index in nested lists and dictionaries."""
     for key in list(value) if isinstance(value, dict) else range(len(value)):
         yield value, key
         if isinstance(value[key], dict | list):

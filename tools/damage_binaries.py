@@ -122,7 +122,7 @@ def overwrite_header(rng: random.Random, data: bytes, others: Sequence[bytes]) -
 
 
 def redirect(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Copy words over others, so that offsets meet targets of another kind."""
+    """Copy words over other words, so that offsets point to data of another kind."""
     out = bytearray(data)
     for _ in range(rng.randint(1, 6)):
         source, target = (rng.randrange(max(len(data) - 4, 1)) // 4 * 4 for _ in range(2))

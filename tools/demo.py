@@ -1,4 +1,4 @@
-"""The main workflow: a real model planned, run, billed on HTP; a real failure diagnosed."""
+"""Run the main workflow: plan a real model, run it, make its HTP bill, diagnose a failure."""
 
 from __future__ import annotations
 

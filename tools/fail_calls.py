@@ -219,11 +219,11 @@ def faults(usual: Ended, found: Ended) -> Iterator[str]:
         if found.files != usual.files:
             yield f"exit code {found.code} with other files: {sorted(found.files)}"
     elif not found.said.strip() and not found.out.strip() and "write" not in found.failed:
-        yield f"exit code {found.code} without a word"
+        yield f"exit code {found.code} without a message"
     elif found.code == 0:
-        yield "success, where there is none without a failure"
+        yield "exit code 0 with the failed call, but not without it"
     if any(usual.files.get(name) != data for name, data in found.files.items()):
-        yield "a file that is not whole"
+        yield "a file that is incomplete or unexpected"
     yield from (f"left: {one}" for one in found.left)
 
 
@@ -369,7 +369,9 @@ def main() -> int:
     """Read the arguments and run; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("commands", nargs="*")
-    parser.add_argument("--most", type=int, default=0, help="calls of each command; 0: all")
+    parser.add_argument(
+        "--most", type=int, default=0, help=("calls to try for each command; 0: all")
+    )
     given = parser.parse_args()
     if _PRELOADED not in os.environ:
         with tempfile.TemporaryDirectory(prefix="fail-calls-") as name:

@@ -45,7 +45,7 @@ def cases(targets: Sequence[Target], first: int, count: int, seed: int) -> Itera
         target
         for step in range(heaviest)
         for target in targets
-        # Spread evenly: a target of half the weight has every second turn.
+        # Spread evenly: a target with half the weight gets every second turn.
         if (step + 1) * target.weight // heaviest > step * target.weight // heaviest
     ]
     for index in range(first, first + count):
@@ -209,15 +209,23 @@ def options() -> argparse.ArgumentParser:
     """Return the parser of the program's options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cases", type=int, default=2000, help="damaged files to try")
-    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--first", type=int, default=0, help=("number of the first damaged file"))
     parser.add_argument("--seed", type=int, default=0)
     names = [target.name for target in TARGETS]
-    parser.add_argument("--target", action="append", choices=names, help="only this reader")
-    parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
-    parser.add_argument("--keep", type=Path, default=Path(".cache/fuzz"), help="for what failed")
+    parser.add_argument(
+        "--target", action="append", choices=names, help=("only this target; can be repeated")
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help=("number of cases run at the same time")
+    )
+    parser.add_argument(
+        "--keep", type=Path, default=Path(".cache/fuzz"), help=("folder for failed cases")
+    )
     parser.add_argument("--no-corpus", action="store_true", help="damaged files only")
-    parser.add_argument("--short", action="store_true", help="the corpus through one command each")
-    parser.add_argument("--repeat", type=Path, help="run one case that was kept")
+    parser.add_argument(
+        "--short", action="store_true", help=("run each corpus file with one command only")
+    )
+    parser.add_argument("--repeat", type=Path, help="run one stored case")
     return parser
 
 
@@ -226,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = options().parse_args(arguments)
     targets = [one for one in TARGETS if not given.target or one.name in given.target]
     warm_up()
-    # Not a TemporaryDirectory: forks would remove it, too, when they clean up after themselves.
+    # Not a TemporaryDirectory: forks would also remove it when they exit.
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  mkdtemp's
     folder = Path(tempfile.mkdtemp(prefix="fuzz", dir=memory))
     try:

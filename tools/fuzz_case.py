@@ -1,8 +1,8 @@
 """One run of qnnmem on hostile files: its environment, and forbidden outcomes.
 
-A case runs in a fork of this process, which has imported everything: a few milliseconds in place of
-half a second, and no case affects the next. The case has its own working directory, home, temporary
-folder and cache; afterwards only its requested output may exist there.
+A case runs in a fork of this process, which has already imported all modules: this takes a few
+milliseconds instead of half a second, and no case affects the next. The case has its own working
+directory, home, temporary folder and cache; afterwards only its requested output may exist there.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Box:
         return path
 
     def leftovers(self, case: Case, code: int | None) -> Iterator[str]:
-        """Yield the unexpected, missing and changed files after a case."""
+        """Yield a sentence for each unexpected, missing or changed file after a case."""
         after = dict(_listing(self.root / "cwd"))
         for name in sorted(after.keys() - self.before.keys()):
             if not any(name == one or name.startswith(f"{one}/") for one in case.outputs):
@@ -193,7 +193,7 @@ class Runner:
             time.sleep(0.001)
 
     def one(self, case: Case) -> End:
-        """Return the end of a single case."""
+        """Run a single case and return its end."""
         return next(end for _, end in self.run([case]))
 
     def _start(self, case: Case, number: int) -> _Running:
@@ -282,7 +282,7 @@ def _settle(box: Box, traced: bool) -> None:
             (2, "w", "backslashreplace"),
         )
     )
-    # Soft limits: the children of qnnmem set their own limits.
+    # Only soft limits, because the children of qnnmem set their own limits.
     for kind, limit in ((resource.RLIMIT_AS, ADDRESS_SPACE), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]
         resource.setrlimit(kind, (limit, hard))

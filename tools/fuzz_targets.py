@@ -149,7 +149,7 @@ def _plan(path: Path) -> None:
             reorder=rng.random() < 0.3,
         )
     result = qnnmem.plan(model, _PLAN_S, options=options)
-    _require(qnnmem.verify(result.scratch) is None, "the plan does not hold")
+    _require(qnnmem.verify(result.scratch) is None, "verification rejects the plan")
     report = PlannedFile(result, str(path))
     _require_printable(render_text(report))
     json.loads(encode(report.result))
@@ -188,7 +188,9 @@ def _inspect(path: Path) -> None:
         info = binary_info(context, len(data))
         json.loads(encode(info))
         _require_printable(render_lpai(info.qnnmem, "context"))
-        _require(unpack(b"".join(pack(context))) == context, "another binary is written")
+        _require(
+            unpack(b"".join(pack(context))) == context, ("the rewritten binary has other content")
+        )
         check_device(context, "v5_1", strict=len(data) % 4 == 0)
     except QnnError as exc:
         _require(exc.code in _LPAI_CODES, f"code {exc.code} is not one of {_LPAI_CODES}")
@@ -228,7 +230,7 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-# --- Files beside --------------------------------------------------------------------------------
+# --- Companion files -----------------------------------------------------------------------------
 
 
 def _weights(rng: random.Random, content: bytes) -> Mapping[str, Content]:

@@ -247,7 +247,7 @@ def _store(entry: Entry, data: bytes, cache: Path) -> None:
     if _sha256(data) != entry.sha256:
         raise FetchError(
             f"{entry.id}: {entry.path} of {entry.package} {entry.version} has sha256 "
-            f"{_sha256(data)[:12]}…, expected {entry.sha256[:12]}…; nothing was kept"
+            f"{_sha256(data)[:12]}…, expected {entry.sha256[:12]}…; nothing was stored"
         )
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache, prefix=".partial-") as folder:
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         wanted = _select(entries, options)
         if not wanted:
-            parser.error("name models, or say --all, --tests, --demo or --list")
+            parser.error("name models, or use --all, --tests, --demo or --list")
         failures = _report(fetch_all(wanted, options.cache))
         if options.tests:
             failures += _report(fetch_all(read_entries("schema"), options.cache / "schemas"))

@@ -4,10 +4,10 @@
     python tools/mutants.py text.py child.py            all faults of these modules
     python tools/mutants.py --list text.py              list the faults
 
-A fault changes one comparison, limit, condition, call or result. Each fault runs the tests that
-`mutants.toml` assigns to its module, in a copy of the repository; the first failing test has
-detected it. Faults that no test can detect are listed there with a reason and do not count. A
-sample is the same for the same seed. The exit code is 1 if too few faults are detected.
+A fault changes one comparison, limit, condition, call or result. For each fault, the tests that
+`mutants.toml` assigns to the module run in a copy of the repository until one fails, which detects
+the fault. Faults that no test can detect are listed there with a reason and do not count. The same
+seed gives the same sample. The exit code is 1 if too few faults are detected.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _SUMS: dict[type[ast.operator], type[ast.operator]] = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault: one change of a module."""
+    """A fault to plant: one change of a module."""
 
     module: str
     line: int
@@ -154,7 +154,7 @@ def _is_left_alone(node: ast.AST) -> bool:
 
 
 def _edits(node: ast.AST, where: str) -> Iterator[tuple[str, Edit]]:
-    """Yield each change of a node: its new source text, and the change itself."""
+    """Yield each possible change of a node: its new source text, and the edit itself."""
     if isinstance(node, ast.Compare) and len(node.ops) >= 1:
         for place, kind in enumerate(node.ops):
             for other in _FLIPS[type(kind)]:
@@ -234,13 +234,16 @@ class _Replace(ast.NodeTransformer):
 
 @dataclass(frozen=True)
 class Copy:
-    """Copy of the repository for planting faults."""
+    """Copy of the repository in which faults are planted."""
 
     root: Path
 
     @classmethod
     def make(cls, root: Path) -> Copy:
-        """Copy what tests need; bytecode is checked by content: files change within a second."""
+        """Copy the files that tests need, and compile them.
+
+        Bytecode is checked by content, because a file can change twice within a second.
+        """
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
         for name in _COPIED:
             if (ROOT / name).is_dir():
@@ -281,7 +284,7 @@ class Copy:
         os.environ["TMPDIR"] = str(self.root / "tmp")
         tempfile.tempdir = None
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
-        # Imported before pytest: their asserts are not rewritten.
+        # These plugins were imported before pytest started, so their asserts are not rewritten.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         return int(pytest.main([*options, *tests]))
 
@@ -312,7 +315,7 @@ class Trial:
 
 
 class _End:
-    """Marks the end of the faults."""
+    """Type of the marker at the end of the faults."""
 
 
 _END: Final = _End()
@@ -361,7 +364,7 @@ def try_module(guard: Guard, copies: Sequence[Copy], given: argparse.Namespace) 
     if not all(good for _, good in trials([None], guard.tests, copies, _SLOWEST_S)):
         print(f"{guard.module}: its tests fail without any fault", flush=True)
         return 0, 1
-    # Other work may have slowed the first run, and `crowd` would count that twice.
+    # Capped: other work may have slowed the first run, and `crowd` would count that twice.
     limit_s = min(3 * (time.monotonic() - started) + 20, _SLOWEST_S)
     todo = chosen(guard, given.sample, given.seed)
     alive = [one for one, good in trials(todo, guard.tests, copies, limit_s) if good and one]
@@ -387,11 +390,13 @@ def import_ahead() -> None:
 def options() -> argparse.ArgumentParser:
     """Return the parser of the program's options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("modules", nargs="*", help="only these, as mutants.toml names them")
-    parser.add_argument("--sample", type=int, default=0, help="faults of a module; 0: all")
+    parser.add_argument("modules", nargs="*", help="modules to test, named as in mutants.toml")
+    parser.add_argument(
+        "--sample", type=int, default=0, help=("number of faults for each module; 0: all")
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--list", action="store_true", help="show the faults, run nothing")
+    parser.add_argument("--list", action="store_true", help="list the faults, run nothing")
     return parser
 
 

@@ -62,7 +62,7 @@ def main() -> None:
     """Read the options and run."""
     words = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     words.add_argument("folder", type=Path)
-    words.add_argument("--inputs", action="store_true", help="make the inputs anew")
+    words.add_argument("--inputs", action="store_true", help="make the inputs again")
     words.add_argument("--htp", action="store_true", help="record with the real library")
     words.add_argument("names", nargs="*", help="record only these cases")
     given = words.parse_args()

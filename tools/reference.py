@@ -60,7 +60,7 @@ WIDE = 1000  # columns: a usage line is never wrapped
 def main() -> int:
     """Write or check every page; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing, name stale pages")
+    parser.add_argument("--check", action="store_true", help=("write nothing, list outdated pages"))
     check = parser.parse_args().check
     found = list(stale())
     for page, text in found:
@@ -311,7 +311,7 @@ def _c_functions(document: str) -> str:
 
 def _c_structs(document: str) -> str:
     """Return a table of structs in C and in Python, with the members whose names differ."""
-    titles = ("C", "Python", "members under another name")
+    titles = ("C", "Python", "members with another name")
     return "\n".join(_table(titles, side_by_side.struct_rows(document)))
 
 

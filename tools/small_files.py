@@ -83,7 +83,10 @@ class Flat:
         return self.table(fields | {2: ("Uint32", max(stored, 0)), 5: ("Bool", stored < 0)})
 
     def file(self, tensors: list[Any], ops: list[Any], ends: list[list[int]]) -> bytes:
-        """Return a file with one graph: tensors, ops as (code, inputs, outputs), and its ends."""
+        """Return a file with one graph of tensors and ops; an op is (code, inputs, outputs).
+
+        `ends` are the inputs and the outputs of the graph.
+        """
         data = ("UOffsetTRelative", self.builder.CreateByteVector(bytes(16)))
         buffers = [self.table({}), self.table({0: data})]
         codes = [self.table({0: ("Int8", code), 3: ("Int32", code)}) for code, _, _ in ops]

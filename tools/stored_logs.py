@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 LOGS = ROOT / "src" / "qnnmem" / "doctor" / "kb" / "stored_logs"
 CASES, HEALTHY = LOGS / "cases.jsonl", LOGS / "healthy.jsonl"
 
-# By kind of failure: stage, cause, whether memory is short, and what the lines alone support.
+# By kind of failure: stage, cause, whether memory is short, and the verdict that the lines support.
 KINDS = {
     "graph-limit": ("graph", "mem_graph_limit", True, "cause"),
     "op-over-vtcm": ("graph", "mem_vtcm", True, "cause"),
     "pd-full": ("context", "mem_dsp_va", True, "cause"),
     "host-memory": ("graph", "mem_system_ram", True, "cause"),
-    # The closed set has no cause for a damaged file; it is certain that memory is not short.
+    # No cause in the fixed list fits a damaged file; only `memory is not short` is certain.
     "bad-binary": ("context", "version_mismatch", False, "memory_only"),
     "op-unsupported": ("graph", "op_unsupported", False, "cause"),
     "no-fallback": ("graph", "op_unsupported", False, "memory_only"),

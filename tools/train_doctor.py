@@ -2,9 +2,9 @@
 
     python tools/train_doctor.py               write src/qnnmem/doctor/kb/cause_model.bin
     python tools/train_doctor.py --check       fail if the stored file differs
-    python tools/train_doctor.py --evaluate    leave whole repositories out, print the table
-    python tools/train_doctor.py --evaluate --only 1      the short form: an eighth
-    python tools/train_doctor.py --evaluate --kept DIR    fit only what the folder does not hold
+    python tools/train_doctor.py --evaluate    test on repositories left out of the training
+    python tools/train_doctor.py --evaluate --only 1      the same for one of eight folds
+    python tools/train_doctor.py --evaluate --kept DIR    store fitted models in DIR, reuse them
 
 The file depends on the labelled texts alone: the same texts give the same bytes.
 """
@@ -53,7 +53,7 @@ HEADS = model.HEADS
 ROWS = 20_000  # n-grams that keep a row
 LEAST_TEXTS = 2  # that hold an n-gram
 FOLDS = 8
-# C of the logistic regressions.
+# Parameter C of each head's logistic regression; larger values mean weaker regularisation.
 STRENGTH = {
     "outcome": 8.0,
     "side": 8.0,
@@ -71,7 +71,10 @@ class Matrix:
         self.counts = [model.features(one.text) for one in texts]
 
     def vocabulary(self, chosen: Sequence[int]) -> tuple[list[int], np.ndarray]:
-        """Return the hash buckets that enough of the chosen texts contain, and their stored idf."""
+        """Return the hash buckets that at least `LEAST_TEXTS` texts contain, and their idf.
+
+        The idf has the integer steps of the stored model.
+        """
         seen: Counter[int] = Counter()
         for index in chosen:
             seen.update(self.counts[index].keys())
@@ -81,7 +84,7 @@ class Matrix:
         return kept, np.clip(np.rint(np.array(idf) * model.IDF_STEP), 1, 255)
 
     def weighed(self, chosen: Sequence[int], kept: Sequence[int], idf: np.ndarray) -> Any:
-        """Return the texts as rows of TF-IDF weights; the squares of each row sum to one."""
+        """Return a sparse matrix of TF-IDF weights, with a row of length 1 for each text."""
         from scipy.sparse import csr_matrix
 
         column = {bucket: at for at, bucket in enumerate(kept)}
@@ -119,7 +122,7 @@ def label(text: Text, head: str) -> str:
 
 
 class Fitted(NamedTuple):
-    """Weights of each head for the selected rows."""
+    """Weights of each head for the selected n-grams."""
 
     kept: list[int]
     idf: np.ndarray
@@ -129,7 +132,7 @@ class Fitted(NamedTuple):
 
 
 def fit(texts: Sequence[Text], matrix: Matrix, chosen: Sequence[int], rows: int = ROWS) -> Fitted:
-    """Fit all heads on the rows that best distinguish the classes."""
+    """Fit all heads to the `rows` n-grams that best distinguish the classes."""
     kept, idf = matrix.vocabulary(chosen)
     if len(kept) > rows:
         most = _tells_apart(texts, chosen, matrix.weighed(chosen, kept, idf))
@@ -139,7 +142,7 @@ def fit(texts: Sequence[Text], matrix: Matrix, chosen: Sequence[int], rows: int 
 
 
 def _tells_apart(texts: Sequence[Text], chosen: Sequence[int], every: Any) -> np.ndarray:
-    """Return how far each n-gram's mean share in a class is from its mean in all texts."""
+    """Return how well each n-gram distinguishes any class from the average of all texts."""
     most = np.zeros(every.shape[1])
     spread = np.sqrt(np.asarray(every.multiply(every).mean(axis=0)).ravel()) + 1e-9
     for head in HEADS:
@@ -198,7 +201,7 @@ Guesses = dict[int, model.Guess]
 
 
 class Fits:
-    """Models of all texts but those of some folds, kept in a folder if one is given."""
+    """Models fitted without some of the folds; `folder` stores them for later runs."""
 
     def __init__(
         self,
@@ -218,14 +221,17 @@ class Fits:
         self._fitted: dict[tuple[int, ...], bytes] = {}
 
     def without(self, *left: int) -> bytes:
-        """Return the packed model of the other folds; its probabilities are not calibrated."""
+        """Return the packed, uncalibrated model fitted to all folds except `left`."""
         left = tuple(sorted(left))
         if left not in self._fitted:
             self._fitted[left] = self._kept(f"model{left}", lambda: self._fit(left))
         return self._fitted[left]
 
     def unseen(self, *left: int) -> Guesses:
-        """Return guesses for the texts of the other folds by models that saw neither."""
+        """Return guesses for the texts of all folds except `left`.
+
+        The model that guesses for a fold was fitted without that fold and without `left`.
+        """
         data = self._kept(f"guesses{left}", lambda: msgspec.msgpack.encode(self._guesses(left)))
         return msgspec.msgpack.decode(data, type=Guesses)
 
@@ -270,7 +276,7 @@ def right_classes(text: Text, head: str) -> tuple[str, ...]:
 
 
 def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
-    """By head, what makes the probabilities as sure as they are right: least log loss."""
+    """Return for each head the temperature with the lowest log loss."""
     steps = np.exp(np.linspace(np.log(0.2), np.log(3.0), 60))
     chosen: dict[str, float] = {}
     for head in HEADS:
@@ -291,7 +297,8 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
     return chosen
 
 
-# What the model alone must name rightly: of the causes that lines decide, of the sides.
+# Share of logs for which the model alone must be right: about the cause, if the lines decide it,
+# and about the side (memory or not).
 NAMED = {"cause_low": 0.85, "side": 0.94}
 # Of the answers above a threshold.
 PRECISION = {"cause_medium": 0.95, "stage": 0.8, "leaning": 0.97}
@@ -301,9 +308,9 @@ GOOD_RUNS_ALARMED = 0.03  # the share of good runs that the model may take for f
 
 
 def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) -> dict[str, float]:
-    """From where on an answer is believed.
+    """Return the thresholds from which the doctor accepts an answer of the model.
 
-    A cause that is named where the lines decide none is wrong unless the label has it.
+    Where the lines decide no cause, a guessed cause counts as wrong unless the label lists it.
     """
     chosen: dict[str, float] = {}
     sure = {at: calibrated(found[at], heat) for at in found}
@@ -344,13 +351,16 @@ def _quantile(odds: Sequence[float], share: float) -> float:
 
 
 def _highest(pairs: Sequence[tuple[float, bool]], wanted: float) -> float:
-    """Return the highest odds above which this share of all is right, else the lowest odds."""
+    """Return the highest threshold that keeps right answers for this share of all pairs.
+
+    If fewer answers are right, return the lowest odds of a right answer.
+    """
     right = sorted((odd for odd, hit in pairs if hit), reverse=True)
     return round(right[min(int(wanted * len(pairs)), len(right)) - 1], 3)
 
 
 def calibrated(made: model.Guess, heat: dict[str, float]) -> model.Guess:
-    """Return the guess of the calibrated model."""
+    """Return a guess with the probabilities of every head at these temperatures."""
     every = {head: heated(answers(made, head), heat[head]) for head in HEADS}
     return model.guess_of(every, made.words)
 
@@ -363,7 +373,7 @@ def heated(odds: dict[str, float], heat: float) -> dict[str, float]:
 
 
 def _least(pairs: Sequence[tuple[float, bool]], precision: float) -> float:
-    """Return the lowest probability above which this share is right."""
+    """Return the lowest threshold above which this share of the answers is right."""
     order = sorted(pairs, reverse=True)
     right, chosen = 0, 1.0
     for count, (odd, hit) in enumerate(order, 1):
@@ -374,7 +384,7 @@ def _least(pairs: Sequence[tuple[float, bool]], precision: float) -> float:
 
 
 def chosen_by(texts: Sequence[Text], found: Guesses) -> tuple[dict[str, float], dict[str, float]]:
-    """Return temperatures and thresholds chosen by guesses for unseen texts."""
+    """Return temperatures and thresholds chosen from guesses for unseen texts."""
     heat = temperatures(texts, found)
     return heat, thresholds(texts, found, heat)
 
@@ -392,7 +402,7 @@ def ready(made: bytes, heat: dict[str, float], limits: dict[str, float]) -> byte
 
 
 def train(fits: Fits) -> bytes:
-    """The model of all texts, calibrated by what it makes of texts that it has not seen."""
+    """Return the model of all texts, calibrated with guesses of models that left each text out."""
     return ready(fits.without(), *chosen_by(fits.texts, fits.unseen()))
 
 
@@ -402,7 +412,7 @@ def share(part: int, whole: int) -> str:
 
 
 def of_model(made: model.Guess) -> Answer:
-    """The answer of the model alone."""
+    """Return the answer of the model alone."""
     failing = next(iter(made.outcomes)) == "failing"
     return Answer(failing, (made.cause,), tuple(made.ranked)[:3], made.memory > 1 / 2, False)
 
@@ -414,7 +424,7 @@ HOT = 1e6  # at which temperature all causes are alike, so that none is ranked
 
 @contextmanager
 def answering_with(made: model.CauseModel) -> Iterator[None]:
-    """While it lasts, the doctor asks this model."""
+    """Make the doctor use this model inside the block."""
     usual = model.cause_model
     model.cause_model = lambda: made  # type: ignore[assignment]
     model.guess.cache_clear()
@@ -426,11 +436,11 @@ def answering_with(made: model.CauseModel) -> Iterator[None]:
 
 
 def evaluate(fits: Fits, asked: Iterable[int]) -> dict[str, dict[int, Answer]]:
-    """The model alone, the doctor without it, and with it; none has seen a text's repository.
+    """Return the answers of the model alone, of the doctor without it, and of both together.
 
-    Of the model a fold is left out, of the templates those that only this source supports. What a
-    fold is judged by, temperatures and thresholds, is chosen on the other folds. The words of
-    `kb/words.toml` cannot be left out: they are of English and of QNN as a whole.
+    No answer uses the repository of its text. The model, its temperatures and its thresholds come
+    from the other folds; templates that only this source supports are left out. The words of
+    `kb/words.toml` cannot be left out: they belong to English and to QNN as a whole.
     """
     texts = fits.texts
     base = Base((*read_cases(), *map(as_case, rows_of(DATA / "fresh_logs.jsonl"))))
@@ -455,7 +465,7 @@ def evaluate(fits: Fits, asked: Iterable[int]) -> dict[str, dict[int, Answer]]:
 
 
 def table(counts: dict[str, dict[str, Row]]) -> Iterator[str]:
-    """The evaluation as Markdown."""
+    """Yield the lines of a Markdown table of the evaluation."""
     yield "| repository left out | " + " | ".join(counts) + " |"
     yield "|---" + "|--:" * len(counts) + "|"
     for name in next(iter(counts.values())):
@@ -464,7 +474,7 @@ def table(counts: dict[str, dict[str, Row]]) -> Iterator[str]:
 
 
 def report(texts: Sequence[Text], found: dict[str, dict[int, Answer]]) -> Iterator[str]:
-    """The tables of an evaluation."""
+    """Yield the lines of all tables of an evaluation."""
     yield from table({name: counted(texts, found[name]) for name in COLUMNS})
     yield ""
     yield from worst(texts, found["together"])
@@ -500,13 +510,17 @@ MARKS = ("<!-- written by tools/train_doctor.py --evaluate -->", "<!-- end -->")
 
 
 def main() -> int:
-    """Trains, checks or evaluates."""
+    """Train, check or evaluate the model; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--check", action="store_true", help="compare with the stored file")
-    parser.add_argument("--evaluate", action="store_true", help="leave repositories out")
-    parser.add_argument("--folds", type=int, default=FOLDS, help="parts that are left out in turn")
-    parser.add_argument("--only", type=int, default=FOLDS, help="evaluate this many parts")
-    parser.add_argument("--kept", type=Path, help="folder that keeps fitted models between runs")
+    parser.add_argument(
+        "--evaluate", action="store_true", help=("test on repositories left out of the training")
+    )
+    parser.add_argument(
+        "--folds", type=int, default=FOLDS, help=("number of folds, each left out in turn")
+    )
+    parser.add_argument("--only", type=int, default=FOLDS, help="number of folds to evaluate")
+    parser.add_argument("--kept", type=Path, help=("folder that stores fitted models between runs"))
     given = parser.parse_args()
     texts = read_texts()
     fits = Fits(texts, Matrix(texts), given.folds, folder=given.kept)

@@ -29,7 +29,7 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
         machine = os.environ.get(ASKED)
         if not machine or version == "editable":
             return
-        # Neither this package nor its dependencies are installed here: these modules need nothing.
+        # The isolated build has neither this package nor its dependencies; these modules need none.
         sys.path[:0] = [str(Path(self.root, "tools")), str(Path(self.root, "src"))]
         from wheel_objects import PLACE, compiler_for, write_objects
 
@@ -38,10 +38,10 @@ class WheelHook(BuildHookInterface):  # type: ignore[type-arg]
         for path in write_objects(Path(self.folder.name), machine, compiler):
             build_data["force_include"][str(path)] = f"{PLACE}/{path.name}"
         build_data["pure_python"] = False
-        # A safe tag at first: tools/wheels.py checks and renames the wheel.
+        # The tag is only provisional: tools/wheels.py checks and renames the wheel.
         build_data["tag"] = f"py3-none-linux_{machine}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Remove the compiled objects: the source tree is not changed."""
+        """Remove the compiled objects, so that the source tree stays unchanged."""
         if folder := getattr(self, "folder", None):
             folder.cleanup()

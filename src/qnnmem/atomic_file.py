@@ -1,8 +1,8 @@
 """Write files atomically, and leave nothing behind after a failure.
 
-Only regular files are replaced, and only with `force`. Without `force`, the last step creates the
-name, so that exactly one of two writers succeeds. A new file gets the mode that the umask allows; a
-replaced file keeps its mode.
+An existing file is replaced only with `force`, and only if it is a regular file. Without `force`,
+the last step creates the file name atomically, so that only one of two simultaneous writers
+succeeds. A new file gets the mode that the umask allows; a replaced file keeps its mode.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PERMISSIONS = 0o777  # permissions that a replaced file keeps: new content gets
 
 
 def write_whole(path: Path, *pieces: ReadableBuffer, force: bool = True) -> int:
-    """Write a file atomically, with a temporary name; return its size in bytes."""
+    """Write a file atomically through a temporary file; return the number of bytes written."""
     return write_pieces(path, pieces, force=force)
 
 
 def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = True) -> int:
-    """Write pieces to a file atomically, with a temporary name; return its size in bytes."""
+    """Write pieces to a file atomically through a temporary file; return the number of bytes."""
     temporary = _beside(path)
     with _said(path), _removed(temporary):
         size = _fill(temporary, pieces)
@@ -40,7 +40,7 @@ def write_pieces(path: Path, pieces: Iterable[ReadableBuffer], *, force: bool = 
 
 
 def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = True) -> None:
-    """Write several files; if one of them fails, write none."""
+    """Write several files, either all of them or none."""
     new = {path: _beside(path) for path in contents}
     with _removed(*new.values()):
         for path, content in contents.items():
@@ -50,9 +50,9 @@ def write_together(contents: Mapping[Path, ReadableBuffer], *, force: bool = Tru
 
 
 def put_together(new: Mapping[Path, Path], *, force: bool = True) -> None:
-    """Rename finished files; if one rename fails, restore the old files.
+    """Move finished files to their final names; if one move fails, restore all old files.
 
-    `new` maps each name to its temporary name on the same file system.
+    `new` maps each final path to the path of the finished file on the same file system.
     """
     old = {path: _beside(path) for path in new}
     with _removed(*old.values()):
@@ -90,7 +90,8 @@ def check_replaceable(path: Path, *, force: bool) -> None:
         mode = _replaceable_mode(path)
         if mode is not None and not force:
             raise _taken(path)
-        # The folder must allow new names, even if the file exists.
+        # Even an existing file is replaced through a temporary file, so its folder must be
+        # writable.
         if not stat.S_ISDIR(path.parent.stat().st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -119,18 +120,19 @@ def folder_for_output(folder: Path) -> Iterator[None]:
 
 
 def shown(path: Path) -> str:
-    """Return a path for a sentence, quoted if it is not printable."""
+    """Return a path as text for a message, quoted if it has unprintable characters."""
     return plain_or_quoted(str(path), _SHOWN)
 
 
 def _beside(path: Path) -> Path:
-    """Return an unused hidden name in the same folder."""
-    # Not with_name, which rejects paths that end in ".."; opening such a path gives the reason.
+    """Return an unused hidden path in the same folder, for a temporary file."""
+    # with_name would reject a path that ends in ".."; opening such a path raises an error that
+    # states the reason.
     return path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}"
 
 
 def _fill(temporary: Path, pieces: Iterable[ReadableBuffer]) -> int:
-    # Not tempfile, whose files ignore the umask and are private.
+    # tempfile would ignore the umask and create a private file.
     with temporary.open("xb") as file:
         return sum(file.write(piece) for piece in pieces)
 
@@ -138,7 +140,8 @@ def _fill(temporary: Path, pieces: Iterable[ReadableBuffer]) -> int:
 def _replaceable_mode(path: Path) -> int | None:
     """Return the permissions of the file to replace; None if there is no file.
 
-    Other kinds of files are refused: renaming would replace even `/dev/null` for the whole machine.
+    Raise OutputError if the path is not a regular file: a rename would replace even `/dev/null`,
+    for the whole machine.
     """
     try:
         mode = path.lstat().st_mode
@@ -169,7 +172,7 @@ def _make_name(temporary: Path, path: Path) -> None:
 
 
 def _set_aside(path: Path, backup: Path) -> None:
-    """Give an existing file a backup name, from which it can be restored."""
+    """Keep an existing file under a backup name, so that it can be restored."""
     if _replaceable_mode(path) is None:
         return
     try:

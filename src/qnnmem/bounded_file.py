@@ -66,7 +66,7 @@ def file_below(folder: Path, name: str) -> Path:
     """
     if not name or "\0" in name or len(name) > _LONGEST_NAME:
         raise Damaged("does not name a usable file")
-    # Absolute on any system: all systems must judge a file equally.
+    # Test for absolute POSIX and Windows paths: a model must get the same verdict on every system.
     if PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor:
         raise Damaged(f"is at {quote(name)}, an absolute path, which is refused")
     try:

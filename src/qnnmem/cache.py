@@ -33,9 +33,10 @@ def cache_folder() -> Path:
 
 
 def read_kept(path: Path, limit: int) -> bytes:
-    """Return the content of a cached file; never blocks, never follows a link.
+    """Return the content of a cached file of at most `limit` bytes; raise OSError otherwise.
 
-    The file must be regular, belong to this user and not be writable by other users.
+    The file must be regular, belong to this user and not be writable by other users. Links are not
+    followed, and a pipe does not block.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
@@ -83,7 +84,7 @@ def write_kept(path: Path, data: bytes) -> None:
 
 def digest(parts: Iterable[bytes]) -> bytes:
     """Return a collision-resistant digest of the parts, which also depends on their boundaries."""
-    # hashlib's own module; hashlib itself loads OpenSSL: 4 ms at the start of every command.
+    # Imported directly: hashlib loads OpenSSL, which takes 4 ms at the start of every command.
     try:
         from _blake2 import blake2b
     except ImportError:
@@ -142,7 +143,7 @@ class ResultCache:
 
 
 def _digest(key: str, result: Mapping[str, Any]) -> str:
-    """Return a checksum, because a result could still look valid after a bit flip."""
+    """Return a checksum of a key and its result, as a result could look valid after a bit flip."""
     import hashlib
     import json
 

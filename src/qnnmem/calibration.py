@@ -1,14 +1,14 @@
-"""Sample inputs for calibration or runs: which files make a sample, and what they contain.
+"""Find and read sample inputs for calibration or execution.
 
-Each entry of the folder is one sample, in the order of names:
+Each entry of the folder is one sample; entries are sorted by name:
 
     a.npz          arrays named after the inputs
     b/             one NAME.npy or NAME.raw for each input
     c.npy, c.raw   the input of a model with a single input
 
-A single entry can be given instead of the folder: then it is the only sample. An `input_list.txt`,
-in the folder or given directly, takes precedence. Each of its lines is a sample: `name:=path`
-words, or paths in the order of the inputs, as in qnn-net-run.
+A path to a single entry, instead of the folder, gives a single sample. An `input_list.txt`, in the
+folder or given directly, takes precedence. Each line of the list is a sample: `name:=path` words,
+or paths in the order of the inputs, as in qnn-net-run.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _MAX_LIST_BYTES = 16 << 20
 _MAX_HEADER = 10_000
 _WIDEST = 8  # bytes of the widest element type
 _ROOM = 1 << 16  # bytes for headers and names
-# Exceptions of numpy for invalid headers, which it reads with Python's own parser.
+# numpy raises these for invalid headers, because it parses headers with Python's own parser.
 _BAD_HEADER = (ValueError, EOFError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError)
 _SMALL = 4  # upper bound of random integers
 _RAW, _NPY, _NPZ = ".raw", ".npy", ".npz"
 
 
 class Input(NamedTuple):
-    """Graph input: its name, the numpy name of its type, its shape."""
+    """Name, NumPy type name and shape of a graph input."""
 
     name: str
     dtype: str
@@ -61,7 +61,8 @@ class Input(NamedTuple):
         return f"{self.dtype} of shape {_shape(self.shape)}"
 
 
-# Files of one sample as (input, path); an .npz file names its inputs itself and has "" here.
+# Files of one sample as (input name, path). The name is "" for an .npz file, which names its inputs
+# itself.
 Sample = tuple[tuple[str, Path], ...]
 
 
@@ -70,7 +71,8 @@ def find_samples(
 ) -> tuple[Sample, ...]:
     """Return the samples of a folder or input list in order, without reading them.
 
-    Relative names in an input list start from `here`; the file `apart` is not a sample.
+    Relative paths in an input list are searched next to the list, then in `here`. The folder
+    `apart` is not a sample.
     """
     try:
         is_folder = stat.S_ISDIR(place.stat().st_mode)
@@ -100,7 +102,7 @@ def absolute(samples: Sequence[Sample]) -> tuple[Sample, ...]:
 def read_sample(
     sample: Sample, inputs: Sequence[Input], optional: Collection[str] = ()
 ) -> dict[str, NDArray[Any]]:
-    """Return the checked arrays of one sample; only `optional` inputs may be missing."""
+    """Return the arrays of a sample by input name; only `optional` inputs may be missing."""
     wanted = {item.name: item for item in inputs}
     found: dict[str, NDArray[Any]] = {}
     for name, path in sample:
@@ -111,7 +113,9 @@ def read_sample(
     missing = [name for name in wanted if name not in found and name not in optional]
     if missing:
         named = sample[0][1] if len(sample) == 1 else sample[0][1].parent
-        raise UsageError(f"{named}: no data for input {quote(missing[0])}; expected a file for it")
+        raise UsageError(
+            f"{named} has no data for input {quote(missing[0])}; add a file or an .npz array for it"
+        )
     return found
 
 
@@ -136,7 +140,7 @@ def _random(random: numpy.random.Generator, item: Input) -> NDArray[Any]:
 def _listed(path: Path, inputs: Sequence[Input], here: Path) -> Iterator[Sample]:
     text = read_bytes(path, _MAX_LIST_BYTES).decode("utf-8", "surrogateescape")
     lines = [line.strip() for line in text.splitlines()]
-    # A first line that starts with # or % names outputs.
+    # In input lists of qnn-net-run, a line that starts with # or % names outputs.
     used = [(k, line) for k, line in enumerate(lines, 1) if line and line[0] not in "#%"]
     _check_count(path, len(used))
     for number, line in used:
@@ -147,8 +151,8 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
     words = line.split()
     if len(words) > len(names):
         raise UsageError(
-            f"{path} line {number}: {len(words)} files for {len(names)} inputs "
-            f"({', '.join(quote(name) for name in names[:5])})"
+            f"{path} line {number} lists {len(words)} files, but the model has {len(names)} "
+            f"inputs ({', '.join(quote(name) for name in names[:5])})"
         )
     sample = []
     for position, word in enumerate(words):
@@ -161,14 +165,14 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
 
 
 def _beside(listed: Path, name: str, here: Path) -> Path:
-    """Return the path of a relative name: next to the list, else in the current folder."""
+    """Return the path of a listed file: next to the list if it exists there, else in `here`."""
     near = listed.parent / name
     # Path.exists raises for names that are too long for the system.
     return near if os.path.exists(near) else here / name  # noqa: PTH110
 
 
 def _is_sample(folder: Path, inputs: Sequence[Input]) -> bool:
-    """Return True if a folder is one sample of a model with several inputs."""
+    """Return True if the files of a folder form one sample of a model with several inputs."""
     known = {_file_name(item.name) for item in inputs}
     files = [entry for entry in _names(folder) if entry.suffix.lower() in (_NPY, _RAW)]
     return len(inputs) > 1 and bool(files) and {file.stem for file in files} <= known
@@ -184,13 +188,13 @@ def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Itera
 
 
 def _file(file: Path, inputs: Sequence[Input]) -> Sample:
-    """Return the sample in a file; raise UsageError if several inputs could be meant."""
+    """Return the sample in one file; raise UsageError if its input is ambiguous."""
     if file.suffix.lower() == _NPZ:
         return (("", file),)
     if len(inputs) != 1:
         raise UsageError(
-            f"{file} could be for any of {len(inputs)} inputs; make one folder per "
-            f"sample, with {_file_name(inputs[0].name)}.npy and the others in it"
+            f"{file} could be data for any of {len(inputs)} inputs; make one folder per "
+            f"sample, with one file per input, such as {_file_name(inputs[0].name)}.npy"
         )
     return ((inputs[0].name, file),)
 
@@ -206,7 +210,7 @@ def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
                 raise UsageError(f"{folder} contains two files for input {quote(entry.stem)}")
             sample.append((known[entry.stem], entry))
     if not sample:
-        raise UsageError(f"{folder} contains no .npy or .raw file of an input")
+        raise UsageError(f"{folder} contains no .npy or .raw file for an input")
     return tuple(sample)
 
 
@@ -241,7 +245,7 @@ def _read_file(path: Path, item: Input) -> NDArray[Any]:
 
 
 def _from_raw(path: Path, blob: bytes, item: Input) -> NDArray[Any]:
-    """Return the array in a .raw file: float32 for float inputs, else the input's own type."""
+    """Return the array in a .raw file: float32 for float inputs, else the type of the input."""
     import numpy
 
     stored = numpy.dtype("float32" if item.dtype.startswith("float") else item.dtype)
@@ -260,8 +264,8 @@ def _read_npz(path: Path, wanted: Mapping[str, Input]) -> dict[str, NDArray[Any]
     import zipfile
     import zlib
 
-    # Exceptions of zipfile for invalid archives: its own checks, then any error caused by the
-    # numbers in the file.
+    # zipfile raises these for invalid archives: first its own exceptions, then any error that wrong
+    # numbers in the file cause.
     own = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
     strayed = (RuntimeError, ValueError, OSError, struct.error, LookupError, OverflowError)
     limit = sum(item.elements * _WIDEST + _ROOM for item in wanted.values())
@@ -300,12 +304,12 @@ def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
 
 
 def read_npy(path: Path, most: int) -> NDArray[Any]:
-    """Return the numeric array in a .npy file, within a limit of bytes."""
+    """Return the numeric array in a .npy file, which may take at most `most` bytes."""
     blob = read_bytes(path, most + _ROOM)
     shape, dtype = _npy_header(str(path), blob)
     if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > most:
         kind = quote(dtype.name)
-        raise UsageError(f"{path}: {kind} of shape {_shape(shape)} given, numbers expected")
+        raise UsageError(f"{path}: {kind} of shape {_shape(shape)} is not numeric or is too large")
     return _npy_array(str(path), blob)
 
 

@@ -36,7 +36,7 @@ class Caller(Protocol):
 
     @property
     def trace(self) -> Trace:
-        """Return the call stack of a program; empty for Python."""
+        """Return the native call stack if another program called; empty for Python."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Child processes with limits on memory and time and an empty folder, which always end.
+"""Run child processes in an empty folder, with limits on memory and time.
 
 The parent uses `ChildProcess`; the program in the child calls `serve`. Both exchange the messages
 of `qnnmem.wire`.
@@ -30,7 +30,8 @@ from qnnmem.wire import ChildFailure, Frame, WireMessage, decode, read_frame, re
 
 # Address space of a child: ONNX files have at most 2 GiB, and copies of weights must fit, too.
 MEMORY_LIMIT = 12 << 30
-# Largest part of a reply, unless the request sets another limit: names, shapes, sentences.
+# Maximum size of each part of a reply, unless the request sets another limit. Replies are mostly
+# names, shapes and sentences.
 REPLY_LIMIT = 64 << 20
 _LEAST_MEMORY = 2 << 30
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -46,7 +47,7 @@ Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
 
 def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
-    """Return a child's address space: three quarters of the memory, at most `most` bytes.
+    """Return the address-space limit of a child: 3/4 of the memory, at most `most` bytes.
 
     The result never exceeds the limit of this process (`ulimit -v`), because the system would
     refuse it.
@@ -59,9 +60,9 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
 
 
 def describe_limit(limit: int) -> str:
-    """Return a child's address space as text, with the reason if `ulimit` sets it."""
+    """Return an address-space limit as text, with the reason if `ulimit` sets it."""
     own = address_space_limit()
-    why = ", which is what ulimit -v leaves" if own is not None and own <= limit else ""
+    why = " (limited by ulimit -v)" if own is not None and own <= limit else ""
     return f"its {format_size(limit)} of address space{why}"
 
 
@@ -78,7 +79,7 @@ def limit_memory(limit: int) -> None:
 
 
 def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[str, str]:
-    """Return the environment of a child: this package, no telemetry, one thread, its `folder`."""
+    """Return a child's environment: Python path, no telemetry, one thread, temporary `folder`."""
     # Absolute, because the child works in another folder.
     paths = os.pathsep.join(os.path.abspath(place) for place in sys.path if place)  # noqa: PTH100
     places = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
@@ -88,7 +89,7 @@ def child_environment(folder: Path, more: Mapping[str, str] = _NOTHING) -> dict[
 class ChildFolder:
     """A child's folders: an empty working folder, and a folder for its own files.
 
-    If a file name slips through a check, no file with that name is in the empty folder.
+    A relative file name that slips through a check finds no file in the empty folder.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,8 @@ class ChildFolder:
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and all processes that it started."""
-    # Not poll(): a leader that ended but was not waited for still identifies its group.
+    # poll() must not be called: until a dead leader is waited for, its id still identifies its
+    # group.
     if process.returncode is not None:
         return
     try:
@@ -144,7 +146,7 @@ def open_replies() -> BinaryIO:
 def serve(handlers: Mapping[type[WireMessage], Handler]) -> int:
     """In a child, answer each request with its type's handler until the parent closes the pipe.
 
-    The program's only argument is its memory limit. An exception becomes a `ChildFailure`.
+    The program's first argument is its memory limit. An exception becomes a `ChildFailure`.
     """
     limit = int(sys.argv[1])
     limit_memory(limit)
@@ -204,8 +206,8 @@ class _Lifeline:
 class ChildProcess:
     """A child process that runs a module of qnnmem with limits on memory and time.
 
-    The child starts immediately in an empty folder, gets its memory limit as its only argument, and
-    ends with the block. Paths sent to it must be absolute.
+    The child starts immediately in an empty folder, gets its memory limit as its first argument,
+    and is killed at the end of the `with` block. Paths sent to it must be absolute.
     """
 
     _is_lost = False  # True: no further answer can be trusted
@@ -252,7 +254,9 @@ class ChildProcess:
         except BaseException as exc:
             self._end()
             if isinstance(exc, RuntimeError):  # no thread available
-                raise UsageError(f"no child process can be watched ({exc})") from exc
+                raise UsageError(
+                    f"the thread that enforces a child's time limit cannot be started ({exc})"
+                ) from exc
             raise
 
     @property
@@ -265,7 +269,7 @@ class ChildProcess:
         kill_group(self._process)
 
     def send(self, message: WireMessage, payload: bytes | bytearray | memoryview = b"") -> None:
-        """Send one frame; if that fails, end the child, so that `receive` reports the failure."""
+        """Send one frame; if that fails, kill the child, so that `receive` returns None."""
         try:
             if self._process.stdin is not None:
                 write_frame(self._process.stdin, message, payload)  # type: ignore[arg-type]  # IO[bytes] of Popen
@@ -314,7 +318,7 @@ class ChildProcess:
         if self.expired:
             return ChildLost(f"{doing} did not finish within {self.deadline.limit_s:.3g} s")
         limit = describe_limit(self.memory_limit)
-        return ChildLost(f"{doing} crashed or ran out of memory, {limit}")
+        return ChildLost(f"{doing} crashed or used up {limit}")
 
     def __enter__(self) -> Self:
         return self
@@ -330,7 +334,7 @@ class ChildProcess:
         self._folder.remove()
 
     def _watch(self) -> None:
-        """Kill the child after its deadline, which can change meanwhile."""
+        """Kill the child after its deadline, which may be moved while the child runs."""
         while not self._ended.wait(min(self.deadline.left_s, self._pause_s)):
             if self.deadline.is_over:
                 self._expired.set()

@@ -27,7 +27,7 @@ def collect_as_ever() -> None:
 def collector_paused() -> Iterator[None]:
     """Pause garbage collection in a block or a decorated function.
 
-    Otherwise, repeated collections take up to a third of the time in which the values are created.
+    Otherwise, garbage collection takes up to a third of the time in which many values are created.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -4,7 +4,7 @@
         for node in graph:
             ask_deadline()
 
-Loops over a file call `ask_deadline`; the caller that answers a user sets the deadline.
+The code that answers a user sets the deadline. Code that loops over a file calls `ask_deadline`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Deadline:
 
     @classmethod
     def after(cls, limit_s: float | None, room_s: float = 0.0) -> Deadline:
-        """Return a deadline `limit_s` from now; `room_s` is added for work outside the limit."""
+        """Return a deadline `limit_s + room_s` from now; it never passes if `limit_s` is None."""
         limit_s = math.inf if limit_s is None else limit_s + room_s
         return cls(limit_s, time.monotonic() + limit_s)
 
@@ -44,7 +44,7 @@ class Deadline:
         return self.left_s <= 0
 
     def left(self, usual_s: float) -> float:
-        """Return the seconds left for a step (`usual_s` without a limit), or raise NotInTime."""
+        """Return the seconds left, or `usual_s` without a limit; raise NotInTime if late."""
         self.check()
         return usual_s if math.isinf(self.ends_at) else self.left_s
 
@@ -58,7 +58,7 @@ class Deadline:
 
     @contextmanager
     def enforced(self) -> Iterator[None]:
-        """Make `ask_deadline` raise inside the block after this or an outer deadline."""
+        """Make `ask_deadline` raise in the block once this or an outer deadline has passed."""
         outer = _enforced.get()
         token = _enforced.set(self if outer is None or self.ends_at < outer.ends_at else outer)
         try:

@@ -114,7 +114,7 @@ def spaced(settings: Sequence[Setting]) -> tuple[str | Setting, ...]:
     return tuple(part for setting in settings for part in (" ", setting))[1:]
 
 
-# A message that begins with one of these has its place as subject: `m.onnx is empty`.
+# If a message begins with one of these verbs, the place becomes its subject: `m.onnx is empty`.
 _VERB = lazy_pattern(
     "(?:arranges|cannot|contains|describes|does|ends|has|have|holds|is|leaves|lacks|means|must"
     "|names|needs|reads|returns|says|states|stores|takes|unpacks|uses|would) "
@@ -246,7 +246,7 @@ class OutOfTime(LoadError):
 
 
 class WrongSize(LoadError):
-    """An input file and its tensor differ in size; the sentence is that of qnn-net-run."""
+    """An input file and its tensor differ in size; the text is that of qnn-net-run."""
 
     exit_code = 1
 
@@ -255,7 +255,7 @@ class WrongSize(LoadError):
         super().__init__(path, f"file size in bytes ({size}), should be equal to: {expected}")
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Return the sentence of the SDK's tool."""
+        """Return the error text that qnn-net-run prints."""
         return f"Input file {super().sentence(word)}"
 
 

@@ -6,7 +6,7 @@ import shlex
 
 from qnnmem.errors import Setting, Words, join_words
 
-# Settings whose option is not simply their name with dashes.
+# Settings whose option differs from their name with dashes.
 _FLAGS = {
     "allow_float": "--float",
     "dims": "--dim",

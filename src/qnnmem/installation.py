@@ -4,7 +4,8 @@
     from a repository      pip install 'qnnmem[htp] @ git+https://...'
     from an index          pip install 'qnnmem[htp]'
 
-If `uv tool install`, `pipx install` or `uv pip install` made the installation, it replaces pip.
+An installation made with `uv tool install`, `pipx install` or `uv pip install` gets the same
+command instead of pip.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def command_for(extra: str) -> str:
     if installer == "uv":
         return f"uv pip install --python {shlex.quote(sys.executable)} {requirement}"
     if "vcs_info" in origin and (folder := _folder(origin)):
-        # pip before 24.1 rejects such a URL after a name.
+        # pip before 24.1 rejects a `git+file` URL after a name.
         requirement = shlex.quote(f"{folder}[{extra}]")
     return f"{_pip()} install {requirement}"
 
@@ -50,7 +51,7 @@ def sources() -> str:
 
 
 def _requirement(origin: Mapping[str, Any], extra: str) -> str:
-    """Return the requirement as a shell word, after the pip option that it needs."""
+    """Return the requirement as a shell word, with `--editable` before it if needed."""
     url = str(origin.get("url", ""))
     if "dir_info" in origin and (folder := _folder(origin)):
         editable = "--editable " if origin["dir_info"].get("editable") else ""

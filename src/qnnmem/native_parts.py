@@ -62,7 +62,7 @@ def made_objects(part: NativePart) -> dict[str, bytes]:
     made = read_shipped(folder, tuple(part.objects), made_of, machine, _glibc())
     if made is not None:
         return made
-    # From any compiler: a container image may no longer have one.
+    # Accept objects of any compiler, because a container image may no longer have one.
     kept = cache_folder() / "compiled" / made_of
     return {name: _object(kept / name, part, name) for name in part.objects}
 
@@ -76,9 +76,9 @@ def load_library(part: NativePart, name: str) -> Any:
         raise ImportError("compiled code is loaded only on Linux")
     try:
         data = made_objects(part)[name]
-        # Not from its file: another process could replace it, or the mount may be noexec. The
-        # descriptor stays open: the loader treats two libraries with one path as the same, and the
-        # number of a closed descriptor is reused.
+        # Do not load the file itself: another process could replace it, or the mount may be noexec.
+        # The descriptor stays open: the loader treats two libraries with one path as the same, and
+        # the number of a closed descriptor is reused.
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)

@@ -20,7 +20,7 @@ def import_onnxruntime(part: str = "") -> Any:
     """Import `onnxruntime` or a part of it; all imports in this package use this function."""
     os.environ.update(SILENCE)
     module = import_module("onnxruntime")
-    # For builds without the variable, and for a module that was imported earlier.
+    # For builds that ignore the variable, and for a module that was imported earlier.
     module.disable_telemetry_events()
     return import_module(f"onnxruntime.{part}") if part else module
 

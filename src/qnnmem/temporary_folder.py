@@ -1,8 +1,8 @@
 """Temporary folders that are removed when their work ends.
 
 A killed process cannot clean up. Therefore a folder stays locked while its process lives, and the
-next run removes unlocked folders. It removes only folders whose whole name was generated:
-`qnnmem-results` belongs to the user.
+next run removes unlocked folders. It removes only folders whose whole name was generated: a folder
+such as `qnnmem-results` belongs to the user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_temporary_name(name: str) -> bool:
 
 
 def remove_abandoned_inside(folder: Path) -> None:
-    """Remove the temporary folders inside a folder that killed processes left."""
+    """Remove the temporary folders that killed processes left inside a folder."""
     _remove_abandoned.__wrapped__(folder, _HIDDEN_PREFIX)  # not cached: on every call
 
 

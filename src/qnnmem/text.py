@@ -59,7 +59,7 @@ def shorten(name: str, width: int = 60) -> str:
 
 
 def by_sizes(shape: Iterable[int | str], scalar: str = "scalar") -> str:
-    """Return a shape the way a caller writes it: `1x3x224x224`."""
+    """Return a shape in the notation of the options: `1x3x224x224`."""
     return "x".join(map(str, shape)) or scalar
 
 

@@ -18,7 +18,8 @@ Size: TypeAlias = "int | str"
 
 # Largest size accepted anywhere: planners add sizes in 64-bit integers, which must never wrap.
 MAX_BYTES = Bytes(1 << 60)
-# Of a tensor. QNN has ranks up to 8; arrays of numpy 1 have at most 32 dimensions.
+# Highest accepted rank of a tensor: QNN has ranks up to 8, and NumPy 1 arrays have at most 32
+# dimensions.
 MAX_RANK = 32
 
 _SCALE = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -37,7 +38,7 @@ def parse_size(text: str) -> Bytes:
         raise UsageError(f"{quote(text)} is not a size; write it like 2035712, 256K or 2MiB")
     size = int(match[1]) * _SCALE[(match[2] or "").upper()]
     if size > MAX_BYTES:
-        largest = f"{MAX_BYTES:,} bytes, the largest size handled"
+        largest = f"{MAX_BYTES:,} bytes, the largest supported size"
         raise UsageError(f"{quote(text)} is larger than {largest}")
     return Bytes(size)
 

@@ -72,7 +72,7 @@ def test_a_model_twice_too_large_is_made_to_fit(model: str) -> None:
     assert exit_code(done) == 0
     first = done.stdout.splitlines()[0]
     assert first.startswith("fits: scratch ")
-    assert first.endswith("results the same bit by bit")
+    assert first.endswith("results identical bit for bit")
     command = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
     planned = run("plan", "out/pictures.onnx", "--budget", "scratch=48K", *options(command))
     assert exit_code(planned) == 0
@@ -231,7 +231,7 @@ def test_the_proof_names_optimisation_levels(model: str) -> None:
     """Results are compared with and without optimisation by onnxruntime."""
     words = ("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
     done = run(*words)
-    assert "equal bit by bit in onnxruntime with optimisation disabled" in done.stdout
+    assert "equal bit for bit in onnxruntime with optimisation disabled" in done.stdout
     assert "with optimisation disabled" in Path("out/pictures.report.md").read_text()
     told = json.loads(run(*words, "--force", "--json").stdout)
     levels = told["tried"][told["best"]]["optimisation_levels"]

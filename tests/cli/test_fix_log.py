@@ -90,7 +90,7 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     ("lines", "code", "said"),
     [
         ("dlopen failed: cannot find libQnnHtpV73Skel.so", 3, "not memory"),
-        ("healthy", 3, "there is nothing to fix"),
+        ("healthy", 3, "no failure was found that a change"),
         (
             "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000) [R4]: scratch needs 256 bytes, 192 were given",
             3,

@@ -60,7 +60,7 @@ def test_more_allocations_than_tcm_serves_are_fatal(tmp_path: Path) -> None:
     assert exit_code(done) == 1
     assert done.output.splitlines()[0] == (
         "does not fit TCM (aDSP direct mode): "
-        "42 allocations where TCM serves 32, fatal on the device"
+        "42 allocations, but TCM allows only 32, which is fatal on the device"
     )
     assert exit_code(run(path, "--json")) == 1
 

@@ -62,7 +62,7 @@ def test_a_code_is_found_in_each_spelling() -> None:
 def test_text_shows_id_title_cause_and_the_best_line() -> None:
     """The line is the one with the words, not the first of the entry."""
     first, head, line, *_ = find("estimated", "allocation").stdout.splitlines()
-    assert first.endswith(" for 'estimated allocation'; `qnnmem kb show ID` shows one")
+    assert first.endswith(" for 'estimated allocation'; `qnnmem kb show ID` shows an entry")
     assert head.split()[:2] == ["graph-over-limit", "mem_graph_limit"]
     assert head.endswith("The graph is over the compiler's limit for one graph")
     assert "graph requires estimated allocation of" in line

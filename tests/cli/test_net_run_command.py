@@ -327,7 +327,9 @@ def test_shared_buffers_are_not_copied(style: str, io: Io, binary: Any) -> None:
     flags = ("--shared_buffer", style, "--num_inferences", "20")
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *flags)
     assert exit_code(result) == 0
-    assert "[INFO] Graph 'add': executions 20, bytes of IO and state copied 0" in lines_of(result)
+    assert "[INFO] Graph 'add': execution count 20; bytes copied for IO and state: 0" in lines_of(
+        result
+    )
     for number in range(20):
         assert np.array_equal(floats(f"output/Result_{number}/y.raw"), (11 * A).ravel())
 

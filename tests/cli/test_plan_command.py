@@ -497,7 +497,7 @@ def test_too_many_tensors_for_tcm(tmp_path: Path) -> None:
     result = run(model(tmp_path, text), "--budget", "tcm=1M")
     assert exit_code(result) == 1
     assert result.stdout.splitlines()[0] == (
-        "does not fit: 42 allocations where TCM serves 32, fatal on the device"
+        "does not fit: 42 allocations, but TCM allows only 32, which is fatal on the device"
     )
 
 
@@ -522,7 +522,7 @@ def many_inputs(count: int) -> str:
 def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) -> None:
     """On a device the 33rd is fatal, however few bytes it has; with a file the verdict says so."""
     path = model(tmp_path, many_inputs(37))
-    words = "39 allocations where TCM serves 32, fatal on the device"
+    words = "39 allocations, but TCM allows only 32, which is fatal on the device"
     done = run(path)
     assert exit_code(done) == 1
     assert done.stdout.splitlines()[0] == f"does not fit TCM (aDSP direct mode): {words}"

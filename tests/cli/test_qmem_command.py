@@ -148,7 +148,10 @@ def test_mistakes_are_made_without_the_library(
     """The contract's answers are shown, and that the library is not asked; the schema holds."""
     monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: False)
     text = run(binary, "--misuse", "-v").stdout
-    assert f"{len(MISUSES)} mistakes, the contract's answer, and the library, which" in text
+    assert (
+        f"{len(MISUSES)} mistakes, with the answers of the contract and of the library, which"
+        in text
+    )
     rows = [line.split() for line in text.splitlines()]
     assert ["deregistered", "a", "handle", "twice", "Q5", "8001"] in rows
     assert "call QnnMem_deRegister, then rpcmem_free" in text
@@ -187,7 +190,7 @@ def test_the_answers_of_the_library_are_shown(tmp_path: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
-    """The rows of a real binary agree bit by bit, and the schema holds with --run too."""
+    """The rows of a real binary agree bit for bit, and the schema holds with --run too."""
     model, binary = tmp_path / "small.onnx", tmp_path / "small.bin"
     model.write_bytes(small_convolution())
     assert run(model, "--soc", "SM8750").stdout.splitlines()[1].endswith("2 inputs and outputs")
@@ -205,7 +208,7 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
     )
     assert "QnnGraph_execute on x86, measured: first call after loading" in text
     assert "is noise. Only a device shows what the hint costs or saves" in text
-    assert "the same results, bit by bit, in all four rows; IO layer emulated" in text
+    assert "the same results, bit for bit, in all four combinations; IO layer emulated" in text
 
 
 def recommended(*words: str | Path) -> tuple[list[str], str]:

@@ -67,7 +67,7 @@ def test_what_has_no_name_of_a_log_is_only_counted(logs: Path) -> None:
     os.mkfifo(logs / "pipe.json")
     (logs / ".gone").symlink_to("nowhere")
     found = find_logs(["logs"])
-    assert found.notes == ("skipped: files in logs whose names are not those of logs: 2",)
+    assert found.notes == ("skipped: files in logs that are not named like logs: 2",)
     assert not found.unread
 
 
@@ -169,9 +169,7 @@ def test_names_that_are_no_logs_are_counted(logs: Path) -> None:
     """Files that are skipped by their names are said too."""
     (logs / "x.json").write_text(FAILING)
     (logs / ".hidden").write_text(FAILING)
-    assert find_logs(["logs"]).notes == (
-        "skipped: files in logs whose names are not those of logs: 2",
-    )
+    assert find_logs(["logs"]).notes == ("skipped: files in logs that are not named like logs: 2",)
 
 
 def test_so_many_files_and_no_more(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,9 +97,9 @@ def test_a_key_is_that_of_the_content_unless_given() -> None:
 def test_a_sign_that_no_line_gives_is_refused_anywhere(when: When) -> None:
     """In every kind of condition."""
     lines = (Line("a", "some text"),)
-    with pytest.raises(UsageError, match=r"^e: no line matches the sign 'x'$"):
+    with pytest.raises(UsageError, match=r"^e: no line template has the sign 'x'$"):
         knowledge.pack(lines, (Entry("e", "E", "unknown", "init", (when,)),))
-    with pytest.raises(UsageError, match=r"^e: no line matches the sign 'x'$"):
+    with pytest.raises(UsageError, match=r"^e: no line template has the sign 'x'$"):
         knowledge.pack(lines, (Entry("e", "E", "unknown", "init", (), explains=("x",)),))
 
 

@@ -161,7 +161,7 @@ def test_quantities_are_exact_and_have_an_origin() -> None:
 def test_the_parts_come_in_the_order_they_are_read() -> None:
     """Evidence, cause, numbers, remedies."""
     text = text_of(incident())
-    marks = ["evidence", "cause: One", "in the lines:", "what to do:", "  1. cut", "  2. lower"]
+    marks = ["evidence", "cause: One", "in the log:", "what to do:", "  1. cut", "  2. lower"]
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
 

@@ -123,7 +123,7 @@ def test_the_peak_is_that_of_parts_in_turn_or_all_resident(chain: Chain) -> None
 def test_a_chain_computes_what_the_whole_does(
     found: Partition, chain: Chain, tmp_path: Path
 ) -> None:
-    """Every output of the chain is that of the file, bit by bit."""
+    """Every output of the chain is that of the file, bit for bit."""
     assert prove_partition(found).identical
     x = numpy.random.default_rng(7).normal(size=(1, 64)).astype("float32")
     given = run_chain(tmp_path / "parts", {"x": x})

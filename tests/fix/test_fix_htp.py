@@ -210,7 +210,7 @@ def test_a_graph_over_the_compile_limit_becomes_parts(here: Path) -> None:
     assert exit_code(done) == 0
     first = done.stdout.splitlines()[0]
     assert first.startswith("fits: graph 4,")
-    assert first.endswith("results the same bit by bit")
+    assert first.endswith("results identical bit for bit")
     assert "2 parts, all resident" in done.stdout
     whole = onnx.load("sliced.onnx")
     inputs = {item.name: numpy.ones((1, 2, 1024, 1024), "uint8") for item in whole.graph.input}

@@ -81,7 +81,7 @@ def again(result: FixResult, *remedies: ModelRemedy) -> onnx.ModelProto:
 
 
 def test_random_graphs_stay_what_they_are() -> None:
-    """Fused and replaced graphs are the same but for rounding, ops done again bit by bit."""
+    """Fused and replaced graphs are the same but for rounding, ops done again bit for bit."""
     found = [(seed, *one) for seed in seeds(40) for one in change_and_compare(seed).items()]
     wrong = [
         (seed, name, gaps)

@@ -186,7 +186,7 @@ def test_made_up_ranges_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_what_is_on_top_may_lose_nothing_more(quantized: tuple[CaseBench, JudgedChange]) -> None:
-    """A step without loss is compared with the change that it stands on, bit by bit."""
+    """A step without loss is compared with the change that it stands on, bit for bit."""
     bench, judged = quantized
     inner = LossyBench(bench, judged)
     copy = onnx.ModelProto.FromString(self_contained(judged.change.model).SerializeToString())

@@ -209,7 +209,7 @@ def test_a_context_over_the_process_domain_loads_in_two_parts(
 
 
 def test_the_same_cuts_of_a_small_copy_compute_the_same(tmp_path: Path) -> None:
-    """The models above are too large for the CPU; their small copies are compared bit by bit."""
+    """The models above are too large for the CPU; their small copies are compared bit for bit."""
     sequence = read_sequence(sliced(tmp_path, 4, 1))
     cut = parts_at(sequence, [0, 1, 4])
     assert prove_partition(cut).identical

@@ -1,4 +1,4 @@
-"""What is called the same is the same, bit by bit."""
+"""What is called the same is the same, bit for bit."""
 
 from __future__ import annotations
 

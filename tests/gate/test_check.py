@@ -85,7 +85,9 @@ def test_more_allocations_than_tcm_serves_break_a_limit(project: Path, budget: s
     assert "42 allocations, 32 possible" in done.stdout
     (found,) = values("--config", "qnnmem.toml")["models"]
     assert found["fits"] is False
-    assert found["reasons"] == ["tcm: 42 allocations where TCM serves 32, fatal on the device"]
+    assert found["reasons"] == [
+        "tcm: 42 allocations, but TCM allows only 32, which is fatal on the device"
+    ]
 
 
 def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None:

@@ -253,7 +253,10 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     assert not found.worse
     words = "changed: constants is not comparable, tcm is not comparable"
     assert found.verdict == words
-    assert "tcm counts constants and IO before and the finished binary" in report.render_text(found)
+    assert (
+        "pool tcm contains constants and IO before and the finished binary"
+        in report.render_text(found)
+    )
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
     grown = plan(tcm=tcm(577), buffers={})
     assert compare_results(planned, grown).worse
@@ -376,7 +379,7 @@ def test_a_failure_that_was_not_there_is_worse() -> None:
     assert compare_results(doctor(), old).worse
     assert not compare_results(old, doctor()).worse
     assert sizes(compare_results(old, new)) == {"missing: map_budget": (10, 20)}
-    with pytest.raises(UsageError, match="exceed any memory"):
+    with pytest.raises(UsageError, match="more missing bytes than any device has"):
         compare_results(old, doctor(incident("map_budget", 10**400)))
 
 

@@ -113,7 +113,7 @@ def write_bad(folder: Path, kind: str) -> None:
         ("raw", r"a\.raw: 48 bytes given, 24 expected for input 'x' \(float32 of shape 2x3\)"),
         ("zip", r"a\.npz is not a readable \.npz file"),
         ("key", r"a\.npz: the model has no input 'other'"),
-        ("empty key", r"a\.npz: no data for input 'x'"),
+        ("empty key", r"a\.npz has no data for input 'x'"),
         ("bomb", r"a\.npz: array 'x' is larger than float32 of shape 2x3"),
         ("list", r"input_list\.txt line 1: 2 files for 1 inputs \('x'\)"),
         ("list name", r"input_list\.txt line 1: the model has no input 'z'"),

@@ -213,7 +213,7 @@ class Bench:
         return found
 
     def check(self, proto: onnx.ModelProto, parts: Parts, **how: Any) -> Any:
-        """Run three times, first under the sanitiser, and compare with plain runs bit by bit."""
+        """Run three times, first under the sanitiser, and compare with plain runs bit for bit."""
         memory = Memory(parts, **how)
         state = {
             old: np.zeros(parts.graph.model.tensors[old].shape, np.float32)

@@ -325,7 +325,7 @@ def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         (16, "<Q", 769, ""),
         (16, "<Q", 770, "the file ends after 769 of 770 bytes"),
         (16, "<Q", 768, "the file has 769 bytes but should have 768"),
-        (12, "<I", 161, "the header states its own size as 161 bytes with 3 sections"),
+        (12, "<I", 161, "the header states a size of 161 bytes, which is wrong for 3 sections"),
         (32, "<B", 1, "the header's reserved bytes are not zero"),
         (63, "<B", 1, "the header's reserved bytes are not zero"),
         (100, "<I", 1, "section 1 of the table is not the expected program"),

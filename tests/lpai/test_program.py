@@ -552,7 +552,7 @@ def test_a_window_that_nothing_fills_is_refused(bench: Any) -> None:
     window = FrameWindow("w", "x", "h", 1, 4, 1, blocking=True, padding=0, reset=None)
     states = (("x", "h"),)
     broken = Parts(replace(parts.graph, states=states, windows=(window,)), parts.constants)
-    assert "no op fills or empties window 'w'" in refusal(bench, broken)
+    assert "no op fills window 'w'" in refusal(bench, broken)
 
 
 def test_state_and_outputs_without_bytes_need_no_place(bench: Any) -> None:

@@ -112,7 +112,9 @@ def test_a_foreign_exception_is_a_failure_and_not_a_crash() -> None:
         raise ZeroDivisionError("by nothing")
 
     (row,) = selftest.run_cases([breaks("R1", "crash", FINDING, crash)])
-    assert [f.reason for f in row.failures] == ["ZeroDivisionError instead of a code: by nothing"]
+    assert [f.reason for f in row.failures] == [
+        "ZeroDivisionError raised instead of a QNN code: by nothing"
+    ]
     assert (row.keeping, row.breaking) == (0, 1)
 
 

@@ -143,11 +143,16 @@ def test_a_healthy_log() -> None:
 def test_the_rest_is_a_table() -> None:
     """From the 21st on incidents are counted by stage and cause, the most frequent first."""
     rest = [bare(cause="b")] * 2 + [bare(cause="a")] + [bare(cause="b")]
-    assert not [line for line in shown(*[bare()] * 20) if "The rest" in line]
+    assert not [line for line in shown(*[bare()] * 20) if "Other incidents" in line]
     lines = shown(*[bare()] * 20, *rest)
     assert sum(line.startswith("## ") for line in lines) == 21
-    assert lines[lines.index("## The rest, by stage and cause") :] == [
-        *("## The rest, by stage and cause", "", "| stage | cause | incidents |", "|---|---|---|"),
+    assert lines[lines.index("## Other incidents, by stage and cause") :] == [
+        *(
+            "## Other incidents, by stage and cause",
+            "",
+            "| stage | cause | incidents |",
+            "|---|---|---|",
+        ),
         *("| `graph` | `b` | `3` |", "| `graph` | `a` | `1` |", "", READ, ""),
     ]
 

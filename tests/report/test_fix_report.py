@@ -26,7 +26,7 @@ def test_a_report_says_where_a_model_comes_from(
     text = Path("out", "<script>_a_|.report.md").read_text("utf-8")
     assert text.startswith("# fits: scratch ")
     assert hashlib.sha256(Path(name).read_bytes()).hexdigest() in text
-    assert "the same bit by bit" in text
+    assert "the same bit for bit" in text
     assert "qnnmem prepare" in text
     assert "--apply" in text
     assert "--budget" in text

@@ -30,7 +30,11 @@ def graph(
     [
         (POOL - 64, 1, "fits with 0 bytes to spare (2 allocations)"),
         (POOL, 1, "does not fit, 64 bytes over the limit (2 allocations)"),
-        (64, 32, "does not fit: 33 allocations where TCM serves 32, fatal on the device"),
+        (
+            64,
+            32,
+            "does not fit: 33 allocations, but TCM allows only 32, which is fatal on the device",
+        ),
     ],
 )
 def test_a_verdict_says_by_how_much(model: int, io: int, words: str) -> None:

@@ -118,7 +118,7 @@ def test_an_unknown_name_is_met_with_near_ones() -> None:
     """A typing error gets suggestions, nonsense gets the command that lists all."""
     with pytest.raises(UsageError, match="did you mean SM8650"):
         find_soc("SM865O")
-    with pytest.raises(UsageError, match="`qnnmem socs` lists all"):
+    with pytest.raises(UsageError, match="`qnnmem socs` lists all SoCs"):
         find_soc("??")
 
 

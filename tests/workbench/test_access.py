@@ -91,7 +91,7 @@ def test_only_files_of_the_page_are_served(served: Served) -> None:
 
 def test_an_unknown_method_is_one_sentence(served: Served) -> None:
     """As everything that is refused."""
-    assert served.ask("PUT", "/api/state").said == "this method is not allowed here"
+    assert served.ask("PUT", "/api/state").said == "this address does not allow the method"
 
 
 def test_without_the_token_there_is_only_the_question_for_it(tmp_path: Path) -> None:

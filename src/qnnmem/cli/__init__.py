@@ -1,6 +1,7 @@
 """Entry points of the command line.
 
-This module has hardly any imports: Ctrl-C cannot interrupt an import that has not started.
+This module imports almost nothing: signals are handled before the slow imports start, so that
+Ctrl-C can interrupt them.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ def main() -> None:
     import atexit
     import gc
 
-    # The operating system frees the memory anyway; a last garbage collection takes 20 ms. Freeze
-    # only at exit: otherwise earlier garbage would never be collected.
+    # The operating system frees the memory anyway, and a last garbage collection takes 20 ms.
+    # Freeze only at exit: frozen garbage is never collected.
     atexit.register(gc.freeze)
     sys.exit(code)
 

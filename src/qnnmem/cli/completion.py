@@ -1,8 +1,8 @@
 """`qnnmem completion`: the script that lets a shell complete verbs, options, SoCs and files.
 
-Script and protocol are click's: the shell runs the program whenever the user asks for a completion.
-This module adds names that click does not know (SoCs, entries, rules), and the files that each verb
-reads.
+click provides the script and its protocol: the shell runs the program whenever the user asks for a
+completion. This module adds names that click does not know (SoCs, knowledge base entries, LPAI
+rules), and proposes only files that the verb reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from click.shell_completion import (
 
 _VARIABLE = "_QNNMEM_COMPLETE"  # the name that click expects
 _MOST = 200  # more names would be no help
-# Suffixes of the files that a verb reads; other verbs and options accept any file.
+# Suffixes of the files that each verb reads. Other verbs, and all options, accept any file.
 _MODEL = (".onnx", ".tflite", ".dlc", ".eaix", ".csv")
 _BINARY = (".bin", ".onnx")
 _ENDINGS = {
@@ -60,7 +60,7 @@ def completion(shell: str) -> int:
 
 
 class _Answers(ShellComplete):
-    """Completions of a word, including names that click does not know."""
+    """Completions of a word, including SoCs, entries and rules, which click does not know."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[Any]]:
         """Return the completions of the typed word."""
@@ -68,7 +68,7 @@ class _Answers(ShellComplete):
         option, equal, value = incomplete.partition("=")
         if not (equal and option.startswith("--")):
             return self._answers(words, incomplete.removeprefix("="))
-        # Other shells keep it as one word and replace it as a whole.
+        # Shells other than bash keep `--option=value` as one word and replace the whole word.
         found = self._answers([*words, option], value)
         return [CompletionItem(f"{option}={one.value}") for one in found if one.type == "plain"]
 
@@ -88,7 +88,7 @@ class _Answers(ShellComplete):
 
 
 def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
-    """Return names from the program's data: SoCs, entries, rules."""
+    """Return the SoC, entry or rule names that can follow the typed words."""
     if last == "--soc" or verb == last == "socs":
         from qnnmem.targets.socs import socs
 
@@ -105,12 +105,12 @@ def _names(verb: str, words: list[str], last: str) -> Iterable[str]:
 
 
 def _files(incomplete: str, endings: tuple[str, ...]) -> list[CompletionItem[Any]]:
-    """Return folders, and files with these suffixes; or an item that makes the shell list files."""
+    """Return matching folders and files, or an item that makes the shell list files."""
     shells_own = [CompletionItem(incomplete, type="file")]
     if not endings:
         return shells_own
     found = sorted(_listed(incomplete, endings))
-    # The shell quotes names, and adds no space after a completed folder.
+    # Leave these cases to the shell: it quotes names, and adds no space after a completed folder.
     is_folder = len(found) == 1 and found[0].endswith("/")
     if not found or is_folder or len(found) > _MOST or not all(map(_PLAIN.fullmatch, found)):
         return shells_own

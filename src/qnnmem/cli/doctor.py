@@ -172,7 +172,7 @@ class _LiveOutput:
 
         self.shown = 0
         self._form, self._verbose, self._guide = asked.form, asked.output.verbose, asked.guide
-        # Before watching the log: an incident must not wait for a compile.
+        # Compile before watching the log, so that no incident waits for a compile.
         found = find_facts(asked.options, ALL) if asked.form in _SHOWN_LIVE else None
         self._facts = found.facts if found else None
         self.missing = found.missing if found else ()
@@ -265,7 +265,7 @@ def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
 
 
 def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """Return the machine and the logs; a log after `--host` counts as a log."""
+    """Return the machine and the logs; if a log follows `--host`, the machine is the local one."""
     if host is None:
         return None, paths
     from qnnmem.doctor.host.devices import LOCAL, is_machine

@@ -167,12 +167,12 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "qnnmem completion fish > qnnmem.fish",
     ),
 }
-# Examples for which the real library compiles, loads or runs.
+# Examples that need the real HTP library to compile, load or run a model.
 BY_THE_LIBRARY = tuple(
     one
     for verb, pair in EXAMPLES.items()
     for one in pair
     if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
 )
-# Examples that run until they are stopped, or run a program that does not exist here.
+# Examples that run until they are stopped, or need a program that the checkout lacks.
 ELSEWHERE = (*EXAMPLES["serve"], *EXAMPLES["check-client"], *EXAMPLES["watch"])

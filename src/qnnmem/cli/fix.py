@@ -74,7 +74,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
 
 
 def _given_backend(options: FixOptions) -> str | None:
-    """Return the given backend, or HTP if a SoC is given; None means the default."""
+    """Return the value of --backend, or "htp" if only --soc is given; None: use the default."""
     source = click.get_current_context().get_parameter_source("backend")
     if source is click.core.ParameterSource.COMMANDLINE:
         return options.backend
@@ -122,7 +122,7 @@ def _has_several_shapes(task: FixTask) -> bool:
 
 
 def _show_shapes(task: FixTask, output: Output) -> int:
-    """Fix a model for each set of shapes, and print the command that makes one binary of all."""
+    """Fix a model for each set of shapes; print the command that puts all results in one binary."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report

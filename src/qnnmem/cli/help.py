@@ -15,11 +15,11 @@ from qnnmem.cli.screen import wish
 from qnnmem.text import plain_or_quoted, quote
 
 _SHOWN = 40  # characters of a value in a message
-# `fix` takes several shapes for one tensor; `sweep` has its own message about lists.
+# `fix` accepts several shapes for a tensor; `sweep` reports a repeated --vary with its own message.
 _MAY_REPEAT = {("fix", "--shape"), ("sweep", "--vary")}
 _ALL = "qnnmem.help_all"
-# Shared options with the start of their help text. `--help` only names them; `--help-all` and the
-# page of all commands explain them.
+# An option is shared if its help text begins as listed. `--help` lists only the names of shared
+# options; `--help-all` and the page of all commands explain them.
 SHARED = {
     "--color": "When to use colour; auto: only on a terminal.",
     "--dim": "Model: fix a named free dimension",
@@ -36,7 +36,7 @@ SHARED = {
 
 
 class StrictGroup(click.Group):
-    """Command group that refuses a repeated option before a verb runs."""
+    """Command group that refuses a repeated single-value option before the verb runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -78,7 +78,7 @@ def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
 
 
 def _fit_all(files: Sequence[str], options: FitOptions) -> list[FitRow]:
-    """Return a row for each file."""
+    """Return a table row with the verdicts for each file."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.errors import CannotTell, OutOfTime, QnnMemError
     from qnnmem.verbs.fit import fit_file
@@ -170,7 +170,8 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
 
     The IO layer is emulated, because the x86 library registers no memory. With --run, the results
     come from the real library, which is slow: use a small model. With --misuse, a client makes
-    every mistake under the emulated contract and, if installed, also with the library.
+    every mistake under the emulated contract and, if the library is installed, also with the
+    library.
 
     Exit codes: 0 shown, 1 the model cannot be compiled or the results of --run differ, 2 it cannot
     be read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time
@@ -247,10 +248,10 @@ def sweep(model: str, options: SweepOptions, output: Output) -> int:
 def validate(model: str, options: ValidateOptions, output: Output) -> int:
     """Run MODEL on the CPU and on HTP, to tell wrong results from a shortage of memory.
 
-    MODEL is an ONNX file. It runs once on each with random inputs. Every float tensor is compared
-    in the order of the graph, and the first difference is named. On x86 the real library emulates
-    HTP. With --results nothing is compiled: the saved outputs of a device are compared with the
-    CPU's outputs for the inputs in --data.
+    MODEL is an ONNX file. The CPU and HTP each run it once with the same random inputs. Every float
+    tensor is compared in the order of the graph, and the first difference is named. On x86 the real
+    library emulates HTP. With --results nothing is compiled: the saved outputs of a device are
+    compared with the CPU's outputs for the inputs in --data.
 
     Exit codes: 0 the results agree, 1 a tensor differs, or HTP refuses a model that the CPU runs, 2
     bad usage or unreadable input, 3 cannot tell.
@@ -391,7 +392,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     failed for another reason (stored), or the library is missing.
     """  # noqa: D301  click wants the character itself
     if options.soc is None:
-        raise MissingSoc(what="the library fails for a SoC")
+        raise MissingSoc(what="the failure depends on the SoC")
     from qnnmem.atomic_file import folder_for_output
     from qnnmem.cli.output import check_free
     from qnnmem.cli.progress import ProgressBar

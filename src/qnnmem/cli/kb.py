@@ -185,7 +185,7 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
 
 
 def _lines(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the codes to explain; the words of an unquoted log line are joined."""
+    """Return the codes to explain; the words of an unquoted log line are joined to one text."""
     from qnnmem.qnn.pasted import read_pasted
     from qnnmem.verbs.named_files import STDIN
 

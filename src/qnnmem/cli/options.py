@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from qnnmem.cli.output import Output
 
-# By suffix: the format of an output file, unless an option names it.
+# Format of an output file by its suffix; an option for the format takes precedence.
 _FORM_OF = {
     **{".json": "json", ".csv": "csv", ".h": "c", ".hpp": "c", ".md": "markdown"},
     **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text", ".xml": "junit"},
@@ -58,7 +58,7 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
 
 
 def takes(group: type[Options]) -> Callable[[F], F]:
-    """Return a decorator that adds a type's options; the command gets them as `options`."""
+    """Return a decorator that adds the options of `group`; the command gets them as `options`."""
     fields = option_fields(group)
 
     def decorate(command: F) -> F:
@@ -82,8 +82,8 @@ def shows(
 ) -> Callable[[F], F]:
     """Return a decorator that adds the output options; the command gets an `Output`.
 
-    Without an option, the suffix of the output file selects the format. `suffixes` are the suffixes
-    of formats that have no option.
+    Without an option, the suffix of the output file selects the format. `suffixes` maps more
+    suffixes to formats that only a suffix can select.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix
     default = f"{forms[0]}, or from the suffix of -o" if is_inferred else forms[0]
@@ -120,7 +120,7 @@ printed = partial(shows, group=FormatOptions)
 
 
 def answered(refused: Mapping[str, str], ignored: Mapping[str, str]) -> Callable[[F], F]:
-    """Return a decorator that adds the SDK tool's flags that are only refused or ignored."""
+    """Return a decorator that adds the flags of an SDK tool that qnnmem refuses or ignores."""
     kinds = (("Ignored here", ignored), ("Refused here", refused))
     rows = [(name, f"{kind}: {why}.") for kind, flags in kinds for name, why in flags.items()]
     opts = {name: Opt(f"--{name}", text, metavar="VALUE", is_advanced=True) for name, text in rows}
@@ -149,7 +149,7 @@ def _output(
 
 
 def _with_options(command: F, fields: Iterable[OptionField]) -> F:
-    # click lists the last added option first; the verb's own options must lead.
+    # click lists the last added option first; options marked `leads` must come first in the help.
     listed = sorted(fields, key=lambda field: not field.opt.leads)
     for field in listed[::-1]:
         command = _click_option(field)(command)
@@ -157,12 +157,12 @@ def _with_options(command: F, fields: Iterable[OptionField]) -> F:
 
 
 def _chosen(fields: Iterable[OptionField], given: dict[str, Any]) -> dict[str, Any]:
-    """Take the values of these options out of click's values, and return them converted."""
+    """Remove the values of these options from `given`, and return them converted, by field name."""
     return {field.name: _held(field, given.pop(field.name)) for field in fields}
 
 
 def _held(field: OptionField, given: Any) -> Any:
-    """Return the value of a field for a value parsed by click."""
+    """Convert a value that click has parsed to the type of its option field."""
     if given is None or not (field.opt.choices or field.opt.parses_many):
         return given
     if not field.is_many:
@@ -229,7 +229,7 @@ def _click_type(field: OptionField) -> Any:
 
 
 def form_of(name: str | Path) -> str | None:
-    """Return the format for the suffix of a file name, or None."""
+    """Return the format for the suffix of a file name; None if the suffix is unknown."""
     return _FORM_OF.get(Path(name).suffix.lower())
 
 

@@ -25,7 +25,8 @@ _SHORTAGES = {
     *(errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
     *(errno.ENOMEM, errno.EAGAIN, errno.EROFS),
 }
-# Messages of the dynamic linker and of Python's threads, which have no error number.
+# The dynamic linker and Python's threads report these shortages without an error number, so their
+# messages are searched.
 _MEMORY = r"(?i)(cannot|unable to) allocate memory|failed to map segment|out of memory"
 _FILES = r"(?i)too many open files|cannot open shared object file: error 24"
 _THREADS = r"(?i)can't start new thread|resource temporarily unavailable"
@@ -33,7 +34,8 @@ _THREADS = r"(?i)can't start new thread|resource temporarily unavailable"
 
 def outcome(is_interrupted: Callable[[], bool]) -> int:
     """Run the command line; return its exit code."""
-    # numpy's OpenBLAS would start unneeded threads, and sends SIGINT if it cannot.
+    # OpenBLAS, which numpy loads, would start threads that are not needed, and sends SIGINT if it
+    # cannot start them.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = run()
@@ -77,7 +79,7 @@ def _sentence(exc: Exception) -> tuple[str, int]:
         return sentence(exc), exc.exit_code
     if around := blame(exc):
         return around, _ENVIRONMENT
-    # The last resort: one sentence for an unexpected exception.
+    # Any other exception is a bug in qnnmem, but the user still gets one sentence.
     return f"internal error, please report it: {type(exc).__name__}: {exc}", BUG
 
 
@@ -101,7 +103,7 @@ def _print_json(sentence: str, code: int) -> None:
 
 
 def _is_printing(exc: Exception) -> TypeGuard[OSError]:
-    """Return True if click could not print something such as the help."""
+    """Return True if click could not write its own output, such as the help."""
     trace = exc.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -122,7 +124,7 @@ def _trace() -> None:
 
 
 def blame(exc: BaseException) -> str:
-    """Return a sentence about a resource that the machine lacks; empty for other errors."""
+    """Return a sentence about a failed system call or missing resource; empty for other errors."""
     if isinstance(exc, OSError):
         return _of_system(exc)
     for one in _chain(exc):

@@ -38,9 +38,9 @@ class Output(NamedTuple):
 
 
 def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
-    """Print `text`, or write it to `path` atomically, with a temporary name.
+    """Print `text`, or write it atomically to `path`.
 
-    If it goes to a file, the verdict is printed to standard error, which build servers show.
+    If the text goes to a file, the verdict is printed to standard error, which build servers show.
     """
     write_stream((text,), path, force)
     if path is not None:
@@ -48,13 +48,13 @@ def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
 
 
 def say_verdict(verdict: str) -> None:
-    """Print the verdict of a result file to standard error, with its names made printable."""
+    """Print the verdict of a result file to standard error; control characters are replaced."""
     for line in verdict.splitlines():
         note(shorten(line, _LONGEST))
 
 
 def say_refused(rows: Iterable[object]) -> None:
-    """Print the failed files to standard error, but each reason only once."""
+    """Print the failed files to standard error, grouped by reason."""
     from qnnmem.results.files import RefusedFile
 
     groups: dict[str, list[RefusedFile]] = {}
@@ -68,7 +68,7 @@ def say_refused(rows: Iterable[object]) -> None:
 
 
 def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
-    """Print pieces or write them to `path`, without holding all of them in memory."""
+    """Print pieces of text or write them to `path`, without holding all of them in memory."""
     if path is None:
         _print(pieces)
         return
@@ -82,7 +82,7 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
 
 
 def check_free(path: Path, force: bool) -> None:
-    """Raise an error if a path cannot be written to or its file must not be replaced."""
+    """Raise an error if a path cannot be written, or if it exists and `force` is not set."""
     from qnnmem.atomic_file import check_replaceable
 
     check_replaceable(path, force=force)

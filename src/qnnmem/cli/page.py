@@ -106,11 +106,14 @@ def _check_token(token: str | None, is_local: bool) -> None:
     if token is None:
         if not is_local:
             raise UsageError(
-                "an address for other machines needs --token; without it, anybody who can reach "
-                "this machine can read the page"
+                "other machines can reach this --host, so add --token; without it, anybody "
+                "who can reach this machine can read the page"
             )
     elif len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
-        raise UsageError(f"a token has at least {MIN_TOKEN} plain characters")
+        raise UsageError(
+            f"the token is too short or not plain; use at least {MIN_TOKEN} "
+            "printable ASCII characters"
+        )
 
 
 def _folder(data: str | None) -> Path:
@@ -120,9 +123,7 @@ def _folder(data: str | None) -> Path:
         return Path(data)
     found = cache_folder()
     if found == NOWHERE:
-        raise UsageError(
-            "there is no home folder to store results in; choose another folder with --data"
-        )
+        raise UsageError("there is no home folder to store results in; choose a folder with --data")
     return found / "workbench"
 
 

@@ -79,7 +79,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
 
 
 def _show_together(files: Sequence[str], options: PlanFileOptions, output: Output) -> int:
-    """Write one plan of all files; return the exit code."""
+    """Plan all files together, write the plan, and return the exit code."""
     from msgspec.structs import replace
 
     from qnnmem.planner.model_plan import limits_of
@@ -160,7 +160,7 @@ def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
 def _plan_file(
     file: str, options: PlanFileOptions, *, one_of_many: bool = False
 ) -> list[PlannedFile]:
-    """Return a plan for each graph in a file."""
+    """Return a plan for each graph in a file; `one_of_many` if several files are planned."""
     from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.named_files import opened
     from qnnmem.verbs.plan import PlanRequest, plan_file
@@ -208,7 +208,7 @@ def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """Return the verdict, which is also printed if the result goes to a file."""
+    """Return the verdict on all files; it is printed even if the result goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

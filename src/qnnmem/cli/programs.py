@@ -87,7 +87,7 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
     Needs Linux and a C compiler.
 
     Exit codes: 0 no problems found, 1 findings, 2 the program cannot run or never called QNN, 3
-    some calls were not watched, otherwise the program's own.
+    some calls were not watched, otherwise the program's own exit code.
     """
     _check_together(command, options, output.form)
     if options.read is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ProgressBar:
     """Progress bar for the current step, after one second and only on a terminal.
 
-    Without colour, it is a single plain line.
+    Without colour, a single plain line is printed instead.
     """
 
     def __init__(self, doing: str) -> None:

@@ -29,7 +29,8 @@ class RecordingCommand(click.Command):
 def recorded_args(verb: str = "") -> tuple[str, ...]:
     """Return the typed options that affect the result and that `verb` also accepts.
 
-    Each is one word, `--option=value`. Without `verb`, the running command decides.
+    Each option is one word, `--option=value`. Without `verb`, all options of the running command
+    are accepted.
     """
     ctx = click.get_current_context(silent=True)
     if ctx is None or _TYPED not in ctx.meta:
@@ -63,7 +64,7 @@ def _command(verb: str) -> click.Command:
 
 
 def verb_call(listener: ProgressListener) -> VerbCall:
-    """Return what a verb needs to know about the running command."""
+    """Return the running command as a verb needs it: listener, typed words, accepted options."""
     from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)
@@ -87,7 +88,7 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:
-    """Yield the words, with each of these options joined to its value."""
+    """Yield the words; each of these options is joined to its value."""
     rest = iter(words)
     for word in rest:
         value = next(rest, None) if word in flags else None

@@ -1,9 +1,9 @@
 """Layout of a report on a terminal: line breaks between words, and some colour.
 
-Reports are plain text, and the role of a line follows from the text, because all reports have the
-same form. The verdict comes first, a table has a row of words above rows of numbers, a title ends
-with a colon, an origin is `measured: ...`, a next step is `next: ...`. A line with a wrongly
-guessed role looks different but has the same text.
+Reports are plain text. The role of a line follows from its text, because all reports have the same
+form: the verdict comes first, a table has a row of words above rows of numbers, a title ends with a
+colon, an origin is `measured: ...`, a next step is `next: ...`. A wrong guess changes how a line
+looks, not its text.
 
 Lines are broken only on terminals, so that a search in piped output finds whole lines.
 """
@@ -43,8 +43,8 @@ _ANSWER = (
 _TAIL = rf"(?:^|(?<=  )){_ORIGIN}|^ *(?:note: |read \d)"
 _INCIDENT = r"^incident [\d,]+(?: of [\d,]+)?: "
 _PLACE = r"^ *(?:> )?\S+:\d+(?::\d+)?: "  # file name and line number
-# From here to the end of the line, users paste the text: never break it. Outside of next steps, an
-# option distinguishes a command from a sentence about the program.
+# Users paste the text from here to the end of the line, so it is never broken. Outside of next
+# steps, an option distinguishes a command from a sentence about the program.
 _COMMAND = r"(?:qnnmem|qnn-net-run|pip|pipx|uv|docker) .*$"
 _NEXT = rf"^(next: .*?)({_COMMAND})"
 _TITLE = r"^[A-Za-z][^.;:]{2,58}:$|^#{1,4} \S"
@@ -149,7 +149,7 @@ def broken_line(line: str, width: int) -> list[str]:
 
 
 def _hang(line: str, width: int, longest: int) -> int:
-    """Return the indent of continuation lines: below the last column, or below the words."""
+    """Return the indent of continuation lines: of the last column, or of text after a label."""
     ends = [
         gap.end() for gap in re.finditer(_GAP, line) if gap.start() and gap.end() <= width * 3 // 5
     ]

@@ -28,7 +28,7 @@ _LONGEST = 4000  # characters of a line
 @takes(NetRunOptions)
 @answered(NET_RUN_REFUSED, NET_RUN_IGNORED)
 def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -> int:
-    """Run a context binary like qnn-net-run: same flags, lists, files and lines.
+    """Run a context binary like qnn-net-run: same flags, input lists, file names, log lines.
 
     This is qnnmem's own program, which is also installed as `qnn-net-run`. If the SDK's program is
     on PATH, that name starts the SDK's. To type `./qnn-net-run`, make a link to it in the current

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 else:
-    # The built-in base of `signal`, already loaded: during an import, Ctrl-C is not handled yet.
+    # `_signal` is built in and already loaded. Ctrl-C would not be handled during an import of
+    # `signal`.
     import _signal as signal
 
 _BY_SIGNAL = 128  # shells add this to the signal that ended a program
@@ -25,12 +26,12 @@ _AGAIN_S = 0.01
 _LONGEST_WAIT_S = 2.0
 _UNWINDING_S = 1.0
 _IMPORTING = "<frozen importlib._bootstrap>"
-# These create and remove temporary names; an interruption would leave some behind.
+# These modules create and remove temporary files; an interruption would leave some behind.
 _TIDY = frozenset(("tempfile", "shutil", "qnnmem.atomic_file"))
 
 
 class Terminated(BaseException):
-    """A signal asked the program to end; `except Exception` does not catch this."""
+    """Raised when a signal asks the program to end; `except Exception` does not catch it."""
 
 
 class _Watch:
@@ -42,7 +43,7 @@ class _Watch:
         self.came = self.raised = float("-inf")
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Raise an exception if that is safe here, otherwise try again soon."""
+        """Raise an exception if the interrupted code allows it, otherwise try again soon."""
         if self.is_over:
             return
         now = time.monotonic()
@@ -57,12 +58,12 @@ class _Watch:
         raise KeyboardInterrupt if self.number == signal.SIGINT else Terminated
 
     def end_by_signal(self) -> None:
-        """Kill this process with the received signal, so that its parent sees the signal."""
+        """Kill this process with the received signal, so that its parent sees it; ignore SIGINT."""
         if self.number and self.number != signal.SIGINT:
             os.kill(os.getpid(), self.number)
 
     def lost(self, unraisable: Any) -> None:
-        """Handle an exception that Python cannot raise, such as one in a destructor."""
+        """Retry a signal whose exception Python could not raise; print other exceptions."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
@@ -70,9 +71,10 @@ class _Watch:
 
 
 def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
-    """Run the work and return its exit code; a received signal ends the process at exit.
+    """Run `work`; return its exit code, or 128 plus the number of a received signal.
 
-    The work gets a function that returns whether a signal has arrived.
+    `work` gets a function that returns True once a signal has arrived. At exit, any signal except
+    SIGINT ends the process.
     """
     if os.name != "posix":
         return work(lambda: False)
@@ -94,7 +96,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
     except Exception:  # a third-party library converted the signal to its own exception
         if not watch.number:
             raise
-    # The work is done: only the interpreter has to end.
+    # The work is done and nothing needs a clean-up, so signals may now end the process.
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in taken:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
@@ -106,7 +108,7 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
 
 
 def _take(watch: _Watch) -> list[int]:
-    """Handle the signals that `nohup` or a background job does not ignore; return their numbers."""
+    """Handle the signals that are not ignored (as `nohup` ignores SIGHUP); return their numbers."""
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     taken: list[int] = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
     sys.unraisablehook = watch.lost

@@ -100,7 +100,7 @@ def _too_many(message: str, context: click.Context) -> str:
     taken = [one for one in context.command.get_params(context) if isinstance(one, click.Argument)]
     words = " and ".join(_name(one) for one in taken)
     takes = f"takes only {words}" if words else "takes no arguments"
-    return f"{context.info_name} {takes}; {quote(extra[1])} is too much"
+    return f"{context.info_name} {takes}; remove {quote(extra[1])}"
 
 
 def _name(parameter: click.Parameter, *, short: bool = False) -> str:

@@ -83,7 +83,7 @@ _MODULE_OF = {verb: module for module, verbs in _MODULES.items() for verb in ver
 
 
 class Verbs(UserDict[str, click.Command]):
-    """Every verb by name; a verb's module is imported when the verb is looked up."""
+    """All verbs by name; the module of a verb is imported when the verb is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in VERBS:
@@ -102,7 +102,7 @@ class Verbs(UserDict[str, click.Command]):
 
 
 class VerbList(StrictGroup):
-    """The list of verbs by purpose, made without importing them."""
+    """Command group that lists the verbs by purpose, without importing them."""
 
     context_class = Page
 

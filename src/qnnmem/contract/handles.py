@@ -71,7 +71,7 @@ class HandleTable(Generic[Key, Value, Freed]):
         return self._freed.get(key)
 
     def owned(self, key: Key) -> tuple[Key, ...]:
-        """Return the live handles that a handle owns, even if their owner is already freed."""
+        """Return the live handles that a handle owns, even if the owner is already freed."""
         return tuple(self._owned.get(key, ()))
 
     def disown(self, key: Key) -> tuple[Key, ...]:

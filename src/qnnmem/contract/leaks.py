@@ -26,10 +26,11 @@ NEVER_FREED = "was never freed"
 
 
 class Resource:
-    """A resource that must be freed, and the resources that belong to it.
+    """Resource that must be freed, with the resources that belong to it.
 
-    `kind` is the kind of its handle, `rule` the rule that a leak breaks. The sentence about a leak
-    consists of `what`, in which `{at}` stands for the line that created the resource, and `never`.
+    `kind` is the type of its handle, and `rule` the id of the rule that a leak breaks. The finding
+    about a leak reads `what` followed by `never`, e.g. "the context made at {at} was never freed";
+    the line that created the resource replaces `{at}`.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Resource:
         return made
 
     def keep(self) -> None:
-        """Count the resource as a leak until it is freed, if it is not counted yet."""
+        """List the resource under its owner again, so that it counts as a leak until freed."""
         if self._owner is not None:
             self._owner._parts.setdefault(id(self), self)
 
@@ -72,7 +73,7 @@ class Resource:
         self._parts.clear()
 
     def leaked(self, how: str = "", rule: str = "", call: str = "") -> Finding:
-        """Return a finding that this resource leaked; `how` replaces `never` in its sentence."""
+        """Return the finding for a leak of this resource; `how` replaces `never` in the text."""
         # Replaced, not formatted, because a name may contain braces.
         what = self.what.replace("{at}", self.caller.place)
         sentence = f"{what} {how or self.never}"
@@ -120,7 +121,7 @@ def of_process() -> Resource:
 
 
 def note_freed_twice(found: Finding) -> None:
-    """Record a second free for the report at process exit, if no backend is left to record it."""
+    """Record a double free for the report at exit; for a resource whose backend is already gone."""
     _process.watch()
     _process.freed_twice.note(found)
 
@@ -135,7 +136,7 @@ def leaks() -> list[Finding]:
 
 @contextmanager
 def separate() -> Iterator[Resource]:
-    """Yield a separate root for a block; its resources are not in the report at process exit."""
+    """Yield a separate root for a block, whose resources are not reported at process exit."""
     before, _process.root = _process.root, Resource("process", "", "")
     try:
         yield _process.root

@@ -1,11 +1,11 @@
-"""Memory of a client: its address, who holds it, and whether it was freed.
+"""Memory of a client: its address, which graph or context uses it, and whether it was freed.
 
-    Extent         bytes from a start to an end in one address space: a process or a shared file
-    Region         memory that was given out, with its freed state
+    Extent         address range in one address space: a process or a shared file
+    Region         allocated memory, with its freed state
     Allocation       a block of a simulated heap, between two guard zones
     ForeignMemory    bytes of another process, with a local copy
     ClientBuffer   memory that a client passed, in any kind of object
-    Holding        memory that only one graph or context may use
+    Holding        memory that is reserved for one graph or context
 
 A client passes an address and a size, as a buffer, a slice of a buffer, or a NumPy view of a view;
 the address identifies the allocation in all cases. An allocation is tracked as long as its bytes
@@ -34,7 +34,7 @@ GUARD = 0xA5
 
 
 class Extent(NamedTuple):
-    """The bytes from `start` to `end` (exclusive) in one address space.
+    """Address range from `start` to `end` (exclusive) in one address space.
 
     Equal addresses in two address spaces are different memory.
     """
@@ -49,22 +49,22 @@ class Extent(NamedTuple):
         return self.end - self.start
 
     def overlap(self, other: Extent) -> int:
-        """Return how many bytes the two extents share."""
+        """Return the number of bytes that are in both address ranges."""
         if self.space is not other.space and self.space != other.space:
             return 0
         return max(0, min(self.end, other.end) - max(self.start, other.start))
 
     def holds(self, address: int) -> bool:
-        """Return True if an address lies inside the extent."""
+        """Return True if an address is in the address range."""
         return self.start <= address < self.end
 
     def covers(self, other: Extent) -> bool:
-        """Return True if the extent contains all bytes of another extent."""
+        """Return True if the address range contains all bytes of the other range."""
         return self.overlap(other) == other.size
 
 
 class Region:
-    """Memory that was handed out, and whether it was freed."""
+    """Allocated memory, and whether it was freed."""
 
     mem_type: MemType | None = None  # type of its heap; None if unknown
 
@@ -73,7 +73,8 @@ class Region:
         self.freed = False
         self.loss = "freed"  # the verb for sentences about its loss
         self.serial = next_serial()
-        # Alignments that were known before the memory was created, where a later use showed that.
+        # (start, size) alignments that the client had queried before it allocated the memory, as
+        # check_alignment_query found out.
         self.known_alignments: set[tuple[int, int]] = set()
 
     @property
@@ -83,7 +84,7 @@ class Region:
 
     @property
     def extent(self) -> Extent:
-        """Return the extent of the memory."""
+        """Return the address range of the memory."""
         return Extent(self.address, self.address + self.size, self.space)
 
     def guards_broken(self) -> tuple[str, ...]:
@@ -202,7 +203,7 @@ class ClientBuffer:
 
     @property
     def loss(self) -> str:
-        """Return how the memory was lost, for a sentence: freed, unmapped or made unreadable."""
+        """Return a verb that states how the memory was lost: freed, unmapped or made unreadable."""
         return "freed" if self.allocation is None else self.allocation.loss
 
     @property
@@ -212,7 +213,7 @@ class ClientBuffer:
 
     @property
     def extent(self) -> Extent:
-        """Return the extent in the address space of the client, which can be another process."""
+        """Return the address range in the client's address space, maybe of another process."""
         space = None if self.allocation is None else self.allocation.space
         return Extent(self.address, self.address + self.size, space)
 
@@ -228,8 +229,8 @@ class ClientBuffer:
 def release(memory: Any) -> None:
     """Release memory that is not from a heap, as `free` does in C.
 
-    Pools and binaries that share a byte with it count as freed from now on. Heap memory is freed by
-    its heap.
+    Pools and binaries that share a byte with it count as freed from now on. Heap memory must be
+    freed with the `free` method of its heap or buffer.
     """
     given = ClientBuffer(memory)
     if given.allocation is not None:
@@ -300,7 +301,7 @@ def _root_array(memory: Any) -> Any:
 
 
 def _place(array: Any) -> tuple[int, int]:
-    """Return the address and size of an array's bytes; zeros if there is no array."""
+    """Return the address and size of an array's bytes; (0, 0) if there is no array."""
     return (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
 
 
@@ -333,7 +334,7 @@ def as_address(memory: object) -> int | None:
 
 
 def next_serial() -> int:
-    """Return the next serial number, which orders events."""
+    """Return the next serial number: a later event has a higher number."""
     with _lock:
         _serial[0] += 1
         return _serial[0]
@@ -347,8 +348,8 @@ def _add(allocation: Allocation) -> None:
 
 
 def _forget_gone() -> None:
-    # Garbage collection may run anywhere, even while this thread holds the lock. Collected blocks
-    # are only queued then, and removed here.
+    # The garbage collector may run at any time, even while this thread holds the lock. Therefore it
+    # only queues collected blocks, and they are removed here.
     while _gone:
         gone = _gone.popleft()
         if _by_block.get(gone.block) is gone:
@@ -378,7 +379,7 @@ class Holding:
 
     @property
     def label(self) -> str:
-        """Return the name of the memory for a sentence."""
+        """Return the name of the memory for messages, e.g. `scratch of graph 'g'`."""
         return f"{self.what} of graph {self.owner[:80]!r}" if self.owner else f"a {self.what}"
 
 
@@ -389,17 +390,17 @@ class Holder(Protocol):
     is_executing: bool
 
     def holdings(self) -> Iterable[Holding]:
-        """Return the memory that the holder holds: none once its context is freed."""
+        """Return the reserved memory; none once the context is freed."""
 
     def lends(self, start: int, end: int) -> bool:
-        """Return True if these bytes of scratch are an input or output at a known offset."""
+        """Return True if these bytes of scratch are an input or output whose address is known."""
 
 
 class _Holders:
-    """All holders of memory, with a version that increases whenever a holder's memory changes.
+    """All graphs and contexts that hold memory, with a version that increases with every change.
 
-    C clients often place all buffers in one block by offset, and a wrong offset makes two buffers
-    share bytes.
+    They are needed to find overlaps: C clients often place all buffers in one block, and a wrong
+    offset makes two buffers share bytes.
     """
 
     def __init__(self) -> None:
@@ -408,7 +409,7 @@ class _Holders:
         self.version = 0
 
     def changed(self, holder: Holder) -> None:
-        """Track the memory of a holder, and increase the version."""
+        """Track the memory of a graph or context, and increase the version."""
         with self._lock:
             self._all.add(holder)
             self.version += 1

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 LPAI, QMEM, PROGRAM = "lpai", "qmem", "program"  # names of the tables
 MOST_FINDINGS = 1000  # of one client: later findings mostly repeat the first ones
-# Rules for which libQnnHtp for x86 returns the same code: tried with onnxruntime-qnn 2.7.0.
+# Source of rules for which libQnnHtp for x86 (onnxruntime-qnn 2.7.0) returned the same code.
 MEASURED = "QNN headers; the x86 libQnnHtp returns the same code"
 
-# The client's call, if a worker thread executes: its line is not on the thread's stack.
+# The client's call that made a worker thread execute: the thread's stack lacks the client's line.
 _asked_by: ContextVar[Caller | None] = ContextVar("_asked_by", default=None)
 
 
@@ -105,9 +105,9 @@ def asked_by(caller: Caller) -> Iterator[None]:
 
 
 class FindingLog(list[Finding]):
-    """The findings of one client in order, at most `MOST_FINDINGS`."""
+    """The findings of one client in order; the list holds at most `MOST_FINDINGS`."""
 
     def note(self, found: Finding) -> None:
-        """Add a finding if there is room."""
+        """Add a finding, unless the log already holds `MOST_FINDINGS`."""
         if len(self) < MOST_FINDINGS:
             self.append(found)

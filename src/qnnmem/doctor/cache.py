@@ -1,7 +1,8 @@
 """Files kept between runs in the user's cache folder; qnnmem also works without them.
 
-A file is used only if it is regular, belongs to this user and is complete. To prove that, it starts
-with a digest of its name and content. Other files count as missing and are replaced.
+A file is used only if it is regular, belongs to this user and is complete. A digest of name and
+content at the start of the file proves that it is complete. Other files count as missing and are
+replaced.
 """
 
 from __future__ import annotations

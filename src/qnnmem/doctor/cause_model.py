@@ -113,7 +113,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def memory_causes(self) -> float:
-        """Probability that the cause is one of memory, according to the cause head alone."""
+        """Sum of the cause head's probabilities of all memory causes."""
         return sum(odds for cause, odds in self.causes.items() if is_memory(cause))
 
 
@@ -184,7 +184,7 @@ def buckets(word: str) -> tuple[int, ...]:
 
 
 def features(text: str) -> Counter[int]:
-    """Count how often each hash bucket occurs in a text."""
+    """Return how often each hash bucket occurs in a text."""
     words = words_of(normal(text))
     found: Counter[int] = Counter()
     for word, times in Counter(words).items():
@@ -204,7 +204,7 @@ class CauseModel:
         rows = self.header.rows
         width = sum(len(one.classes) for one in self.header.heads.values())
         if self.header.schema != SCHEMA or len(body) != rows * (4 + width):
-            raise ValueError("this is not a cause model")
+            raise ValueError("the data is not a cause model of this version")
         self._width = width
         self._places = _integers(body[: 3 * rows])  # in rising order
         self._idf = body[3 * rows : 4 * rows]
@@ -218,7 +218,7 @@ class CauseModel:
         return self.header.thresholds
 
     def guess(self, text: str) -> Guess:
-        """Classify a text with every head."""
+        """Return the probabilities of every head for a text."""
         shares = self._shares(features(text))
         scores = self._scores(shares)
         answers: dict[str, dict[str, float]] = {}
@@ -255,7 +255,7 @@ class CauseModel:
         return {row: int(value * _SHARES / norm + 0.5) for row, value in weighed.items()}
 
     def _scores(self, shares: dict[int, int]) -> list[float]:
-        """Return the score of each class; a wide integer sums all classes, each in its own lane."""
+        """Return the score of each class; one wide integer sums all classes in separate lanes."""
         width, lanes_of = self._width, self._lanes
         total = whole = 0
         for row, share in shares.items():
@@ -329,7 +329,7 @@ def cause_model() -> CauseModel:
 
 
 def threshold(name: str) -> float:
-    """Return the minimum probability at which the model's answer is used."""
+    """Return the minimum probability at which this answer of the model is used."""
     return cause_model().thresholds[name]
 
 

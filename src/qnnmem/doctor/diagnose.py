@@ -16,9 +16,10 @@ from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
 from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
-# Names of captured values that identify the device and the build of a log.
+# Captured values that identify the device and the build that wrote a log.
 FACTS = ("device", "soc", "build", "version")
-# Foreign logs named in notes; a bug report holds thousands, and a page of notes hides the answer.
+# Maximum number of foreign logs named in notes: a bug report can contain thousands, and their names
+# would hide the diagnosis.
 _NAMED = 20
 
 
@@ -33,7 +34,7 @@ class Diagnosis:
         self.lines = self.bytes = 0
         self.notes: list[str] = []
         self._missed: dict[str, LoadError] = {}
-        # Logs about QNN, logs of other programs, and logs too short to be called healthy.
+        # Numbers of logs: about QNN, of other programs, and too short to be called healthy.
         self._ours = self._foreign = self._unclear = 0
         self.log_of: dict[str, int] = {}  # number of the log for each file with an incident
         self._facts: dict[int, dict[str, tuple[int, str]]] = {}  # facts of each log, by offset
@@ -44,7 +45,7 @@ class Diagnosis:
         }
 
     def take(self, stream: int, sessions: Iterable[LogSession], parts: Sequence[str]) -> None:
-        """Judge settled sessions of one log and store their incidents."""
+        """Judge completed sessions of one log and store their incidents."""
         telling = self._telling.keys()
         for session in sorted(sessions, key=lambda one: one.first):
             if not telling.isdisjoint(session.seen):
@@ -57,7 +58,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Store each fact's first value in the log, whatever the order in which sessions settle."""
+        """Store the first value of each fact in the log; sessions can arrive in any order."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):
@@ -66,7 +67,7 @@ class Diagnosis:
                 facts[name] = min(facts.get(name, said), said)
 
     def miss(self, error: LoadError) -> None:
-        """Record a part that cannot be read; reading continues with the other parts."""
+        """Record that a file cannot be read; the other files are still read."""
         if error.path not in self._missed:
             self._missed[error.path] = error
             self.notes.append(f"skipped: {error}")
@@ -80,7 +81,7 @@ class Diagnosis:
             self.notes.append(f"{name}: no QNN lines found; it looks like {look}")
 
     def check(self, streams: Sequence[Stream]) -> None:
-        """Raise an error if no log could be read."""
+        """Raise the first read error if no file could be read."""
         if self._missed and len(self._missed) >= len({p for s in streams for p in s.parts}):
             raise next(iter(self._missed.values()))
 
@@ -152,7 +153,7 @@ class Diagnosis:
         )
 
     def close(self) -> None:
-        """Close the temporary file."""
+        """Close the temporary file that holds the incidents."""
         self._spool.close()
 
 

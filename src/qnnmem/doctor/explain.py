@@ -1,4 +1,4 @@
-"""Explanation of an error code: its names, its meaning in practice, and its diagnoses."""
+"""Explain an error code: its names, its meaning in practice, and related diagnoses."""
 
 from __future__ import annotations
 

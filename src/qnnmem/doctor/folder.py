@@ -64,7 +64,7 @@ def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
 
 
 def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
-    """Yield the target of a link if it is a file inside `top`, else the reason for skipping it."""
+    """Yield a link's path if it leads to a file inside `top`, else the reason for skipping it."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - only names are used here
         target = os.path.realpath(path)

@@ -1,7 +1,7 @@
 """Follow a growing log and report incidents as they happen.
 
     new bytes  -> lines -> scanner -> sessions, as for a finished log
-    regularly: judge the sessions as if the log ended now, and report those without new lines
+    regularly: judge the sessions as if the log ended now; report those that have stopped growing
 
 Early reports do not affect later results: the final diagnosis equals that of the finished log.
 """
@@ -81,10 +81,10 @@ class Follower:
         self._next_look = clock() + _MOMENT
         self._fresh = True  # True: bytes arrived since the last check
         self._paused = False  # True: the first bytes were followed by a pause
-        # By process and first line of an unsettled session: its last line, and the start of its
-        # quiet time.
+        # Open sessions by process and first line: last line, and the time since which it is the
+        # last.
         self._last: dict[tuple[int | None, int], tuple[int, float]] = {}
-        # By offset of the lines of an incident: the reported verdict.
+        # Reported verdicts, by the offset of each line of an incident.
         self._told: dict[int, tuple[object, ...]] = {}
 
     def run(self) -> Diagnosis:
@@ -125,7 +125,7 @@ class Follower:
         return steps_of(self._left, self._size or None)
 
     def _shift(self, number: int) -> int:
-        """Return what must be added to a line number of the log to get that of the file."""
+        """Return the line number in the file minus `number`, the one in the unwrapped log."""
         return 0 if self._unwrapping is None else self._unwrapping.shift(number)
 
     def _readinto(self, view: memoryview) -> int:
@@ -137,7 +137,7 @@ class Follower:
         return got
 
     def _came(self) -> bytes:
-        """Wait for new bytes and return them; meanwhile report incidents without new lines."""
+        """Wait for new bytes and return them; meanwhile report incidents that no longer grow."""
         if self._paused and not self._left:
             self._paused = False
             self._look()
@@ -152,7 +152,7 @@ class Follower:
         return came
 
     def _look(self) -> None:
-        """Report incidents without new lines, unless the last check was too recent."""
+        """Report incidents that have stopped growing, unless the last check was too recent."""
         now = self._clock()
         waiting = any(now - since >= QUIET for _, since in self._last.values())
         if now < self._next_look or not (self._fresh or waiting):
@@ -211,9 +211,10 @@ class _LiveScanner(LogScanner):
         return self._base
 
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
-        """Yield the hits in incomplete lines, as if the log ended here.
+        """Yield the hits in the part not yet scanned, as if the log ended here.
 
-        Offsets count from the start of the buffer, and line numbers from the lines read before.
+        Offsets count from the start of the buffer; line 1 is the first line that `lines` does not
+        count yet.
         """
         data = memoryview(bytes(self._view[: self._fill]))
         start = self._at
@@ -306,7 +307,7 @@ def _open(name: str, stopped: Callable[[], bool]) -> _Growing | _Pipe:
 
 
 def _stopped_by_ctrl_c() -> AbstractContextManager[Callable[[], bool]]:
-    """Return a context manager that notes Ctrl-C; a second Ctrl-C ends the program at once."""
+    """Return a context manager that records Ctrl-C; a second Ctrl-C ends the program at once."""
     import signal
     from contextlib import contextmanager
 

@@ -1,9 +1,9 @@
 """Judgement of the lines of an incident.
 
 signs of a healthy run   -> ignored; without other signs there is no incident
-entries that match       -> the best entry decides: entries that name a cause come first, then
-entries that only state whether memory is short, then undecided entries; among equal entries, the
-entry with the earliest deciding line wins
+entries that match       -> the best entry decides: the user's own entries come first, then entries
+that name a cause, then entries that only state whether memory is short, then undecided entries;
+among equal entries, the entry with the earliest deciding line wins
 no matching entry        -> undecided
 """
 
@@ -49,7 +49,7 @@ class _Fired(msgspec.Struct, frozen=True):
 
 
 def judge(knowledge: Knowledge, seen: Sequence[SeenTemplate]) -> Judgement:
-    """Judge lines, given as templates in the order of their first occurrence."""
+    """Return the judgement of lines, given as templates in the order of their first occurrence."""
     signs = _first_of_each_sign(knowledge, seen)
     noise = [one for one in _fire(knowledge, seen, signs) if one.entry.cause == "benign_noise"]
     harmless = {sign for one in noise for sign in one.entry.explains}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PLANNED = "plan of qnnmem"
 _LPAI_ONLY = ("eaix", "csv")  # kinds of models that only LPAI has
 
-# By cause: the comparison to show; other shortages concern the process domain.
+# Comparisons to show for each cause; causes that are not listed concern the process domain.
 _ASKED = {
     "mem_graph_limit": ("compile",),
     "mem_vtcm": ("VTCM",),
@@ -93,7 +93,7 @@ def gather_possible(
     options: CompileOptions | None = None,
     backends: Collection[str] = ALL,
 ) -> tuple[FactsOfBackends, tuple[QnnMemError, ...]]:
-    """Return facts for each backend that failed, and errors about files without facts.
+    """Return facts for each of `backends`, and the errors of files that gave no facts.
 
     The diagnosis of a log does not depend on the model, so errors here must not prevent it.
     """
@@ -182,7 +182,7 @@ def _sentence(one: Comparison, in_use: int) -> str:
         bounds = dict.fromkeys((_unlike(one.low, left), _unlike(one.high, left)))
         words += f"{' = ' if words else ''}{' to '.join(bounds)}"
     room = f"{_unlike(left, one.low)} {'left' if shared else 'at most'}"
-    why = f" of {format_size(one.limit)}, {format_size(in_use)} in use by the log" if shared else ""
+    why = f" of {format_size(one.limit)}, {format_size(in_use)} in use (from log)" if shared else ""
     over = f"; {one.low - left:,} bytes over the limit" if one.low > left else ""
     return f"{one.resource}: {words} {sign} {room}{why}{over}"
 
@@ -217,7 +217,7 @@ def _compiled(path: Path, soc: Soc, options: CompileOptions | None) -> ModelFact
 
 
 def of_failure(failure: CompileFailure) -> ModelFacts:
-    """Return the facts in a failed compilation: why the library refuses the model here, too."""
+    """Return the facts from a failed compilation: the library's reason and any exceeded limit."""
     from qnnmem.htp.bill import log_source
     from qnnmem.htp.log import Cause
 

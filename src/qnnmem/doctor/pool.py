@@ -17,8 +17,9 @@ from qnnmem.provenance import Origin
 
 _ADDED = f"{Origin.COMPUTED.value}: the allocations before the failure, added up"
 _KNOWN = f"{Origin.DOCUMENTED.value}: LPAI memory page"
-_AT_LEAST = f"{Origin.COMPUTED.value}: at least, were the pool empty"
-# The pool of aDSP direct mode serves 32 allocations (LPAI memory page); others are unknown.
+_AT_LEAST = f"{Origin.COMPUTED.value}: at least this much, as if the pool were empty"
+# The pool of aDSP direct mode serves 32 allocations (LPAI memory page); the limits of other pools
+# are unknown.
 _MAX_PIECES = 32
 
 
@@ -31,7 +32,7 @@ class PoolNumbers(NamedTuple):
 
 
 class FailedPool(NamedTuple):
-    """A pool's documented size, and its lines: positions in the log with numbers of bytes."""
+    """A pool's documented size, and the log lines about it as pairs of position and bytes."""
 
     documented: int  # documented size, used if no line states it
     levels: list[tuple[int, int]]

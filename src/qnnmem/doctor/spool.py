@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<qqq")  # stream, offset, number of following bytes
 
 
 class Spool:
-    """Stores incidents with their places, and yields them in the order of the places.
+    """Stores incidents with their positions, and yields them in the order of the positions.
 
     In the file, consecutive incidents that are already in order form a run. Runs are merged while
     they are read, so the memory needed depends on the number of runs, not of incidents.
@@ -33,7 +33,7 @@ class Spool:
         return self._count
 
     def put(self, stream: int, offset: int, incident: Incident) -> None:
-        """Store an incident, whose place is `offset` in the log number `stream`."""
+        """Store an incident that is at `offset` in the log with number `stream`."""
         self._count += 1
         if self._file is None and len(self._few) < _IN_MEMORY:
             self._few.append((stream, offset, incident))
@@ -56,14 +56,14 @@ class Spool:
         self._end += file.write(_HEAD.pack(stream, offset, len(data)) + data)
 
     def incidents(self) -> Iterator[Incident]:
-        """Yield all incidents, in the order of their places."""
+        """Yield all incidents, ordered by log and offset."""
         if self._file is None:
             yield from (one for _, _, one in sorted(self._few, key=lambda row: row[:2]))
             return
         yield from map(from_json, self._stored(self._file))
 
     def rows(self) -> Iterator[str]:
-        """Yield all incidents as JSON, in the order of their places."""
+        """Yield all incidents as JSON, ordered by log and offset."""
         if self._file is None:
             yield from map(to_json, self.incidents())
         else:
@@ -87,7 +87,7 @@ class Spool:
 def _rows(
     file: IO[bytes], start: int, end: int, *, alone: bool
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the place and JSON of each incident in a run; `alone` if nothing else is read."""
+    """Yield log number, offset and JSON of a run's incidents; `alone` if it is the only run."""
     file.seek(start)
     while start < end:
         if not alone and file.tell() != start:  # a seek discards the data read ahead

@@ -84,7 +84,7 @@ class CaseBench:
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
-        """Return the change with its results also compared at each optimisation level."""
+        """Return the change with its results also compared at onnxruntime's optimisation levels."""
         if judged.proof is None or not judged.proof.identical:
             return judged
         parts = _models(judged.change)

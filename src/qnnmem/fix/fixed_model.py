@@ -80,7 +80,7 @@ def fixed_model(
 
 
 def tensor_notes(result: FixResult) -> tuple[str, ...]:
-    """Return notes on the number of tensors before and after, and on bytes over the limits."""
+    """Return notes on the number and average size of tensors, and on the bytes to prune."""
     best = result.best
     notes = []
     if best.change.model is not result.case.model and best.change.parts is None:

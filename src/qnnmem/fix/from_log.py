@@ -17,7 +17,7 @@ from qnnmem.units import Bytes
 
 _HEAP_POOLS = ("scratch", "persistent", "io")  # pools in the heap of the application (LPAI)
 _LPAI_CAUSES = frozenset({"mem_tcm_pool", "mem_system_ram", "mem_unknown", "mem_activation"})
-# By cause on HTP: the limit in its log lines, and the remedies to try first.
+# Causes on HTP: the pool that a printed limit belongs to, and the remedies to try first.
 _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_graph_limit": ("compile", ("partition",)),
     "mem_vtcm": ("vtcm", ("settings",)),
@@ -28,7 +28,8 @@ _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_multi_context": ("", ("placement",)),
     "mem_unknown": ("", ()),
 }
-# Without a named cause: unfreed contexts fail before any graph is created.
+# Remedies for causes without such a list: a failure at init, before any graph is created, points to
+# contexts that were not freed.
 _BY_STAGE = {"init": ("placement", "settings")}
 _LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # the TCM pool is not scratch
 

@@ -98,7 +98,7 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
 
 
 def _may_do(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """Return True if saving `less` bytes could be enough, as no other memory shrinks."""
+    """Return True if everything could fit after the model's memory shrinks by `less` bytes."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     known = bench.library.residents(base.change)
@@ -113,7 +113,10 @@ def _halves(size: int) -> Iterator[int]:
 
 
 def _may_help(bench: HtpBench, base: JudgedChange, pools: tuple[str, ...]) -> bool:
-    """Return False if weights and IO alone exceed the limit: no setting changes those."""
+    """Return True if one of `pools` is over its limit, but weights and IO alone are not.
+
+    No setting changes the size of weights and IO.
+    """
     if not set(base.need.over).intersection(pools):
         return False
     fixed = _trial(bench, base).fixed or bench.library.fixed_bytes(base.change)
@@ -165,7 +168,7 @@ def fix_for_htp(
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
-    """Return the remedy for refused operators, which applies even if more memory is needed."""
+    """Return the remedy for refused operators, used even if the model then needs more memory."""
     options = case.options
     if not isinstance(options, CompileOptions):
         raise TypeError("this remedy is only for HTP")
@@ -189,7 +192,7 @@ def repeat_for_htp(
 
 
 def _check_rounds(bench: HtpBench, change: Change) -> None:
-    """Raise UsageError if a recipe loads unknown contexts."""
+    """Raise UsageError if the contexts that a recipe loads differ from those of this run."""
     if not change.rounds:
         return
     said = {name for names in change.rounds for name in names}

@@ -1,4 +1,4 @@
-"""Make a model fit the memory of LPAI: the planner as judge, the remedies, the obstacles."""
+"""Make a model fit LPAI's memory: try remedies, judge each by planning, name obstacles."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from qnnmem.text import quote
 
 @dataclass(frozen=True)
 class PlanJudge:
-    """Judge that plans a changed model, or all of its parts together.
+    """Plans a changed model, or all of its parts together, and returns the memory it needs.
 
-    The planning effort does not depend on the time left, so planning the result again gives the
-    same plan.
+    The planning effort does not depend on the time left, so planning the same change again gives
+    the same plan.
     """
 
     budget: Budget | None = None
@@ -48,7 +48,7 @@ class PlanJudge:
 
     @property
     def limit(self) -> int | None:
-        """Limit of scratch in bytes; None without a limit."""
+        """Scratch limit in bytes; None without a limit."""
         return as_limits(self.budget).pools.get(Pool.SCRATCH)
 
     def __call__(self, change: Change) -> Need:
@@ -118,7 +118,7 @@ def deployed(
     return deployments(sequence, parts.parts, needs, plain, options.bits)
 
 
-# The mildest first; only tiling adds much work.
+# From the mildest to the strongest; only tiling adds much computation.
 REMEDIES: tuple[ModelRemedy, ...] = (
     PlanRemedy(),
     FusionRemedy(),

@@ -71,7 +71,7 @@ def _damaged(path: Path, exc: Exception) -> LoadError:
 def apply_recipe(
     case: FixCase, steps: Sequence[Step], path: Path, remedies: Sequence[ModelRemedy]
 ) -> Change:
-    """Repeat the steps of a recipe; raise UsageError if the model differs."""
+    """Return the change that a recipe makes; raise UsageError if the model does not match."""
     known = {remedy.name: remedy for remedy in remedies}
     change = Change("none", "as it is", case.model, case.options)
     for step in steps:
@@ -116,7 +116,7 @@ class _ProvenChanges:
 def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
-    """Return the tried changes plus a better change of an earlier run; cache all proven changes."""
+    """Return the tried changes, plus a better cached change if any; cache the proven changes."""
     kept = _read(bench.remembered(_question(bench)))
     better = _better(bench, kept, best_of(tried), remedies)
     found = tuple(tried) if better is None else (*tried, better)
@@ -180,7 +180,7 @@ def _values(found: Sequence[_Proven]) -> dict[str, Any]:
 
 
 def _read(values: Mapping[str, Any] | None) -> tuple[_Proven, ...]:
-    """Decode cached changes; an invalid file counts as missing."""
+    """Return the cached changes; an invalid cache entry counts as missing."""
     kept = from_kept(_ProvenChanges, values)
     if kept is None:
         return ()

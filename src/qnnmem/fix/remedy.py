@@ -131,7 +131,7 @@ class JudgedChange:
 
     @property
     def holds(self) -> bool:
-        """True if results are equal bit by bit, or are allowed to differ."""
+        """True if results are equal bit for bit, or are allowed to differ."""
         return self.proof is None or self.proof.identical or self.change.is_lossy
 
     @property
@@ -154,7 +154,7 @@ class JudgedChange:
 
 @dataclass(frozen=True, slots=True)
 class LossyHint:
-    """Lossy remedy that would fit if allowed, judged only by a plan."""
+    """Hint at a lossy remedy that would fit if it were allowed; judged only by a plan."""
 
     allow: str
     need: Need
@@ -238,7 +238,7 @@ def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
 
 
 def read_again(model: onnx.ModelProto) -> ShapedModel:
-    """Return a model from another tool with types for all tensors; its data must be embedded."""
+    """Return another tool's model with inferred types and shapes; its data must be embedded."""
     from qnnmem.loader.onnx import read_shaped
     from qnnmem.temporary_folder import temporary_folder
 

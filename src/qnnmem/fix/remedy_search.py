@@ -83,7 +83,7 @@ def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
 
 
 def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
-    """Return the changes; only the best one is also compared at every optimisation level."""
+    """Return the changes, the best of them also compared at every optimisation level."""
     best = best_of(tried)
     return tuple(bench.with_levels(one) if one is best else one for one in tried)
 
@@ -153,9 +153,9 @@ def try_remedies(
 def _try(
     remedy: ModelRemedy, bench: FixBench, tried: list[JudgedChange], watch: Watcher | None
 ) -> None:
-    """Try the changes of a remedy until one is enough.
+    """Append a remedy's changes to `tried` until one is enough.
 
-    On top of a lossy change, a lossless remedy must keep that change's results bit by bit.
+    If the best change so far is lossy, a lossless remedy must keep its results bit for bit.
     """
     base = best_of(tried)
     around: LossyBench | None = None

@@ -28,7 +28,8 @@ def tflite_form(
 ) -> TfliteForm:
     """Translate a TFLite model to ONNX; raise UsageError if an operator has no ONNX form.
 
-    The results are compared with exact integer arithmetic on random data.
+    The translation is compared with exact integer arithmetic on random data; `note` states the
+    error.
     """
     from qnnmem.loader.tflite import read_with_graph
 
@@ -42,7 +43,7 @@ def tflite_form(
     proof = prove(exact, made, lossy=True)
     samples = counted(proof.samples, "sample")
     what = "the ONNX form of this TFLite model"
-    note = f"{what} gives bitwise the same results as TFLite, on {samples}"
+    note = f"{what} gives results bitwise identical to TFLite, on {samples}"
     if not proof.identical:
         largest, part = f"{proof.largest:.3g}", f"{proof.relative:.2g}"
         note = f"{what} differs from TFLite by at most {largest} in an output"

@@ -36,7 +36,7 @@ _NO_SETTINGS = ("budgets", "time_limit", "soc")  # limits of the check, not sett
 
 @dataclass(frozen=True, slots=True)
 class BudgetTask:
-    """A file to check and its config entry; names are relative to the config's folder."""
+    """A file to check and its config entry; file names are relative to the config's folder."""
 
     entry: BudgetEntry
     path: Path
@@ -81,7 +81,7 @@ class BudgetTask:
         return found
 
     def wished(self, kind: str = "onnx") -> str:
-        """Return the target of a model: as configured, else HTP for a compilable file with SoCs."""
+        """Return the target of a model: as configured, else HTP for ONNX with `socs`, else LPAI."""
         said = self.entry.get("target")
         is_htp = kind == "onnx" and self.entry.get("socs") is not None
         return str(said) if said is not None else HTP if is_htp else LPAI
@@ -97,14 +97,16 @@ class BudgetTask:
         for name, size in self.entry.own.get("budget", {}).items():
             pool = pool_of(name, target)
             if pool is None:
-                raise UsageError(f"{name} is not a pool of {target.upper()}, its target")
+                raise UsageError(
+                    f"{name} is not a pool of {target.upper()}, the target of this file"
+                )
             if pool in own:
                 raise UsageError(f"{pool} has two budgets; set only one")
             own[pool] = size
         return {**found, **own}
 
     def sizes(self, kind: str) -> dict[str, Any]:
-        """Return sizes for `load`; common dimensions apply if the model has them."""
+        """Return dims, shapes and values for `load`; common dims apply if the model has them."""
         from qnnmem.loader import dims_in
 
         dims = self.entry.common.get("dims", {})
@@ -117,7 +119,7 @@ class BudgetTask:
         }
 
     def options(self, group: type[Group], kind: str) -> Group:
-        """Return the entry as options of a verb, but no budgets: their pools depend on the target.
+        """Return the entry as options of a verb, without budgets: pools depend on the target.
 
         Common settings apply if the file supports them; the entry's own settings must be supported.
         """
@@ -175,7 +177,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
             "bits": "as in the model" if plan.options.bits is None else str(plan.options.bits),
             "IO": f"{plan.options.io.value} scratch",
         },
-        # Placeholder sizes decide nothing.
+        # Budgets cannot be judged if some sizes are placeholders.
         why=join_words(plan.model.assumed) if budgets else "",
         seconds=time.perf_counter() - started,
         given=settings_of(task.options(PlanOptions, kind)),
@@ -209,7 +211,7 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
-    # The sum is a pool only if it has a budget.
+    # The total counts as a pool only if it has a budget.
     whole = {TOTAL: sum(sizes.values())} if with_total else {}
     return sizes | ({} if tcm is None else {"tcm": tcm.need}) | whole
 

@@ -36,7 +36,6 @@ from qnnmem.text import counted, shorten
 if TYPE_CHECKING:
     from qnnmem.planner import MemoryPlan
 
-# Exit codes.
 NOT_READ: Final = 2
 BROKEN: Final = 1
 OPEN: Final = 3
@@ -125,7 +124,7 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
 
 
 def grown_words(change: PoolChange) -> str:
-    """Return a sentence about the growth of a pool."""
+    """Return a sentence that states how much a pool has grown since the baseline."""
     size, more = f"{change.after_bytes:,}", f"{change.change_bytes:,}"
     return f"{change.pool} needs {size} bytes, {more} more than in the baseline"
 
@@ -149,7 +148,7 @@ class BudgetRun:
         return next((code for code in _WORST if code in codes), GOOD)
 
     def updated(self) -> BudgetRun:
-        """Return the run with its sizes accepted: only broken budgets fail, growth does not."""
+        """Return the run with its sizes accepted: only broken budgets still fail."""
         models = tuple(structs.replace(model, change=None) for model in self.models)
         return replace(self, models=models, is_updated=True)
 
@@ -230,7 +229,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
     try:
         values = json.loads(data)
     except (ValueError, RecursionError) as exc:
-        raise LoadError(path, "is truncated: its JSON has no end") from exc
+        raise LoadError(path, "is not valid JSON; it may be truncated") from exc
     schema = schema_name(Baseline)
     if not isinstance(values, dict) or values.get("schema") != schema:
         raise LoadError(path, f"does not have the schema {schema}")
@@ -240,7 +239,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
 def against(
     models: Sequence[CheckedModel], accepted: Baseline, tolerance: Tolerance
 ) -> tuple[tuple[CheckedModel, ...], tuple[str, ...]]:
-    """Return the models with their changes, and the names in the baseline that were not checked."""
+    """Return models with their changes since the baseline, and baseline names no longer checked."""
     by_name = dict(accepted.models)
     counts = WhatCounts(tolerance)
     found = []
@@ -264,7 +263,7 @@ def write_baseline(path: Path, run: BudgetRun) -> None:
             models[model.name] = _accepted(model)
         elif kept is not None and model.name in kept.models:
             models[model.name] = kept.models[model.name]
-    # Sorted, one line per number: git then shows small diffs.
+    # Sorted, with one number per line, so that git shows small diffs.
     ordered = {name: models[name] for name in sorted(models)}
     write_whole(path, encode(Baseline(models=ordered)).encode("ascii"))
 

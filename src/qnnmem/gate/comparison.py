@@ -44,7 +44,7 @@ NO_GROWTH = Tolerance()
 
 @dataclass(frozen=True, slots=True)
 class WhatCounts:
-    """Criterion for a worse result: growth of these pools beyond the tolerance."""
+    """Criterion for a worse result: growth of one of these pools beyond the tolerance."""
 
     tolerance: Tolerance = NO_GROWTH
     pools: tuple[str, ...] = ()  # empty: all pools
@@ -76,7 +76,7 @@ def verdict_of(
     vanished: Sequence[str],
     failing: Sequence[str],
 ) -> str:
-    """Return the verdict (worse, better, mixed or neither) and the changes, the largest first."""
+    """Return a verdict (worse, better, mixed, changed or unchanged) and its main reasons."""
     if not (appeared or vanished or any(subject.is_changed for subject in subjects)):
         return "unchanged: the compared numbers and verdicts are equal"
     losses = [f"{shorten(name)} is new and does not fit" for name in failing]
@@ -187,7 +187,7 @@ def compare_results(
     *,
     names: tuple[str, str] = ("the first", "the second"),
 ) -> DiffResult:
-    """Compare two results read from JSON; raise UsageError if they have nothing in common."""
+    """Compare two results read from JSON; raise UsageError if they are of different kinds."""
     first, second = subjects_of(before, names[0]), subjects_of(after, names[1])
     kinds = [{one.kind for one in side} for side in (first, second)]
     if first and second and not kinds[0] & kinds[1]:
@@ -199,7 +199,7 @@ def compare_results(
 def compare_subjects(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject], counts: WhatCounts = ALL
 ) -> DiffResult:
-    """Compare the subjects of two results."""
+    """Return the differences between the subjects of two results."""
     _check_pools(counts, [*before, *after])
     pairs = _pairs(before, after)
     paired = {id(one) for pair in pairs for one in pair}
@@ -238,14 +238,15 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Pair subjects by full name, then by name without folder; single files pair regardless."""
+    """Pair subjects by full name, then by file name; two single files are always a pair."""
     left, right = list(before), list(after)
     found: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [
         lambda one: (one.file, one.part),
         lambda one: (PurePath(one.file).name, one.part),
     ]
-    # With one file on each side, the name does not matter: a model before and after a change.
+    # With one file on each side, the names do not matter: the files may be a model before and after
+    # a change.
     if len({one.file for one in left}) == len({one.file for one in right}) == 1:
         keys.append(lambda one: ("", one.part))
     if len(left) == len(right) == 1:
@@ -290,12 +291,12 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
             continue
         held = before.counted.get(pool, ""), after.counted.get(pool, "")
         if old != new and all(held) and held[0] != held[1]:
-            counts_other = f"{shorten(pool)} counts {held[0]} before and {held[1]} after"
+            counts_other = f"pool {shorten(pool)} contains {held[0]} before and {held[1]} after"
             yield PoolChange(pool, old, new, not_comparable=f"not comparable: {counts_other}")
             continue
         bounds = pool in before.at_most, pool in after.at_most
         if bounds[0] is not bounds[1]:
-            # An upper bound may be above or below an exact number.
+            # The true value below an upper bound may be larger or smaller than the exact number.
             side, other = ("before", "after") if bounds[0] else ("after", "before")
             why = (
                 f"not comparable: {shorten(pool)} is only an upper bound {side}, but exact {other}"
@@ -340,7 +341,7 @@ def _verdicts(before: ResultSubject, after: ResultSubject) -> Iterator[VerdictCh
         old = before.answers.get(question, before.unasked)
         new = after.answers.get(question, after.unasked)
         if before.limits is not None and after.limits is not None:
-            # The verdict on a new question has no predecessor: it is neither better nor worse.
+            # A verdict in only one result cannot be compared, so it is neither better nor worse.
             old = old or (new and replace(new, words=_UNASKED))
             new = new or (old and replace(old, words=_UNASKED))
         if old is not None and new is not None and old != new:

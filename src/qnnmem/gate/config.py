@@ -28,7 +28,7 @@ _ENTRY = ("path", "name")
 
 @dataclass(frozen=True, slots=True)
 class BudgetEntry:
-    """Files with their target and their budgets."""
+    """Entry of a config: files with their target and budgets."""
 
     paths: tuple[str, ...]  # names or patterns, relative to the config
     name: str = ""
@@ -58,7 +58,7 @@ class BudgetConfig:
 
 
 def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
-    """Raise UsageError for a path in a config that leaves the project; links are followed.
+    """Raise UsageError if a path in a config, with links followed, is outside the project.
 
     The project is the folder of the config, its repository and the current folder.
     """
@@ -111,7 +111,11 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     try:
         found: Any = tomllib.loads(_bounded(path, _text(path)))
     except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
-        said = str(exc) if isinstance(exc, tomllib.TOMLDecodeError) else "the text is not readable"
+        said = (
+            str(exc)
+            if isinstance(exc, tomllib.TOMLDecodeError)
+            else ("it is not UTF-8 text, or it is nested too deeply")
+        )
         raise LoadError(path, f"is not TOML: {said}") from exc
     if path.name != SHARED:
         return found if isinstance(found, dict) else None
@@ -215,7 +219,7 @@ def _tolerance(value: object) -> Tolerance:
 
 
 def _line(lines: Sequence[str], name: str) -> int | None:
-    """Return the number of the line that names a file, for findings; None if no line does."""
+    """Return the number of the first line that contains a quoted name; None if no line does."""
     found: Iterator[int] = (
         at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
     )

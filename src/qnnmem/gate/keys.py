@@ -17,7 +17,7 @@ from qnnmem.units import as_bytes
 
 LPAI, HTP = "lpai", "htp"
 TOTAL = "total"
-# All pools of LPAI, and their sum; `tcm` is the TCM used by constants and IO.
+# Pools of LPAI and their sum. `tcm` is the TCM that constants and IO need; the sum excludes it.
 LPAI_POOLS = ("scratch", "persistent", "io", "constants", "tcm", TOTAL)
 _ALSO: Mapping[str, Mapping[str, str]] = {
     LPAI: {"weights": "constants"},
@@ -45,7 +45,7 @@ def is_pool(name: str) -> bool:
 
 
 def check_pool(name: str) -> None:
-    """Raise UsageError for a word that is not the name of a pool on any target."""
+    """Raise UsageError if a word is not the name of a pool on any target."""
     if not is_pool(name):
         known = every_pool()
         meant = nearest(name, known)
@@ -64,7 +64,7 @@ Reader = Callable[[object, str], Any]
 
 
 def words(value: object, what: str) -> tuple[str, ...]:
-    """Return one string or a list of strings as a tuple."""
+    """Return one string or a list of strings as a tuple; errors call the value `what`."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not found or len(found) > _MAX_ITEMS:
         raise UsageError(f"{what} must be a string or a list of strings")
@@ -118,13 +118,13 @@ def _reader(field: OptionField) -> Reader:
 
 
 def bounds_of(field: OptionField) -> tuple[float, float]:
-    """Return the lower and upper bound of a number."""
+    """Return the lower and upper bound of a numeric option; 0 for a missing bound."""
     low, high = field.opt.ge, field.opt.le
     return (0 if low is None else low, 0 if high is None else high)
 
 
 def keys_of(group: type[Options]) -> dict[str, Reader]:
-    """Return the keys of an options type, with a reader for each value."""
+    """Return by key the functions that read the values of an options type from TOML."""
     return {field.key: _reader(field) for field in option_fields(group) if field.is_shared}
 
 

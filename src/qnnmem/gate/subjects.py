@@ -69,7 +69,7 @@ def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectT
 
 @dataclass(frozen=True, slots=True)
 class ResultSubject:
-    """Subject of a result: a file, a file on one SoC, or a graph."""
+    """Part of a result that is compared as a whole: a file, a file on one SoC, or a graph."""
 
     kind: str  # only subjects of one kind are compared
     file: str
@@ -127,7 +127,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     if plan.tcm is not None:
         pools["tcm"] = plan.tcm.need_bytes
         answers["TCM"] = fit_answer(plan.tcm.fits)
-    # A plan without a proof may be as good: mention it, but do not fail.
+    # A plan without a proof of optimality may be as small, so report the change but do not fail.
     answers["proof"] = ComparedAnswer(plan.scope.value)
     yield ResultSubject(
         LPAI,
@@ -247,7 +247,7 @@ def _items(items: Iterable[BillItem]) -> dict[str, SubjectTensor]:
     return tensors_by_name((one.name, one.kind, one.bytes) for one in items if one.kind != "part")
 
 
-# Needs outside a bill use the names that a bill has for them.
+# Names that a bill uses for needs that a fit reports by pool.
 _NEEDS = {"compile": "compile estimate", "pd": "process domain", "host-ram": "host RAM"}
 
 
@@ -323,7 +323,7 @@ def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
         answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
         if incident.shortage_bytes is not None:
             if abs(incident.shortage_bytes) > MAX_COUNT:  # a log may print any number
-                raise UsageError("the missing bytes exceed any memory")
+                raise UsageError("the log states more missing bytes than any device has")
             pool = f"missing: {incident.cause}"
             missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
     more = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""
@@ -374,7 +374,7 @@ def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
         pools=model.pools,
         at_most=frozenset(model.at_most or ()),
         tensors={tensor: SubjectTensor("peak", size) for tensor, size in model.peak.items()},
-        # Without tensors on one side, missing tensors mean nothing.
+        # Without accepted tensors, the tensors of the other side must not count as new.
         has_all_tensors=bool(model.peak),
         settings=model.settings,
     )

@@ -26,9 +26,9 @@ from qnnmem.text import quote
 from qnnmem.units import format_size, round_up
 
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
-_MANY = "; for each graph, but shared weights and VTCM once"
+_MANY = "; summed over the graphs, with shared weights and VTCM counted once"
 _PEAK = "peak of the compiling process"
-COMPILE_FORMULA = "weights, own and shared, + IO + DDR tensors + spill/fill; error at most 0.03%"
+COMPILE_FORMULA = "weights + shared weights + IO + DDR tensors + spill/fill; error at most 0.03%"
 
 
 def bill_of(
@@ -179,7 +179,7 @@ def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
 
 
 def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """Return the sum of a part over all graphs; with a single graph its origin is kept."""
+    """Return the sum of a part over all graphs; for a single graph, the part unchanged."""
     given = tuple(parts)
     return given[0] if len(given) == 1 else total(given, "sum over graphs")
 
@@ -225,14 +225,16 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM size: the stored one, or the SoC's if possibly none was set."""
+    """Return a graph's VTCM size: as stored, or the SoC's largest if none may have been set."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
     if largest_size is None or not may_be_unset(graph, largest_size):
         return Sourced(graph.vtcm, Origin.MEASURED, file_source(context))
     unset = format_size(graph.vtcm)
-    source = f"the SoC's largest; the file states {unset}, as it also does if VTCM was not set"
+    source = (
+        f"the SoC's largest size; the file states {unset}, which can also mean that no size was set"
+    )
     return Sourced(largest_size.value, Origin.COMPUTED, source)
 
 
@@ -245,7 +247,7 @@ def logged_vtcm(name: str, log: CompileLog) -> int | None:
 def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
     """Return True if the stored VTCM size might only mean that no size was set.
 
-    This is the case if it is the default and the SoC has another size.
+    This is the case if the stored size is the default and the SoC has another size.
     """
     return graph.vtcm == htp_constant("vtcm", "unset").value != largest_size.value
 
@@ -316,7 +318,9 @@ def context_pd(
     if not known or len(known) < len(graphs):
         return None
     once = _in_units(shared.value) if shared else 0
-    source = known[0].low.source + ("; for each graph, shared weights once" if known[1:] else "")
+    source = known[0].low.source + (
+        ("; summed over the graphs, with shared weights counted once") if known[1:] else ""
+    )
     return SizeRange(
         Sourced(once + sum(pd.low.value for pd in known), Origin.COMPUTED, source),
         Sourced(once + sum(pd.high.value for pd in known), Origin.COMPUTED, source),
@@ -331,7 +335,7 @@ def _in_units(weights: int) -> int:
 
 
 NO_OUTPUTS = "no-outputs"
-# A binary or part of a file with one of these traps gets no verdict.
+# A binary with one of these traps, or a part of a file with one, gets no verdict.
 UNJUDGED = (NO_OUTPUTS, "unread-part", "claim", "several-socs", "too-many-domains")
 
 
@@ -388,7 +392,7 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
         unset = format_size(htp_constant("vtcm", "unset").value)
         yield Trap(
             "vtcm-unset",
-            f"the file states {unset} of VTCM, as it also does if VTCM was not set; the "
+            f"the file states {unset} of VTCM, which can also mean that no size was set; the "
             f"compiler then takes all {most} of {soc.name}, and the bill counts {most}",
         )
 

@@ -10,7 +10,7 @@ EXACT_UP_TO = 12  # number of contexts up to which the best grouping is searched
 
 
 def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None) -> Placement:
-    """Return a placement of each context in the first domain with room, else in a new domain."""
+    """Return a first-fit placement: each context in the first domain with space, else a new one."""
     order = tuple(range(len(sizes)) if order is None else order)
     members: list[list[int]] = []
     used: list[int] = []

@@ -67,7 +67,7 @@ POOLS = tuple(TITLES)
 
 
 class Suggestion(Struct, frozen=True):
-    """A setting close to the refused setting, and the result of trying it."""
+    """A setting that might fit where another was refused, and the result of trying it."""
 
     setting: Setting
     reason: Words
@@ -96,7 +96,7 @@ class Fit(FitFacts, frozen=True):
 
     @property
     def tried(self) -> tuple[Suggestion, ...]:
-        """Settings that were compiled but did not fit."""
+        """Settings that were tried and did not fit, or did not finish in time."""
         return tuple(one for one in self.nearby if one.state in ("failed", "unfinished"))
 
 
@@ -155,7 +155,7 @@ def limits(
 
 
 def exactly(part: Sourced | None) -> SizeRange | None:
-    """Return a known number as a range with equal ends; None stays None."""
+    """Return a known size as a range with equal ends; None for an unknown size."""
     return None if part is None else SizeRange(part, part)
 
 
@@ -171,10 +171,10 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
     # An older Hexagon cannot run this program, and a compile for it gives a different program.
     if wrong_arch := wrong_architecture(bill.dsp_arch, soc):
         fits, why = False if fits is False else None, wrong_arch
-    # Only the size of one part is known; the rest may not run on HTP.
+    # The bill covers only one part of the model; the other parts may not run on HTP.
     if bill.missing_outputs and fits is not False:
         fits, why = None, bill.missing_sentence
-    # A trap leaves a part unjudged, so the whole is never reported as fitting.
+    # Some traps mean that a part could not be judged, so the whole is not reported as fitting.
     silent = next((trap for trap in bill.traps if trap.id in UNJUDGED), None)
     if silent is not None and fits is not False:
         fits, why = None, silent.sentence
@@ -230,9 +230,9 @@ def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
 def _unknown(check: FitCheck) -> Words:
     title = TITLES[check.pool]
     if check.need is None:
-        return f"the need for the {title} is unknown"
+        return f"{title}: the need is unknown"
     if check.limit is None:
-        return f"the limit of the {title} is unknown"
+        return f"{title}: the limit is unknown"
     low, high = check.need.low.value, check.need.high.value
     what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
     where = "" if library_there() else ", on Linux x86-64"
@@ -240,7 +240,7 @@ def _unknown(check: FitCheck) -> Words:
 
 
 def _largest(bill: Bill) -> tuple[BillItem, ...]:
-    """Return the five largest tensors and nameless parts of a bill."""
+    """Return the five largest items of a bill: tensors, or whole parts such as all weights."""
     parts = tuple(
         BillItem("", f"all {name}", "part", size.value)
         for name, size in (
@@ -457,13 +457,13 @@ _MIB = 1 << 20
 _PATIENCE_S = 20.0  # for a nearby setting, beyond twice the time of the first compile
 
 
-# Compiles for a SoC and returns whether the result fits.
+# Compiles the model for a SoC with some options and returns the verdict.
 Judge = Callable[[Soc, CompileOptions], Fit]
 
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """A setting close to a refused setting, and the options to try it."""
+    """A setting that might fit where another was refused, and the options to try it."""
 
     setting: Setting
     reason: str
@@ -482,7 +482,7 @@ def with_suggestions(
 ) -> Fit:
     """Return the verdict with suggested settings; the first `tries` of them are compiled.
 
-    Compiling ends at the deadline, by default the time limit of the options from now on. Settings
+    Compiling ends at `deadline`, by default when the time limit in `options` has passed. Settings
     not tried by then are still listed. `converts` states whether the model can be quantized on this
     machine.
     """
@@ -573,7 +573,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings with smaller sizes of a free dimension: half, and by linear scaling."""
+    """Yield settings with a smaller free dimension: half, and what fits by linear scaling."""
     worst = fit.worst
     for name, size in options.dims.items():
         if size < 2 or worst is None:
@@ -598,7 +598,7 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
     arch = fit.soc.arch or 0
 
     def far(soc: Soc) -> tuple[bool, int, str]:
-        """Sort key: phones first, as they are the most common, then by distance of the arch."""
+        """Sort key: phones first, as they are the most common, then the nearest architecture."""
         return not soc.name.startswith("SM"), abs((soc.arch or 0) - arch), soc.name
 
     best = min(found, key=far, default=None)

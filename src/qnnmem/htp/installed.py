@@ -26,7 +26,7 @@ Command = tuple[str, ...]
 
 
 def worker_commands() -> tuple[Command, ...]:
-    """Return the commands of workers in order; none for the library of this machine.
+    """Return the commands that start workers, in order; none if this machine's library is used.
 
     The environment variable overrides the config file; an empty variable means this machine.
     """
@@ -144,8 +144,8 @@ def check_platform(system: str, machine: str) -> None:
                 f"the HTP compiler exists for Linux on x86-64 only; this machine is {system} "
                 f"on {machine}"
             ),
-            cure=f"set {VARIABLE} to a command that starts a worker on such a machine: ssh, "
-            "docker, or qemu-user",
+            cure=f"set {VARIABLE} to a command that starts a worker on such a machine, with "
+            "ssh, docker or qemu-user",
         )
 
 

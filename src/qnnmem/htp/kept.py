@@ -43,7 +43,7 @@ class KeptAnswers(Generic[T]):
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
-        """Return the key of a result; empty if it must not be cached. `more` is part of the key."""
+        """Return the key of a result, which includes `more`; empty if it must not be cached."""
         if options.calibration is not None:  # its files may change
             return ""
         self._digest = self._digest or model_digest(self._path)
@@ -62,13 +62,13 @@ class KeptAnswers(Generic[T]):
 
 
 def to_kept(value: object) -> dict[str, Any]:
-    """Return a frozen value as JSON types."""
+    """Convert a result to JSON types."""
     kept: dict[str, Any] = msgspec.to_builtins(value)
     return kept
 
 
 def from_kept(wanted: type[T], values: object) -> T | None:
-    """Return a value of a type from JSON types; None if they do not match the type."""
+    """Convert JSON types to a value of type `wanted`; None if they do not match it."""
     try:
         return msgspec.convert(values, ready(wanted))
     except (msgspec.ValidationError, RecursionError, UnicodeError):
@@ -76,7 +76,7 @@ def from_kept(wanted: type[T], values: object) -> T | None:
 
 
 def default_folder() -> Path:
-    """Return the default folder of results."""
+    """Return the default folder of cached results; raise UsageError without a home folder."""
     folder = cache_folder()
     if folder == NOWHERE:
         raise UsageError(
@@ -118,7 +118,7 @@ def _weight_files(path: Path) -> Iterator[Path]:
 
 
 def _value_digest(value: InputValue) -> str:
-    """Return a key of a value: the number itself, or a hash of an array or a file."""
+    """Return a text that identifies an input value: a number itself, or a hash of its data."""
     if isinstance(value, Path):
         from qnnmem.bounded_file import read_bytes
 

@@ -35,7 +35,7 @@ def find_library() -> Library:
 
 
 def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
-    """Yield the library of every worker that responds; other errors go to `refused`."""
+    """Yield the library of every worker that responds; collect other errors in `refused`."""
     for command in worker_commands() or (LOCAL,):
         try:
             yield library_at(command)
@@ -55,7 +55,7 @@ def library_at(command: Command) -> Library:
 
 
 def library_or(instead: Words) -> Library:
-    """Return the library; if it is missing, the error's cure adds `instead`."""
+    """Return the library; if it is missing, raise NoCompiler with `instead` added to its cure."""
     try:
         return find_library()
     except NoCompiler as missing:
@@ -80,7 +80,7 @@ _SETUP = re.compile(r"QNN SetupBackend failed (.{1,2000})")
 _MISSING = re.compile(r"([^\s:/]{1,200}\.so[0-9.]*): cannot open shared object file")
 _TOO_OLD = re.compile(r"version [`'\"](GLIBC(?:XX)?_[0-9.]{1,20})['`\"] not found")
 _BUNDLED = re.compile(r"-[0-9a-f]{8}\.so")  # packages give bundled libraries such names
-# Packages of the system libraries that programs link to: Debian's name, Fedora's name.
+# Packages that contain a system library: the name on Debian, the name on Fedora.
 _PACKAGES = {
     "libatomic.so.1": ("libatomic1", "libatomic"),
     "libc++.so.1": ("libc++1", "libcxx"),

@@ -29,7 +29,7 @@ KEYWORDS = (
     *(b"estimated PD size", b"Graph memory usage summary", b"reserved space to"),
     *(b"chosen for context", b"not chosen", b"available PD", b"PD exhausted"),
     *(b"QnnGraph_finalize done", b"createFromBinary done", b"<W> VTCM", b"[qnnmem]"),
-    # Reasons for refused nodes, node by node.
+    # Lines that give the reason why a single node was refused.
     *(b"Validation PASSED for", b"Validation FAILED for", b"Operator type: ", b"REASON :"),
     b"mismatching",
 )
@@ -330,7 +330,7 @@ class _Draft:
             self._attempt(int(found[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
-        """Return the load that a line belongs to; the context after a refusal reuses its number."""
+        """Return the load that a line belongs to; the load after a refusal reuses its number."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or (last.estimate.context, last.estimate.admitted) != (context, None):
             last = _Attempt(PdEstimate(context))

@@ -183,7 +183,7 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 
 def no_soc_named(path: Path) -> CannotTell:
-    """Return the error for a binary without a SoC, if the caller gave none either."""
+    """Return the error for a binary without a single known SoC, if the caller gave none either."""
     what = (
         "has binaries for several SoCs, or for unknown ones"
         if is_carrier(path)

@@ -30,12 +30,12 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """The upper bound of the context's need, which is the size that counts."""
+        """Upper bound of the context's need; contexts are placed by this size."""
         return self.need.high.value
 
 
 def residents_of(name: str, bill: Bill) -> tuple[Resident, ...] | None:
-    """Return the contexts of a bill; None if the file does not state their process domain."""
+    """Return the contexts of a bill; None if their need in the process domain is unknown."""
     if bill.carrier is UNSET:
         one = resident(name, bill)
         return None if one is None else (one,)
@@ -51,7 +51,7 @@ def residents_of(name: str, bill: Bill) -> tuple[Resident, ...] | None:
 
 
 def resident(name: str, bill: Bill) -> Resident | None:
-    """Return the context of a bill; None if the file does not state its process domain."""
+    """Return the context of a bill; None if its need in the process domain is unknown."""
     if bill.process_domain is None:
         return None
     spills = [graph.spill_fill.value for graph in bill.graphs if graph.spill_fill is not None]
@@ -63,13 +63,12 @@ def plan_residency(
 ) -> PlaceResult:
     """Return placements of contexts in the given order and in the best order, with a verdict.
 
-    `unjudged` describes contexts that could not be counted; with any of them the verdict is never
-    "fits".
+    `unjudged` describes contexts of unknown size; if there are any, the verdict is never "fits".
     """
     given = place([one.size for one in residents], budget.value)
     low = place([one.need.low.value for one in residents], budget.value)
     best = best_order([one.size for one in residents], budget.value)
-    # If the bounds lead to different domains, there is no verdict.
+    # If the lower and the upper bounds lead to different domains, there is no verdict.
     is_sure = [d.contexts for d in low.domains] == [d.contexts for d in given.domains]
     fits = given.fits if is_sure else None
     return PlaceResult(
@@ -103,7 +102,7 @@ def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
 
 
 def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ...]:
-    """Return which contexts a single domain is predicted to admit; x86 has only one domain."""
+    """Predict which contexts one domain admits (None: undecided); x86 has only one domain."""
     low = high = 0
     answers: list[bool | None] = []
     for need in needs:
@@ -120,8 +119,8 @@ def admissions(
 ) -> tuple[Admission, ...]:
     """Return which binaries the x86 library admits, loaded in order into its single domain.
 
-    The library crashes if it loads several contexts with shared weights. Each binary is then loaded
-    alone for its estimate.
+    If the log lacks a result for some context, because the library crashes on several contexts with
+    shared weights, each binary is loaded alone for its estimate.
     """
     loaded = load_binaries(worker, binaries, soc)
     keep_loads(binaries, soc, loaded.log)
@@ -136,7 +135,7 @@ def admissions(
 def estimated(
     residents: Sequence[Resident], budget: int, found: Sequence[PdEstimate]
 ) -> tuple[Admission, ...]:
-    """Return admissions with only the library's estimates, for contexts loaded one at a time."""
+    """Return admissions of contexts loaded one at a time, with the library's estimates only."""
     predicted = one_domain([one.need for one in residents], budget)
     return tuple(
         _admission(guess, None, None, fact.total, one.need)

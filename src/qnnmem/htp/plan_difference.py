@@ -115,7 +115,7 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Return both lists without pairs of equal size, because a layout change renamed these.
+    """Return both lists without pairs of equal size: a layout change only renamed such a tensor.
 
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """

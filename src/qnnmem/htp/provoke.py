@@ -1,4 +1,4 @@
-"""Failures on demand: makes the real library fail on a small crafted input."""
+"""Make the real library fail on demand, on a small crafted input."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def sliced_inputs(count: int, mib: int) -> bytes:
 
 
 def wide_softmax(length: int) -> bytes:
-    """Return a softmax over one axis: each output needs every input, so it cannot be tiled."""
+    """Return a softmax model that cannot be tiled, because each output needs every input."""
     from onnx import helper
 
     nodes = [
@@ -277,7 +277,7 @@ class LoggedLibrary(LibraryBench):
 
 
 def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
-    """Return the last relevant log lines; empty unless `said`.
+    """Return the last relevant log lines if `said` is true, else none.
 
     Relevant lines are about errors, process domains and stages.
     """
@@ -390,7 +390,7 @@ def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
 
 
 def pd_full(library: LoggedLibrary) -> Provoked:
-    """Provoke a full domain: load contexts from a small file, each with 1 GiB of inputs."""
+    """Fill a process domain: load a small binary repeatedly; each context has 1 GiB of inputs."""
     binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"

@@ -1,7 +1,7 @@
 """Requests to the QNN library and their replies: messages between a worker and its child.
 
-The same requests go to a worker on another machine. There a path is the SHA-256 of a file that was
-sent. In a reply it is the name of a file that is sent back.
+The same requests go to a worker on another machine. In such a request, a path is the SHA-256 of a
+file that was sent. In the reply, a path is the name of a file that is sent back.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class RequestOutcome:
         return self.kind == "done"
 
     def result(self, kind: type[R]) -> R:
-        """Return the reply; raise ValueError unless the request succeeded with this type."""
+        """Return the reply; raise ValueError if there is no reply of this type."""
         if not isinstance(self.reply, kind):
             raise ValueError(f"the request has no {kind.__name__}: {self.sentence}")
         return self.reply

@@ -1,4 +1,4 @@
-"""Compiles one model many times, for a table of settings or for the largest value that fits."""
+"""Compile one model many times, for a table of settings or for the largest value that fits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Axis:
 
 
 class SweepOutcome(CompileNumbers, frozen=True):
-    """The outcome of one compile; its reason contains settings as data."""
+    """Outcome of one compile; option names in `reason` stay `Setting` objects."""
 
     state: SweepState
     reason: Words = ""
@@ -115,7 +115,7 @@ def show(point: SweepPoint) -> str:
 
 
 def kept_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
-    """Return a cached outcome; None if the file is invalid. Failed compiles are not cached."""
+    """Return a cached outcome; None if it is invalid or of a failed compile."""
     outcome = from_kept(SweepOutcome, values)
     return outcome if outcome is not None and outcome.is_final else None
 
@@ -168,7 +168,9 @@ def parse_axis(text: str) -> Axis:
     if dots:
         first, last = _number(name, low), _number(name, high)
         if not first <= last < first + MAX_VALUES:
-            raise UsageError(f"{name}={listed[:40]} is not a range from small to large")
+            raise UsageError(
+                f"{name}={listed[:40]} is not a range from small to large, or has too many values"
+            )
         return Axis(name, range(first, last + 1))
     return Axis(name, tuple(_number(name, word) for word in _words(listed)))
 
@@ -205,8 +207,8 @@ def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
     """Yield every combination of values; the last axis varies fastest."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
-        cure = ("write all its values in one ", Setting("vary"))
-        raise UsageError("name each varied dimension once", cure=cure)
+        cure = ("write all values of the setting in one ", Setting("vary"))
+        raise UsageError("each setting can be varied only once", cure=cure)
     count = prod(len(axis.values) for axis in axes)
     if count > MAX_ROWS:
         raise UsageError(f"{count:,} compiles are over the limit of {MAX_ROWS:,}; vary less")
@@ -320,7 +322,7 @@ class PointCompiler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Model, SoC, library and fixed settings of a sweep; a point completes a result's key."""
+    """Model, SoC, library and fixed settings of a sweep, which are in the key of every result."""
 
     digest: str  # digest of the model
     soc: int
@@ -382,7 +384,7 @@ class Sweep:
         until: Question = Question.FITS,
         limits: Mapping[str, int] | None = None,
     ) -> tuple[Largest, tuple[SweepRow, ...]]:
-        """Return the largest value that meets a condition, and all rows.
+        """Return the largest value that meets a condition, and the rows of all compiles.
 
         All smaller values are assumed to meet it. With `limits` of pools, in bytes, the value is
         predicted from the first rows.
@@ -425,7 +427,7 @@ class Sweep:
         return row
 
     def _compile(self, point: SweepPoint) -> SweepOutcome:
-        """Return a point's outcome; a failed compiler loses this row, a lost worker does not."""
+        """Return a point's outcome; raise WorkerError if no compiler is left."""
         try:
             return self._slots.use(lambda compiler: compiler.run(point))
         except (UsageError, OutputError):
@@ -462,7 +464,7 @@ class LibraryCompiler:
         worker: Worker | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """Use a worker; `share` is the number of parallel compilers, which divide its memory."""
+        """Use the given worker or start one; `share` parallel compilers divide its memory."""
         self.worker = Worker(warm=True) if worker is None else worker
         limit = base.memory_limit or self.worker.memory_limit // share
         self._path, self._soc = path, soc
@@ -496,7 +498,7 @@ class LibraryCompiler:
 
 
 def _error_words(exc: QnnMemError) -> Words:
-    """Return the text of an error, with settings as data."""
+    """Return the text of an error; option names stay `Setting` objects."""
     where = f"{exc.where}: " if exc.where else ""
     return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
 

@@ -122,8 +122,8 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
     if config.graphs and not fitting:
         known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
         notes.append(
-            f"no section of graphs applies: they name {known}, but not {quote(graph)} "
-            "(the real tool does not report this)"
+            f"no section of graphs names {quote(graph)}, only {known} (the real tool does not "
+            "report this)"
         )
     vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
     if vtcm == 0:
@@ -262,7 +262,7 @@ def _beside(tool: Path, named: object) -> Path:
         raise LoadError(tool, f"its backend_extensions.config_file_path {exc}") from exc
     if found is not None:
         return found
-    where = "is neither next to it nor in the current folder"
+    where = "is neither next to the tool file nor in the current folder"
     raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
 
 

@@ -327,7 +327,7 @@ class LibraryProcess(ChildProcess):
         return self._process.poll() is None
 
     def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
-        """Return the last frame of a request; None if the child died before it was sent."""
+        """Return the last frame of a request; None if the child died before it sent the frame."""
         try:
             write_frame(self._process.stdin, served)  # type: ignore[arg-type]  # IO[bytes] of Popen
             while self._wait(watch):
@@ -443,10 +443,11 @@ class Worker:
     ) -> RequestOutcome:
         """Return the outcome of a request.
 
-        `places` is the memory that tensors share with the caller. `memory_limit` is address space
-        in bytes, by default three quarters of memory. A log line with `stop_at` stops the
-        request, which then counts as refused. `log_file` receives the whole log. With
-        `time_limit_per_call` the clock restarts with each call, if the library is on this machine.
+        `places` is the memory that tensors share with the caller. `memory_limit` is the limit of
+        the address space in bytes, by default three quarters of the machine's memory. A log line
+        that contains `stop_at` stops the request, which then counts as refused. `log_file` receives
+        the whole log. With `time_limit_per_call`, the time limit applies to each call, if the
+        library is on this machine.
         """
         with self._lock:
             watch = Watch(Deadline.after(time_limit_s), progress, per_call=time_limit_per_call)

@@ -122,7 +122,8 @@ class _Groups:
                 continue
             group = self.find(name)
             dies = self.last[group] == step and self.born[group] >= 0
-            # The operand itself must match, not only its group: a view may show a part of it.
+            # The operand's size is compared too, not only its group's: a view can be smaller than
+            # its group.
             sizes = {self.own[name], self.size[group], self.size[output]}
             if dies and group != output and len(sizes) == 1:
                 self.join(group, output)

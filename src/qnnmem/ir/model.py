@@ -116,7 +116,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> Bytes:
-        """Size in bytes with the tensor's own element width."""
+        """Size in bytes with the element width of the tensor's type."""
         return self.nbytes_at(self.dtype.bits)
 
     def nbytes_at(self, bits: int) -> Bytes:

@@ -23,9 +23,9 @@ _FORMATS = {
 }
 _READERS = frozenset(_FORMATS.values())
 _LEFT_OPEN = frozenset({"binary", "json", "text"})  # too general: the suffix decides
-# First bytes of an ONNX file, which no text has: IR version, or producer name and version.
+# First bytes of an ONNX file, with which no text begins: IR version, or producer name and version.
 _PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
-# To complete shapes by running the model, where shape inference is incomplete.
+# Limit for trial runs of the model, which find the shapes that shape inference cannot.
 _ONNX_TIME_LIMIT_S = 60.0
 
 
@@ -135,8 +135,8 @@ def kind_of(path: Path) -> str:
 
 
 _MAX_CACHED = 4
-# Models of files that the workbench plans again for every setting: reading takes a hundred times as
-# long as planning. None: no cache, as on the command line.
+# Models that the workbench plans again for every setting: reading takes a hundred times as long as
+# planning. None disables the cache, as on the command line.
 MODEL_CACHE: ContextVar[dict[str, tuple[Model, ...]] | None] = ContextVar(
     "MODEL_CACHE", default=None
 )

@@ -20,12 +20,14 @@ from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
 
-# A row takes up to a kilobyte in memory; one non-Latin character makes all others four bytes.
+# Parsing takes up to a kilobyte of memory per row. One non-Latin character makes Python store every
+# character in four bytes.
 _MAX_FILE = 1 << 26
 _MAX_ROWS = 1_000_000
 _LIMIT = 1 << 60
 _MAX_DIGITS = 20
-# Refused in names: quotes have no meaning here, control characters would reach a terminal.
+# Characters that a file must not contain: quotes have no meaning in this format, and control
+# characters would reach a terminal.
 _MARKS = re.compile(r'["\x00-\x08\x0b-\x1f\x7f-\x9f]')
 
 # Other tools' names for the same columns; `end` is the last step, inclusive.
@@ -73,7 +75,8 @@ def write(buffers: Iterable[FixedBuffer]) -> str:
     placed = sum(row.offset is not None for row in rows)
     if placed not in (0, len(rows)):
         raise OutputError(
-            f"{placed} of {len(rows)} buffers have an offset; a CSV needs all or none"
+            f"{placed} of {len(rows)} buffers have an offset; a CSV needs offsets for all "
+            "buffers or for none"
         )
     aligned = any(row.align != 1 for row in rows)
     header = "id,lower,upper,size" + ",alignment" * aligned + ",offset" * bool(placed)
@@ -90,8 +93,9 @@ def is_header(line: str) -> bool:
 def _line(row: FixedBuffer, aligned: bool, placed: bool) -> str:
     if not _is_plain(row.name):
         raise OutputError(
-            f"buffer {quote(row.name)} cannot be written as CSV: the format has no quoting, so a"
-            " name must not be empty or hold commas, quotes, line breaks or control characters"
+            f"buffer {quote(row.name)} cannot be written as CSV: the format has no quoting, "
+            "so a name must not be empty or contain commas, quotes, line breaks or control "
+            "characters"
         )
     line = f"{row.name},{row.live.lower},{row.live.upper},{row.size}"
     return line + f",{row.align}" * aligned + f",{row.offset}" * placed
@@ -102,7 +106,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _text(path: Path) -> str:
-    """Return the text of the file with bare newlines and without blank lines at the end."""
+    """Return the text of the file with Unix line ends and without blank lines at the end."""
     try:
         text = read_bytes(path, _MAX_FILE).decode("utf-8-sig")
     except UnicodeDecodeError as exc:

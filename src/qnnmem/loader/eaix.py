@@ -235,8 +235,8 @@ class _ReportReader:
         padded = _layout_bytes(kind.get("dataLayout"))
         if max(plain, padded) > MAX_BYTES:
             self.fail(f"{where} has more than {MAX_BYTES:,} bytes")
-        # Padding between rows is part of the buffer. A helper's layout may count elements instead
-        # of bytes, so the larger of the two is the need.
+        # Padding between rows is part of the buffer. The layout of a helper (working memory of one
+        # step) may count elements instead of bytes, so the larger size is used.
         return dtype, shape if padded <= plain else (-(-padded * 8 // dtype.bits),)
 
     def _shape(self, kind: object, where: str) -> tuple[int, ...]:
@@ -270,7 +270,8 @@ class _ReportReader:
 
     def _op(self, node: _ReportNode, ready: set[str]) -> Op:
         where = f"node {quote(node.name)}"
-        # A helper is listed as an input but nothing writes it: it is working memory of this step.
+        # A tensor that is listed as an input but that nothing writes is a helper: working memory of
+        # this step.
         helpers = tuple(i for i in node.inputs if i.flag & _HELPER and i.key not in ready)
         own = {item.key for item in helpers}
         reads = tuple(item for item in node.inputs if item.key not in own)
@@ -310,7 +311,7 @@ def _nbytes(item: _Item) -> int:
 
 
 def _layout_bytes(layout: object) -> int:
-    """Return a layout's size in bytes; a row has index, start pad, valid size and stride."""
+    """Return a layout's size in bytes; each row states index, start pad, valid size and stride."""
     if not isinstance(layout, str):
         return 0
     rows = _ROW.finditer(layout[:_MAX_LAYOUT])

@@ -1,4 +1,4 @@
-"""File kinds, detected from content, and the verbs that read them.
+"""File kinds, detected from content, and the commands that read them.
 
 A file name is not reliable: `.bin` can be a context binary, weights or noise, and a failed download
 leaves a web page named `model.onnx`. So the first bytes decide the kind, and for archives the names
@@ -34,7 +34,7 @@ _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 @dataclass(frozen=True, slots=True)
 class KindOfFile:
-    """A kind of file: its name, the verbs that read it, or advice if no verb does."""
+    """A kind of file: its name, the commands that read it, or advice if no command does."""
 
     name: str
     words: str
@@ -43,7 +43,7 @@ class KindOfFile:
 
     @property
     def readers(self) -> str:
-        """A clause that names the verbs that read this kind, or the advice."""
+        """Clause that names the commands that read this kind, or gives advice."""
         if not self.verbs:
             return f"no command reads it: {self.cure}"
         *others, last = (f"qnnmem {verb}" for verb in self.verbs)
@@ -60,7 +60,7 @@ _TABLE = (
     KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
     KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
     KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
-    # A report without its format looks like an HTP config file: both list graphs.
+    # An eAI report without its format field looks like an HTP config file: both list graphs.
     KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
     KindOfFile("contents", "the contents of a context binary (JSON)", (), _BINARY),
     KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
@@ -101,7 +101,8 @@ _TABLE = (
     KindOfFile("empty", "empty", (), "save or download the file again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
-# Files and folders that hold context binaries; archives only if they are named explicitly.
+# Kinds of files and folders that contain context binaries; archives count only if they are named
+# explicitly.
 ARCHIVES = ("zip", "task")
 IN_FOLDERS = ("pte", "litert", "litertlm")
 CARRIERS = (*IN_FOLDERS, "genie", "genai", *ARCHIVES)
@@ -155,12 +156,13 @@ _MEMBERS = (
 _CONFIG = lazy_pattern(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
 _EAIX = lazy_pattern(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
 _CONTENTS = lazy_pattern(r'"(?:contextBlobVersion|contextBlobSize|backendApiVersion)"\s*:')
-# Configs that represent the whole folder, which holds the binaries.
+# A config file of these kinds represents its whole folder, which contains the binaries.
 _GENIE = lazy_pattern(r'"ctx-bins"\s*:')
 _GENAI = lazy_pattern(r'"model"\s*:\s*\{.*"decoder"\s*:\s*\{', re.DOTALL)
 _GRAPHS = lazy_pattern(r'"graphs"\s*:\s*\[')
 _TRACE = lazy_pattern(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
-# The JSON of `inspect` is nested like the vendor tool's, with the fields of qnnmem last.
+# Results start with "schema", except for the JSON of `inspect`: it starts like the vendor tool's,
+# and the fields of qnnmem are last.
 _RESULT = lazy_pattern(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _TEXT = 4096  # bytes that decide between text and binary data
@@ -169,10 +171,10 @@ _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 
 
 def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
-    """Raise LoadError for a kind of file that a verb does not read.
+    """Raise LoadError if a command does not read files of this kind.
 
-    The error names the kind and the verbs that read it. `takes` overrides the kinds in the table;
-    `said` is the verb as the error shows it.
+    The error names the kind and the commands that read it. `takes` overrides the kinds in the
+    table; `said` is the command's name in the error.
     """
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
@@ -188,7 +190,7 @@ def is_kind(path: Path, kinds: Collection[str]) -> bool:
 
 
 def kinds_for(verb: str) -> tuple[str, ...]:
-    """Return the kinds that a verb reads."""
+    """Return the kinds that a command reads."""
     return tuple(kind.name for kind in KINDS.values() if verb in kind.verbs)
 
 
@@ -341,7 +343,8 @@ def _is_text(head: bytes) -> bool:
     try:
         getincrementaldecoder("utf-8-sig")().decode(head)  # the last character may be truncated
     except UnicodeDecodeError:
-        # Other code pages have few control characters, a crash leaves NULs; noise has more.
+        # Text in other code pages has few control characters, apart from NULs after a crash; noise
+        # has many.
         controls = _count(head, _CONTROLS.replace(b"\0", b""))
         return 10 * _count(head, _PRINTABLE) > 3 * len(head) and 50 * controls <= len(head)
     return True

@@ -70,7 +70,7 @@ ROOM_S = 10.0
 
 
 class ConstantBlock:
-    """The constants of a binary; graphs add theirs one after the other."""
+    """The constants of a binary; each graph appends its constants."""
 
     def __init__(self) -> None:
         self._block = bytearray()
@@ -114,7 +114,7 @@ class Prepared:
     context: CompiledContext
     plans: tuple[MemoryPlan, ...]
     notes: tuple[Words, ...]
-    # By name of a graph that was quantized during preparation.
+    # Quantization errors, by name of a graph that was quantized during preparation.
     errors: Mapping[str, QuantizedGraph] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -175,7 +175,7 @@ def prepare(
 def prepare_composed(
     graphs: Sequence[ComposedGraph], options: PrepareOptions | Mapping[str, Any] | None = None
 ) -> Prepared:
-    """Return a context of composed graphs; raise NotTranslated for ops that cannot run here."""
+    """Return a context of composed graphs; raise NotTranslated for ops that cannot be executed."""
     from qnnmem.loader.dlc.model import as_model
     from qnnmem.loader.dlc.operators import translate
 
@@ -417,7 +417,7 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if obstacle is not None and not obstacle.runs_at_desk:
         raise UsageError(what, where=path, cure=obstacle.words)
     if obstacle is None and options.quantize:
-        obstacle = Obstacle("quantization does not change them")
+        obstacle = Obstacle("quantization does not change these ops")
     words = "" if obstacle is None else obstacle.words
     raise FloatModel(path, what, quantizable=obstacle is None, obstacle=words)
 
@@ -477,8 +477,8 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
     both = next((name for name in model.outputs if name in old), None)
     if both is not None:
         raise UsageError(
-            f"state {quote(both)} is also an output, so after an execution it contains the "
-            "new state; let the model output a copy with another name"
+            f"the old state {quote(both)} is also an output, but its memory holds the new state "
+            "when the output is read; let the model output a copy with another name"
         )
     shown: set[str] = set()  # names of old state and its views
     ops = []
@@ -493,7 +493,7 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Return the buffers, without those aliases that also have their own buffer.
+    """Return the buffers without the aliases that also have a separate buffer.
 
     The content of such aliases is copied.
     """

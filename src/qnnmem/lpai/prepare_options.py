@@ -37,8 +37,8 @@ class PrepareOptions(LayoutChoices):
     allow_float: bool = False
     trust: bool = False  # a model library, which is native code, may be executed
     hw_version: str = DEFAULT_HW_VERSION
-    # For planning; everything ends at most 10 s later. None: 10 s for planning, and one to ten
-    # minutes for each child process that runs or folds a model.
+    # Time limit for planning; the whole preparation ends at most 10 s later. None means 10 s for
+    # planning, and one to ten minutes for each child process that runs or folds a model.
     time_limit_s: float | None = None
 
     def __post_init__(self) -> None:

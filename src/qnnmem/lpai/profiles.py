@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 # `choices.toml`.
 ALIGNMENTS = {"default": (64, 64), "conservative": (256, 64), "v4-era": (16, 16)}
 
-# Qualcomm's sample allocator rejects more than 256; an alignment above a page is useless here.
+# Qualcomm's sample allocator rejects alignments above 256; an alignment above a page has no effect
+# in the simulation.
 _MAX_ALIGNMENT = 4096
 _MAX_CORES = 32  # core selection is a mask of 32 bits
 
@@ -214,7 +215,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
 @cache
 def choices() -> Mapping[str, Choice]:
     """Return all choices by id, in the order of `choices.toml`."""
-    # A profile needs no results, and importing msgspec takes longer than the rest of this module.
+    # Imported here because profiles do not need it, and msgspec takes longer to import than the
+    # rest of this module.
     from qnnmem.results.lpai import Choice
 
     table = tomllib.loads(files(__package__).joinpath("choices.toml").read_text("utf-8"))

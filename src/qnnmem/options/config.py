@@ -73,7 +73,7 @@ class ExecuteSettings(Options, frozen=True):
 class ConfigOptions(ExecuteSettings, frozen=True, kw_only=True):
     """Contents and output folder of a pair of config files."""
 
-    # There is only one choice; scripts that name it stay readable when there are more.
+    # There is only one choice so far. Scripts that name it stay unambiguous when there are more.
     backend: Annotated[str, Opt("--backend", "The backend to configure.", choices=("lpai",))] = (
         "lpai"
     )

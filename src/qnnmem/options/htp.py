@@ -58,7 +58,8 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "For a binary: load it with the real library to get the exact process-domain estimate.",
+            "For a binary: load it with the real library to get its exact size in the "
+            "process domain.",
             leads=True,
             is_local=True,
         ),
@@ -85,7 +86,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--load",
-            "Load the binary with the real library to get the exact process-domain estimate.",
+            "Load the binary with the real library to get the exact size in the process domain.",
             leads=True,
             is_local=True,
         ),
@@ -158,8 +159,8 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make every mistake with shared memory; show whether the emulated contract and the "
-            "library notice it.",
+            "Make typical mistakes with shared memory on purpose; show whether the emulated "
+            "contract and the library notice them.",
             leads=True,
             is_local=True,
         ),
@@ -247,7 +248,8 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
         shared.CONCURRENT.but(
-            "For LPAI: names of graphs that can execute at the same time; other graphs never do."
+            "For LPAI: names of graphs that can execute at the same time; graphs not named "
+            "together never do."
         ),
     ] = ()
 

@@ -85,7 +85,7 @@ class Opt:
 class Options(Struct, frozen=True, kw_only=True):
     """Base of every options type; itself the type of verbs without options."""
 
-    # Names of inherited options with other properties in this type.
+    # Inherited options that this type marks as for LPAI only, or as rare.
     lpai_only: ClassVar[tuple[str, ...]] = ()
     rare: ClassVar[tuple[str, ...]] = ()
 

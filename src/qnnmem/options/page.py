@@ -44,7 +44,7 @@ class ServeOptions(Options, frozen=True, kw_only=True):
         int,
         Opt(
             "--port",
-            "Port to listen on; 0 selects a free one.",
+            "Port to listen on; 0 selects a free port.",
             metavar="N",
             ge=0,
             le=65_535,

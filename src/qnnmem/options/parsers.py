@@ -40,7 +40,7 @@ def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, s
 
 
 def _meant(text: str, example: str) -> str:
-    """Return a hint: the corrected option if the intent is clear, else an example."""
+    """Return a hint: the corrected option if the intent is clear, else an example; may be empty."""
     if not example:
         return ""
     option, _, _rest = example.partition(" ")
@@ -51,10 +51,10 @@ def _meant(text: str, example: str) -> str:
 
 
 def _one_at_a_time(text: str, option: str) -> None:
-    """Raise UsageError for `a=1,b=2`, which would be parsed as a name `a=1,b`."""
+    """Raise UsageError for several pairs in one option, such as `a=1,b=2`."""
     if len(text) <= _INSPECTED and re.fullmatch(_SEVERAL, text):
         words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
-        raise UsageError(f"write each as its own option: {words}")
+        raise UsageError(f"write a separate option for each: {words}")
 
 
 def dimension(text: str) -> tuple[str, int]:
@@ -163,7 +163,7 @@ def _number(word: str, text: str) -> bool | int | float:
     )
 
 
-# In typed form: the reverse of the parsers above.
+# The reverse of the parsers above: values in the form that a user types.
 
 
 def show_pair(given: tuple[str, object]) -> str:
@@ -193,14 +193,14 @@ def show_value(given: tuple[str, Any]) -> str:
 def table(value: object, what: str) -> Mapping[str, Any]:
     """Return a TOML table; raise UsageError for other values and for too many keys."""
     if not isinstance(value, Mapping) or len(value) > _MAX_ITEMS:
-        raise UsageError(f"{what} must be a table, such as {{ name = 1 }}")
+        raise UsageError(f"{what} must be a table of at most 1000 keys, such as {{ name = 1 }}")
     return value
 
 
 def number(value: object, what: str, low: float, high: float) -> Any:
-    """Return a number within bounds; it must be whole if the lower bound is an int."""
+    """Return a number from `low` to `high`; it must be whole if `low` is an int."""
     kinds = int if isinstance(low, int) else (int, float)
-    expect(value, kinds, f"{what} is a number from {low} to {high}")
+    expect(value, kinds, f"{what} must be a number from {low} to {high}")
     if not low <= value <= high:  # type: ignore[operator]
         raise UsageError(f"{what} must be a number from {low} to {high}, not {quote(value)}")
     return value
@@ -242,7 +242,7 @@ def text_item(value: object, what: str) -> str:
     """Return a string; raise UsageError if it is empty or contains NUL."""
     expect(value, str, f"{what} must be a string")
     if not str(value).strip() or "\0" in str(value):
-        raise UsageError(f"{what} contains an empty string")
+        raise UsageError(f"{what}: a string must not be empty or contain NUL")
     return str(value)
 
 

@@ -91,7 +91,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
 
 
 class WatchProgramOptions(Options, frozen=True, kw_only=True):
-    """Which of the program's calls to fail, and the program's time limit."""
+    """Calls of the program to make fail, and the program's time limit."""
 
     fail: Annotated[
         tuple[str, ...],

@@ -24,12 +24,12 @@ _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")
 NET_RUN_IGNORED = {
     "op_packages": "the operators are in the binary",
     "perf_profile": "it is for HTP and DSP; LPAI takes fps and ftrt_ratio from the config file",
-    "profiling_option": "LPAI has no such profiling",
+    "profiling_option": "LPAI does not offer this profiling",
     "platform_options": "there is no platform to set up",
     "device_options": "LPAI has no devices",
     "model_prefix": "a context binary has no symbols",
-    "max_input_cache_tensor_sets": "input files are read when their turn comes",
-    "max_input_cache_size_mb": "input files are read when their turn comes",
+    "max_input_cache_tensor_sets": "each input file is read just before its inference",
+    "max_input_cache_size_mb": "each input file is read just before its inference",
     "timeout": "LPAI supports no timeout",
     "retrieve_context_timeout": "LPAI supports no timeout",
 }
@@ -84,8 +84,8 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Extra: .npy or .npz file, or folder of samples; one for each graph, __ skips one. "
-            "The input list is written.",
+            "Extra: .npy or .npz file, or folder of samples, for each graph; __ skips a "
+            "graph. qnnmem writes the input list.",
             metavar="PATH",
             is_file=True,
         ),

@@ -14,7 +14,7 @@ MAX_VTCM_MB = 64
 PRECISIONS = ("fp16", "int8", "w8a16")
 HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
 
-# Limits of the work.
+# Limits, seed, workers and cache.
 TIME_LIMIT = Opt(
     "--time-limit",
     "Time limit in seconds to read, compile, load and run a model for one result.",

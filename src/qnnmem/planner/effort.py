@@ -1,6 +1,6 @@
 """Work limits of a search.
 
-Limits are counted in elementary work, so that the same problem gives the same plan on every
+Limits are counted in elementary operations, so that the same problem gives the same plan on every
 machine. The clock only stops a machine that is much slower than expected.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from qnnmem.errors import UsageError
 
-# Slightly less than one core of a 2020s laptop, so that the clock rarely decides.
+# Slightly below the speed of one core of a 2020s laptop, so that the clock rarely decides.
 WORK_PER_SECOND = 150_000_000
 A_YEAR = 365 * 86_400.0
 
@@ -26,14 +26,14 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Return an effort for a time limit: the nominal work of these seconds, and a deadline."""
+        """Return the effort for a time limit: the work of a nominal machine, and a deadline."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)
         return Effort(int(seconds * WORK_PER_SECOND), time.monotonic() + seconds)
 
     def excuse(self, seconds: float) -> None:
-        """Extend the deadline by time that was not spent on searching."""
+        """Extend the deadline by time that was spent on other work than the search."""
         self.deadline += seconds
 
     def spend(self, work: int) -> None:
@@ -41,11 +41,11 @@ class Effort:
         self.left -= work
 
     def part(self, work: int) -> Effort:
-        """Return a separate effort of at most `work`; pass it to `settle` afterwards."""
+        """Return a separate effort of at most `work`; pass it to `settle` when the part is done."""
         return Effort(max(min(work, self.left), 0), self.deadline)
 
     def settle(self, part: Effort, given: int) -> None:
-        """Subtract the work spent by a part that began with `given` work."""
+        """Subtract the work that `part` has spent; it began with `given` work."""
         self.spend(given - max(part.left, 0))
         self.cut_by_clock |= part.cut_by_clock
         self.deadline = max(self.deadline, part.deadline)

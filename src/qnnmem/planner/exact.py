@@ -29,21 +29,21 @@ from qnnmem.planner.packing import (
     is_compiled,
 )
 
-# Above this many buffers one dive of the search takes seconds.
+# Above this many buffers, one dive (a path from the search root to a full plan) takes seconds.
 LARGE_CORE = 4000
 # A slice of the search is short, so that the clock is checked in between.
 LONGEST_SLICE = 100_000_000
 # Limit of one dive: the clock and Ctrl-C wait at most this long.
 LONGEST_DIVE = 300_000_000
 PLACING_SLICE = 15_000_000
-# A search stores two numbers for each pair of neighbours: 256 MB here.
+# A search stores two numbers for each pair of neighbours: 256 MB at this limit.
 MOST_CORE_PAIRS = 16_000_000
 # Limit of section visits; above it a core grows only by the buffers that did not fit.
 MOST_LOOKS = 2_000_000
 SHORTEST_DIVE = 250_000
 # Work to prepare a restart, for each buffer.
 RESTART_WORK = 500
-# Conflicts lose weight with each restart; otherwise the first ones would steer all searches.
+# Conflicts lose weight with each restart; otherwise the first conflicts would steer all searches.
 FORGET = 0.5
 
 

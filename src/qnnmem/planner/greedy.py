@@ -28,7 +28,7 @@ from heapq import heappop, heappush
 from qnnmem.planner.instance import Instance
 
 _NO_END = 1 << 80  # above every address
-# Entries that can be moved by one position in the time of examining one.
+# Number of list entries that can be shifted in the time it takes to examine one.
 _MOVED_AT_A_LOOK = 256
 
 Offsets = list[int]
@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units after placing buffers in this order around those already placed."""
+    """Return offsets in units, placing buffers in this order around the offsets in `around`."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -100,7 +100,7 @@ def place(
 
 
 def _lowest_gap(taken: list[tuple[int, int]], size: int, align: int, best_fit: bool) -> int:
-    """Return an offset in the lowest gap that holds the buffer, or in the tightest such gap."""
+    """Return an offset in the lowest gap that fits the buffer; with `best_fit`, in the tightest."""
     top, chosen, tightest = 0, -1, -1
     for start, end in taken:
         if start > top:
@@ -119,8 +119,8 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
     """Return offsets in units for any number of buffers, placed in order of birth.
 
     Free ranges are in a list, as in an allocator, and at most `looks` of them are examined in
-    total. Buffers born after that go on top of everything alive. Moving list entries to make room
-    counts as well, because a long list would otherwise cost quadratic time.
+    total. All later buffers go above everything alive. Shifting list entries counts as examining,
+    because a long list would otherwise cost quadratic time.
     """
     offsets = []
     free = [(0, _NO_END)]  # (start, end) by address
@@ -229,7 +229,8 @@ class _FreeStretches:
         self.top = 0
         self.end_of: dict[int, int] = {}
         self.start_of: dict[int, int] = {}
-        # Lowest first. Used or joined entries stay in a heap until they come up.
+        # Ranges of each class, lowest first. Ranges that were used or joined stay in the heap until
+        # they are popped.
         self.classes: dict[int, list[tuple[int, int]]] = {}
         self.filled = 0  # bit k: class k may hold a range
 

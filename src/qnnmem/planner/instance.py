@@ -40,8 +40,8 @@ def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
     current, born = 0, 0
     for end in ends:
         before = born
-        # Deaths come before births at the same step: spans are half-open, adjacent ones do not
-        # meet.
+        # Deaths come before births at the same step: spans are half-open, so adjacent spans do not
+        # overlap.
         while born < len(births) and births[born] < end:
             lo_of[births[born]] = current
             born += 1
@@ -71,7 +71,7 @@ class Instance:
 
     @cached_property
     def load(self) -> list[int]:
-        """Number of live units in each section."""
+        """Total size of the live buffers in each section, in units."""
         change = [0] * (self.sections + 1)
         for lo, hi, size in zip(self.lo, self.hi, self.size, strict=True):
             change[lo] += size
@@ -156,17 +156,16 @@ def arrange(problem: Problem) -> Instance:
 
 
 MOST_STEPS = 32
-# Visits of a buffer; above this limit only the commonest alignments count.
+# Limit on visits to buffers; above it, only the most common alignments are tried.
 MOST_LOOKS = 1_000_000
 
 
 def load_bound(instance: Instance) -> int:
     """Return a lower bound on the peak of every plan, from the bytes alive at the same time.
 
-    In one section every buffer lies above or below every other. Consider only buffers whose
-    alignment is a multiple of `a`: each except the topmost takes its size rounded up to `a`. So the
-    sum of the rounded sizes, minus the largest padding that the topmost can save, is a bound for
-    every `a`.
+    Buffers that share a section do not overlap. Consider only buffers whose alignment is a multiple
+    of `a`: each of them, except the topmost, takes its size rounded up to `a`. So for every `a`,
+    the sum of the rounded sizes is a bound, less the largest padding that the topmost can save.
     """
     best = 0
     for step in _steps(instance):
@@ -184,7 +183,7 @@ def _steps(instance: Instance) -> list[int]:
 
 
 def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
-    """Return the largest total of sizes rounded up to `step` in a section, less top padding."""
+    """Return the largest load of a section, with sizes rounded up to `step`, less top padding."""
     lo, hi, size, slip, unit = instance.lo, instance.hi, instance.size, instance.slip, instance.unit
     change = [0] * (instance.sections + 1)
     padded = []  # (first section, minus padding, last section + 1), by first section as buffers are
@@ -213,8 +212,8 @@ def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
 
 def next_peak(instance: Instance, capacity: int) -> int:
     """Return the lowest peak above `capacity` bytes that any plan could have."""
-    # A peak is some buffer's aligned offset plus its true size; buffers with equal size modulo
-    # alignment reach the same ends.
+    # A peak is the aligned offset of a buffer plus its true size. Buffers with the same true size
+    # and alignment reach the same peaks.
     ends = {(instance.true_size(i), align) for i, align in enumerate(instance.align)}
     best = None
     for true, align in ends:

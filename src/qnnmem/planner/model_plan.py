@@ -113,7 +113,7 @@ def plan_model(
 
 
 def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
-    """Return the verdict on the TCM that a plan needs, if its constants are the whole binary.
+    """Return the TCM verdict on a plan, as if the model binary were only its constants.
 
     Return None for a buffer list. The default limit is the documented one.
     """
@@ -160,7 +160,7 @@ def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict
 
 
 def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
-    """Return the buffers of a list; a chosen alignment applies in addition to their own."""
+    """Return the buffers of a list, aligned to each buffer's alignment and to `align`."""
     if align is None:
         return model.buffers
     return tuple(
@@ -189,17 +189,17 @@ def _reorder(
                 best, after = (other, moved), _live_bytes(moved)
         if after == at_least:
             break
-    # The block of a body may be larger than needed, so it proves nothing about the whole.
+    # The block of a branch or loop body may be larger than needed, so the whole is not proven.
     proven = skipped is None and after == at_least and not given.workspaces
     return *best, Reordered(before, after, proven, skipped)
 
 
 def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
-    """Yield two rules about which tensors are in scratch: a lower bound, then an upper bound.
+    """Yield two rules about which tensors are in scratch: for a lower and for an upper bound.
 
     New state is either written directly to persistent memory, in place of the old state, or waits
-    in scratch to be copied there. This depends on the order. It waits in every order if the op
-    that writes it reads the old state.
+    in scratch to be copied there: the order of ops decides. New state waits in every order if the
+    op that writes it reads the old state.
     """
     from qnnmem.planner.order_graph import ScratchRule
 
@@ -355,8 +355,8 @@ class Layout:
             before, after = owner[old], owner[new]
             aliases, size = before.aliases, before.size
             lives.pop(before.name, None)
-            # Not if another pair has this tensor, or if the application reads it under another name
-            # too.
+            # New state is not written in place if another pair has its tensor, or if the
+            # application also reads it under another name.
             shown = {new, *(n for pair in self.options.states for n in pair)}
             others = {after.name, *after.aliases} & {
                 *self.model.inputs,
@@ -370,10 +370,10 @@ class Layout:
             self._append(Pool.PERSISTENT, before.name, size, self.whole, aliases)
 
     def _place_io(self, lives: dict[str, Lifetime]) -> None:
-        """Move every input and output from scratch into its own buffer.
+        """Move every input and output from scratch into a separate buffer.
 
         Views belong to the buffer of their group. If several inputs or outputs are views of each
-        other, each still gets a buffer, and the runtime must copy.
+        other, each of them still gets a buffer, and the runtime must copy.
         """
         sizes = dict(self.io_sizes())
         for life in list(lives.values()):
@@ -445,7 +445,7 @@ def plan_with(
     budget: Mapping[Pool, Bytes] | Mapping[str, Bytes],
     watch: Watcher | None = None,
 ) -> MemoryPlan:
-    """Return the plan of a model with the user's options; `budget` replaces their budgets."""
+    """Return the plan of a model with the user's options; `budget` replaces the user's budgets."""
     chosen = PoolOptions(
         io=options.io,
         align=options.align,

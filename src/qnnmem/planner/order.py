@@ -50,7 +50,8 @@ from qnnmem.units import Bytes
 EFFORT = 500_000
 WORK_PER_LOOK = 300  # in the units of planner/effort.py
 
-# Sets of nodes are bit masks; each kind of set takes (nodes squared / 8) bytes: 12 MB here.
+# Sets of nodes are bit masks; each kind of set takes (nodes squared / 8) bytes: 12 MB at this
+# limit.
 MOST_OPS = 10_000
 
 _WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)

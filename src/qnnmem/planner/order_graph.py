@@ -47,7 +47,7 @@ class ScratchRule:
     workspaces: dict[str, int] = field(default_factory=dict)  # by op: bytes used only while it runs
 
     def lives(self, model: Model, *, inplace: bool) -> Iterator[Lifetime]:
-        """Yield the lifetimes of tensors in scratch."""
+        """Yield the lifetimes of the tensors of a model that are in scratch."""
         for life in lifetimes(model, bits=self.bits, inplace=inplace):
             if self.elsewhere.isdisjoint((life.name, *life.aliases)):
                 yield life
@@ -106,10 +106,10 @@ def build_graph(model: Model, rule: ScratchRule) -> OrderGraph:
 
 
 def _before(model: Model) -> tuple[frozenset[int], ...]:
-    """Return for each node the nodes that it waits for.
+    """Return for each node the nodes that must run before it.
 
-    Nodes that wait for no other node wait for the source. The sink waits for all nodes that no
-    other node waits for.
+    A node without other predecessors follows the source. The sink follows all nodes without other
+    successors.
     """
     sink = len(model.ops) + 1
     waits: list[set[int]] = [set() for _ in range(sink + 1)]
@@ -141,8 +141,8 @@ def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
     return {name: found for name, found in uses.items() if found}
 
 
-# A node with many neighbours would be examined again for each neighbour it absorbs. Above this
-# limit a pair may stay separate that could be fused.
+# A node with many neighbours would be examined again for each neighbour that is fused into it.
+# Above this limit, a pair that could be fused may stay separate.
 MOST_LOOKS = 1_000_000
 
 
@@ -215,7 +215,7 @@ class _Fusion:
         )
 
 
-# The sets of earlier and later nodes take (nodes squared / 4) bytes: 16 MB here.
+# Limit of nodes for sets of earlier and later nodes, which take (nodes squared / 4) bytes: 16 MB.
 MOST_NODES_FOR_BOUND = 8_000
 MOST_CHECKS_FOR_BOUND = 300_000
 
@@ -274,7 +274,8 @@ class Segment:
         for node, touched in enumerate(self.groups):
             done |= 1 << node
             live.update(touched)
-            # Only groups alive here in this order can be alive here in all orders.
+            # A group that is not alive at this node in this order cannot be alive there in every
+            # order.
             near = live if checks > 0 else dict(touched)
             checks -= len(near)
             forced = sum(w for m, w in near.items() if m & early[node] and m & late[node])

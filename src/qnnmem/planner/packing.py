@@ -19,7 +19,7 @@ SOLVED, EXHAUSTED, CUT = 1, 0, -1  # the status of a search, as in C
 # height of its floor.
 FEW, TIGHT, LOW = 0, 1, 2
 MEMO_SLOTS = 1 << 20  # failed states that are stored, 16 bytes each
-# A hostile list can make each pass of elimination set aside a single buffer.
+# Limit on the work of elimination: in a hostile list, each pass may remove only one buffer.
 MOST_ELIMINATION_LOOKS = 4_000_000
 
 
@@ -32,14 +32,14 @@ class Strategy(NamedTuple):
 
 
 class PackingCore(Protocol):
-    """Exact search for one instance and capacity; conflicts found by a search guide the next."""
+    """Exact search for one instance and capacity; each search learns from earlier conflicts."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
         """Return the status of a search, its work, and the offsets if it is SOLVED."""
         ...
 
     def forget(self, share: float) -> None:
-        """Reduce the weight of past conflicts."""
+        """Reduce the weight of past conflicts to `share` of its value."""
         ...
 
 
@@ -87,7 +87,7 @@ PACKING = NativePart("qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="comp
 
 
 def is_compiled() -> bool:
-    """Return whether the compiled loops are available; compiling them once takes seconds."""
+    """Return True if the compiled loops are available; compiling them once takes seconds."""
     return not why_not_compiled()
 
 
@@ -142,7 +142,7 @@ class CompiledPacking:
         self.instance = instance
         self._arrays = [*map(_ints, fields), _ints(first_of_sections(instance))]
         addresses = map(_address, self._arrays)
-        # The struct `Buffers`: two numbers and five addresses of eight bytes each.
+        # The C struct `Buffers`: two numbers and five addresses of eight bytes each.
         self.buffers = _ints([len(instance), instance.sections, *addresses])
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
@@ -170,7 +170,7 @@ class CompiledPacking:
 
 
 class _CompiledCore:
-    """Exact search in C; Python owns all its arrays, so that nothing must be freed."""
+    """Exact search in C; Python owns all its arrays, so there is nothing to free."""
 
     def __init__(self, packing: CompiledPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         instance = packing.instance
@@ -178,7 +178,7 @@ class _CompiledCore:
         self._weight = array("d", [1.0]) * instance.sections
         lengths = (len(instance) + 1, 2 * instance.pairs, instance.sections)
         made = [_ints(limit), _ints(twin), *(_ints([0]) * length for length in lengths)]
-        # The struct `Core`: the struct `Buffers`, then the addresses of these arrays.
+        # The C struct `Core`: the struct `Buffers`, then the addresses of these arrays.
         self._core = _ints([*packing.buffers, *map(_address, made)])
         self._borrowed = (packing, made)  # must live as long as C has their addresses
         _checked(_library().packing_prepare(_address(self._core)))

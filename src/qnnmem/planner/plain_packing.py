@@ -49,7 +49,7 @@ State = tuple[tuple[int, int], ...]  # unplaced buffers and their lowest offsets
 
 
 class PlainPacking:
-    """The inner loops for one instance."""
+    """The inner loops for one packing problem."""
 
     cost = 100  # measured factor: time for a unit of work relative to compiled code
     most_pairs = 1_000_000  # pairs of neighbours, which take 60 MB here
@@ -110,7 +110,7 @@ class PlainPacking:
 
 
 class _PlainCore:
-    """Exact search in Python for one instance and capacity; each search guides the next."""
+    """Exact search in Python for one instance and capacity; a search learns from earlier ones."""
 
     def __init__(self, packing: PlainPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         self.instance, self.near, self.limit, self.twin = (
@@ -144,7 +144,7 @@ class _PlainCore:
 
 
 class _Component(NamedTuple):
-    """Sections whose unplaced buffers are linked, and the choice point that separated them."""
+    """Sections linked by unplaced buffers, and the choice point that separated them from others."""
 
     a: int
     b: int
@@ -230,7 +230,7 @@ class _Search:
         return sorted(found, key=lambda ends: max(weight[ends[0] : ends[1]]))
 
     def _open(self, component: _Component) -> int:
-        """Return a new choice point for a component, or that of its parent if none is needed."""
+        """Return a new choice point for a component; if it cannot be packed, its parent."""
         a, b, parent = component
         unplaced = [u for u in range(self.core.first[a], self.core.first[b]) if not self.placed[u]]
         state = tuple((u, self.least[u]) for u in unplaced)
@@ -318,7 +318,8 @@ class _Search:
         """
         level, must, options = self.floor[left], self.must, self.options
         for s in range(left, right):
-            # The next rest is on a buffer of the run on this floor, or higher up.
+            # If its floor stays empty, a section starts at its second lowest offset, or on top of a
+            # buffer of the run that is placed on the floor.
             empty = min(self.second[s], level + smallest)
             must[s] = empty + self.total[s] > self.core.cap[s]
             options[s] = 1 - must[s]
@@ -356,7 +357,7 @@ class _Search:
     def _choices(self, order: list[int], pit: _Pit) -> list[int]:
         """Return buffers that can be placed on the floor, the best first and each class once.
 
-        A buffer that reaches an end of the run leaves no narrow gap there.
+        Buffers that reach an end of the run are preferred, as they leave no narrow gap there.
         """
         kinds: set[int] = set()
         worth: list[tuple[int, int]] = []
@@ -460,7 +461,7 @@ class _Search:
             if self.least[u] > level:
                 heights.append(self.least[u])
                 continue
-            # The lowest buffer of the section rests on a buffer from outside it.
+            # The section's lowest buffer then rests on a buffer that does not cover the section.
             near, align = self.core.near[u], self.align[u]
             self.work += len(near)
             for v in near:

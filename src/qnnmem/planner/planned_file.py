@@ -45,7 +45,7 @@ from qnnmem.results.plan import (
 from qnnmem.text import by_sizes, quote
 from qnnmem.units import Bytes
 
-# Exit code by whether every budget holds.
+# Exit code by the result of `_fits`: budgets hold, do not hold, or unknown.
 _CODES: dict[bool | None, Literal[0, 1, 3]] = {True: 0, False: 1, None: 3}
 _COMPUTED = ("scratch", "persistent", "io", "constant", "lower_bound")
 
@@ -148,7 +148,7 @@ class PlannedFile:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes from the loader, and notes about what the proof does not cover."""
+        """Notes from the loader, about options without effect, and about limits of the proof."""
         return tuple(self._notes())
 
     def _notes(self) -> Iterator[str]:

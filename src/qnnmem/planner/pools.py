@@ -32,7 +32,7 @@ _OLD_NEW = re.compile(
 
 
 def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, ...]:
-    """Return the pairs; raise UsageError if the tensors of a pair differ."""
+    """Return the pairs; raise UsageError unless each is an input and a matching output."""
     pairs = tuple(pairs)
     for old, new in pairs:
         wrong = _fault(model, old, new)
@@ -93,7 +93,7 @@ def _trace(model: Model, name: str) -> tuple[object, ...]:
 
 
 def _stem(name: str) -> str:
-    """Return the stem of a state name such as `h0`, `hn`, `state_in` or `past.0.key`."""
+    """Return a state's name without its old or new mark: `h` for `h0` and `hn`."""
     bare = _OLD_NEW.sub("", name.lower()[:200])
     bare = re.sub(r"[^a-z0-9]+", "", bare)
     stem = re.sub(r"(?<=.)(n|\d+)$", "", bare)
@@ -273,7 +273,7 @@ class BudgetVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Reordered:
-    """Live bytes of scratch at the fullest step, before and after reordering."""
+    """Live bytes of scratch at the peak step, before and after reordering."""
 
     before: Bytes
     after: Bytes

@@ -106,7 +106,7 @@ class Plan:
 def check_plan(plan: object) -> None:
     """Raise UsageError unless the value is a Plan."""
     if not isinstance(plan, Plan):
-        cure = "plan(problem) returns one, and a MemoryPlan has one in .scratch"
+        cure = "plan(problem) returns a Plan; a MemoryPlan has a Plan in .scratch"
         raise UsageError(f"{quote(plan)} is not a Plan", cure=cure)
 
 

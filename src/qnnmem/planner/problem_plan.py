@@ -27,8 +27,8 @@ WORK_PER_PAIR = 250
 WORK_PER_LOOK = 15
 # Work of a pass in pure Python between two checks of the clock.
 LONGEST_PASS = 15_000_000
-# Above this many buffers the preparation cost of each buffer counts, in pure Python: for the orders
-# of greedy passes, and for one try of the search.
+# In pure Python, with more than this many buffers, the preparation counts as work: per buffer, for
+# the orders of greedy passes and for one try of the search.
 LARGE = 4000
 WORK_PER_ORDER = 1000
 WORK_PER_TRY = 2000
@@ -71,7 +71,7 @@ def plan_within(
 
 
 class _OutOfEffortError(Exception):
-    """A greedy pass was stopped halfway."""
+    """Raised if the effort ends in the middle of a greedy pass."""
 
 
 class _Search:
@@ -85,14 +85,14 @@ class _Search:
         self.instance: Instance = arrange(problem)
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
-        # All buffers one above the other: never returned, only a start that every real plan beats.
+        # Start value: the peak if no two buffers share bytes. Every real plan has a lower peak.
         self.placed = False
         self.best = [0] * len(self.instance)
         self.peak = sum(buffer.size + buffer.align for buffer in problem.buffers)
 
     @property
     def done(self) -> bool:
-        """True if the search can stop: the target is met or proven unreachable."""
+        """True if the search can stop: the peak meets the target, or the bound if higher."""
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
@@ -204,7 +204,7 @@ class _Search:
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
             return None
         self._tell(f"searching at {capacity:,} bytes")
-        # Less work than one path from root to leaf would be wasted.
+        # With less work than one path from root to leaf needs, the search could find nothing.
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
         allowed = self.effort.part(wanted)
         before = allowed.left
@@ -223,8 +223,9 @@ class _Search:
         """Try the bound, then halve the distance to it, then descend in smaller steps."""
         from qnnmem.planner.exact import dive_work
 
-        # A search that will succeed mostly does so within a few dives, and then the result is
-        # optimal. If dives are long, a plan better than the greedy one is searched for first.
+        # A search that succeeds usually does so within a few dives (paths from root to leaf), and
+        # its result is then optimal. If dives take long, first search for any plan better than the
+        # greedy plan.
         dives = 10 * dive_work(self.instance) / max(self.effort.left, 1)
         if dives > 0.2:
             self._try((self.bound + self.peak) // 2, 0.04)
@@ -290,15 +291,16 @@ def find_blockers(
     """Return names of a small set of buffers that cannot fit, largest first.
 
     If too many bytes are alive at one step, these are its largest buffers, as few as exceed the
-    capacity. If only a search showed it, buffers are dropped one by one while the rest still cannot
-    fit. If nothing was proven, these are the buffers of the fullest step, the first suspects.
+    capacity. If only a search proved that the buffers do not fit, single buffers are dropped as
+    long as the remaining set cannot fit either. If nothing was proven, these are the buffers of the
+    fullest step, which are the likeliest cause.
     """
     capacity = problem.capacity or 0
     effort = Effort.of_seconds(SHRINK_SECONDS)
     effort.deadline = min(effort.deadline, max(deadline, time.monotonic()) + GRACE_SECONDS)
     if load_bound(instance) > capacity:
         chosen = _overfull(instance, capacity, effort)
-        # With mixed alignments the bound is weaker than a search.
+        # With mixed alignments, a search proves more than the bound and can find a smaller set.
         if len(set(instance.align)) > 1 and len(chosen) <= MOST_SHRUNK:
             chosen = _shrink(instance, chosen, capacity, effort)
     elif proven:
@@ -357,7 +359,7 @@ def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
 def _without_bystanders(
     instance: Instance, chosen: list[int], capacity: int, effort: Effort
 ) -> list[int]:
-    """Return only those of the buffers that are needed to exceed the capacity."""
+    """Drop buffers as long as the others exceed the capacity together; return the others."""
     for i in reversed(chosen.copy()):
         if effort.over:
             break

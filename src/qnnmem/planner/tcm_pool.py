@@ -113,7 +113,7 @@ class TcmVerdict:
 
     @property
     def is_crowded(self) -> bool:
-        """True if there are more allocations than the pool serves."""
+        """True if there are more allocations than the pool allows."""
         return self.buffers > self.max_buffers.value
 
     @property

@@ -8,7 +8,7 @@ time need separate ranges:
         place each model at the lowest free range, ignoring models that never execute with it
     keep the lowest result; stop when it equals the bound
 
-One of all orders gives the minimum. With few models, all orders are tried, so the result is
+At least one order gives the minimum. With few models, all orders are tried, so the result is
 minimal.
 """
 
@@ -125,7 +125,7 @@ def share_pools(
 
 
 def names_of(planned: Sequence[PlannedFile]) -> list[str]:
-    """Return a name for each model: its file's stem, with the graph if there are several."""
+    """Return a name for each model: its file's stem, with the graph if the file has several."""
     return checked_names(
         [f"{PurePath(p.input).stem}{f'/{p.graph}' if p.graph else ''}" for p in planned]
     )
@@ -202,7 +202,7 @@ def place(sizes: Sequence[int], together: Sets) -> list[int]:
 
 
 def judge_together(planned: Sequence[PlannedFile]) -> TcmVerdict | None:
-    """Return the verdict on TCM for one binary of all constants, and all IO; None for a list."""
+    """Return the TCM verdict for all constants in one binary and all IO; None for buffer lists."""
     plans = [file.plan for file in planned]
     if any(plan.model.format == "csv" for plan in plans):
         return None

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 
 from qnnmem.planner.problem import Plan, check_plan
 
-# A longer run is split in two.
+# A run longer than this is split in two.
 _LONGEST_RUN = 1000
 
 
@@ -52,7 +52,7 @@ class _LiveStretches:
     """Disjoint ranges sorted by address, in short runs, so that an insertion moves few entries."""
 
     def __init__(self) -> None:
-        # A range below all others makes a check for an empty list unnecessary.
+        # This range lies below all others, so that a check for an empty list is unnecessary.
         self.runs: list[list[int]] = [[-1]]  # starts
         self.firsts: list[int] = [-1]  # first start of each run, in the same order
         self.held: dict[int, tuple[int, int]] = {-1: (0, -1)}  # end and index by start

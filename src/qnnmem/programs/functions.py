@@ -87,8 +87,8 @@ _MAKERS = {
 }
 MAKES = {name: kind for kind, makers in _MAKERS.items() for name in makers}
 _OUT = {name: at for makers in _MAKERS.values() for name, at in makers.items()}
-# Queries about a binary; if one fails, ONNX Runtime makes no session from the binary. The other
-# calls start a session; if one fails, there is no session.
+# Queries about a binary; if a query fails, ONNX Runtime does not create a session from the binary.
+# The other functions start a session; if such a call fails, no session exists.
 READS_BINARY = frozenset({"QnnSystemContext_getBinaryInfo", "QnnSystemContext_getMetadata"})
 BEGINS = READS_BINARY | {n for n, kind in MAKES.items() if kind in ("backend", "device", "context")}
 FREES = {
@@ -124,7 +124,8 @@ _COUNTED = frozenset(
 _ASKING = ("_get", "_has", "_validate")
 
 
-# A signal must reach a running call; the other calls return immediately.
+# Functions that do not wait for their turn: a signal must reach a running call, and the others
+# return immediately.
 _NEVER_WAITING = ("QnnSignal_", "QnnLog_", "QnnError_", "QnnProperty_")
 
 

@@ -1,6 +1,6 @@
 """Start a user's program with a preloaded shared object, wait for its end, kill its processes.
 
-The objects are compiled for each run; programs that cannot load them are refused.
+Programs that cannot load the object are refused.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _check_folder(target: Path) -> None:
     name = os.fsencode(target)
     if any(sign in name for sign in b" :\t\n") or len(name) > _LONGEST_FOLDER:
         raise UsageError(
-            "the temporary folder has a space or a colon in its name, or a name too long "
+            "the temporary folder has white space or a colon in its name, or a name too long "
             "for LD_PRELOAD",
             cure="set TMPDIR to another folder, such as /tmp",
         )

@@ -1,4 +1,4 @@
-"""QNN's structs in the client's memory: read as values, answers written as bytes (LP64)."""
+"""Reads QNN's C structs in the client's memory as values, and writes answers as bytes (LP64)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from qnnmem.errors import Fault
-from qnnmem.programs.process_memory import ProcessMemory
+from qnnmem.programs.process_memory import PAGE, ProcessMemory
 from qnnmem.qnn.binary_info import ApiVersion, BinaryInfo
 from qnnmem.qnn.tensor import QnnTensor, ScaleOffset
 
@@ -21,7 +21,7 @@ _MOST_DIMENSIONS = 32
 
 
 class TooLong(Fault):
-    """Raised for a list without an end, or an implausible count."""
+    """Raised for a list without an end, or for an implausible number of items."""
 
 
 class GivenTensor(NamedTuple):
@@ -60,7 +60,7 @@ def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
 def tensor_bytes(memory: ProcessMemory, address: int, count: int) -> bytes:
     """Return the raw tensor structs of an execution's inputs or outputs."""
     if count > MOST_TENSORS:
-        raise TooLong(f"{count:,} tensors are given")
+        raise TooLong(f"{count:,} tensors are given, which is over the limit")
     return memory.read(address, count * TENSOR_BYTES) if count else b""
 
 
@@ -72,8 +72,28 @@ def tensors(data: bytes) -> list[GivenTensor]:
 def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ...]:
     """Return the dimensions of a tensor."""
     if count > _MOST_DIMENSIONS:
-        raise TooLong(f"{count:,} dimensions are given")
+        raise TooLong(f"{count:,} dimensions are given, which is over the limit")
     return memory.unpack(f"<{count}I", address) if count else ()
+
+
+class Dimensions:
+    """Places of the dimensions of several tensors; places that are near are read at once."""
+
+    def __init__(self, items: Iterable[GivenTensor]) -> None:
+        places = {(i.dimensions, i.dimensions + 4 * i.rank) for i in items if i.rank}
+        self._spans: list[tuple[int, int, list[slice]]] = []  # from, to, and the parts to compare
+        for low, high in sorted(places):
+            start, end, parts = self._spans.pop() if self._spans else (low, low, [])
+            if parts and start // PAGE != (high - 1) // PAGE:  # only a page is mapped as a whole
+                self._spans.append((start, end, parts))
+                start, end, parts = low, low, []
+            parts = [*parts, slice(low - start, high - start)]
+            self._spans.append((start, max(end, high), parts))
+
+    def read(self, memory: ProcessMemory) -> list[bytes]:
+        """Return the dimensions of each place; raise Unreadable if they are not mapped."""
+        spans = [(memory.read(low, high - low), parts) for low, high, parts in self._spans]
+        return [data[part] for data, parts in spans for part in parts]
 
 
 class _Block:

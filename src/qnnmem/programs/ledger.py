@@ -44,7 +44,7 @@ class Hangup(Fault):
 
 
 class TurnedAway(Hangup):
-    """Raised if there is no room for the program; its calls are not checked."""
+    """Raised if a program's calls cannot be checked, e.g. because it has too many processes."""
 
 
 def in_words(missed: Sequence[NotChecked]) -> str:
@@ -61,7 +61,7 @@ def in_words(missed: Sequence[NotChecked]) -> str:
 
 
 def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
-    """Yield lines for the threads that `in_words` only counts."""
+    """Yield a line for each thread if there are several, which `in_words` only counts."""
     threads = [one for one in missed if one.thread]
     if len(threads) > 1:
         yield from (f"  not checked  {one.what}" for one in threads[:_LISTED])
@@ -109,7 +109,7 @@ class Ledger:
             self._heard[row] += 1
 
     def begun(self, process: int) -> int:
-        """Return the number of calls that a process has begun, without lost calls."""
+        """Return the number of calls that a process has begun, except calls that were lost."""
         if self._file < 0:
             return 0
         data = os.pread(self._file, _FUNCTIONS_AT - _ROWS_AT, _ROWS_AT)
@@ -132,9 +132,10 @@ class Ledger:
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
-        """Return every missed call; wait a little for processes that outlive the program.
+        """Return the calls and parts that were not checked, after waiting briefly for processes.
 
-        `foreign_calls` names the calls that are missed if the program loads QNN from elsewhere.
+        A process may outlive the program. `foreign_calls` describes the calls that are missed if
+        the program loads QNN from elsewhere.
         """
         running = self._running()
         data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")
@@ -178,7 +179,7 @@ class Ledger:
             time.sleep(_LOOK_S)
 
     def _is_in_place(self) -> bool:
-        """Return True if a program that starts now would open the same file."""
+        """Return True if a process that starts now would open this same ledger file."""
         try:
             return os.path.samestat(os.fstat(self._file), self._path.lstat())
         except OSError:

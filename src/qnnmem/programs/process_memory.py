@@ -58,7 +58,7 @@ class Unreadable(Fault):
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.size = address, size
-        super().__init__(f"the memory at {address:#x} cannot be read")
+        super().__init__(f"the memory at {address:#x} cannot be read or written")
 
 
 class Gone(Unreadable):
@@ -104,7 +104,7 @@ class ProcessMemory:
         self._quick = QuickCopies(pid)
 
     def close(self) -> None:
-        """Close the process."""
+        """Close the file descriptors for the process."""
         self._quick.close()
         if self._file >= 0:
             os.close(self._file)
@@ -132,7 +132,7 @@ class ProcessMemory:
         return int(self.unpack("<Q", address)[0])
 
     def text(self, address: int) -> str:
-        """Read a C string, cut to the longest name."""
+        """Read a C string of at most 4,096 characters; a longer string is cut."""
         found = b""
         while len(found) < _LONGEST:
             # A string may end directly before an unmapped page.
@@ -258,7 +258,7 @@ class ProcessMemory:
             return True
 
     def note_alignment(self) -> None:
-        """Mark the blocks that the client allocates from now on: it has asked for the alignment."""
+        """Mark blocks allocated from now on: the client has queried the alignment."""
         if self._shared:
             self.write(struct.pack("<Q", _ALIGNMENT_KNOWN), self._shared + _EPOCH_AT)
 
@@ -267,7 +267,7 @@ class ProcessMemory:
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
 
     def block_before(self, address: int) -> Block | None:
-        """Return the block with its own pages that ends just before an address, or None."""
+        """Return the block on its own pages that ends on the page before an address, or None."""
         page = address // PAGE * PAGE
         found = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
         return found if found is not None and found.is_isolated else None
@@ -275,8 +275,8 @@ class ProcessMemory:
     def freed_block_at(self, address: int) -> Block | None:
         """Return the recently freed heap block that contained an address, or None.
 
-        Return None also if some live blocks might not be recorded, and for large blocks, whose
-        addresses might already be mapped again, unless they had pages of their own.
+        The result is None if the table of live blocks might be incomplete. It is also None for a
+        large block without separate pages, because its addresses might already be mapped again.
         """
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None
@@ -288,7 +288,7 @@ class ProcessMemory:
     def _nearest(
         self, at: int, count: int, address: int, slack: int = 0, oldest: int | None = None
     ) -> Block | None:
-        """Return the newest block that contains an address if `oldest` is the oldest row.
+        """Return the newest recorded block that contains an address; row `oldest` is the oldest.
 
         Without `oldest`, return the block with the highest start.
         """
@@ -406,7 +406,7 @@ class Presence:
 
 
 def presence(memory: ProcessMemory) -> Presence:
-    """Return the presence of a process at this moment."""
+    """Return an object that shows later whether the process still runs this program."""
     maps = (one for one in memory.mappings() if one.readable and one.path == memory.program)
     return Presence(memory, next((one.start for one in maps), 0))
 
@@ -442,7 +442,9 @@ class KnownProcesses(Generic[One]):
                 found = None
             if found is None:
                 if len(self._now) + len(self._gone) >= MOST_PROCESSES:
-                    raise TurnedAway(f"{MOST_PROCESSES:,} processes of one program")
+                    raise TurnedAway(
+                        f"the limit of {MOST_PROCESSES:,} processes for one program is reached"
+                    )
                 try:
                     found = self._now[pid] = look_into()
                 except OSError as exc:
@@ -451,11 +453,11 @@ class KnownProcesses(Generic[One]):
             return found
 
     def now(self) -> tuple[One, ...]:
-        """Return the processes that still have their pids."""
+        """Return the latest process of each pid."""
         with self._lock:
             return tuple(self._now.values())
 
     def close(self) -> None:
-        """Close all processes; only if no thread uses their memory."""
+        """Close all processes; call this only when no thread uses their memory."""
         for one in (*self.now(), *self._gone):
             one.memory.close()

@@ -6,8 +6,8 @@
 Lengths come from the program and are bounded.
 
 A bad message ends only its own connection. When a server thread ends, its connection is closed, so
-no program waits forever. Without room for another connection, the server closes it immediately, and
-the ledger records the reason.
+no program waits forever. If the server cannot handle another connection, it closes the connection
+immediately, and the ledger records the reason.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class Symbols:
         self._lock = Lock()
         self._left_s = _MOST_SECONDS
         self._end = 0.0  # deadline of the current lookup
-        # GNU's loses file names after link-time optimization, and those of headers with DWARF 5.
+        # GNU addr2line loses file names after link-time optimization, and names of headers with
+        # DWARF 5.
         self._llvm = shutil.which("llvm-addr2line")
         self._tool = self._llvm or shutil.which("addr2line")
         self._rows: dict[str, list[list[str]]] = {}  # of line tables, by module
@@ -112,10 +113,11 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Return the nearest stack before the call that has a line; merged calls have no line.
+        """Return the stack of the nearest code before the call that has a line.
 
-        With clang, no code of the block has a line from the first argument of the call on. The code
-        before it is in the same function, or at the place that called the function.
+        A call that the compiler merged with other calls has no line. With clang, the code for its
+        arguments has no line either. The code before it belongs to the same function, or to the
+        place that called the function.
         """
         steps = range(offset - 1, max(0, offset - _NEAR), -1)
         before = self._run(str(self._tool), path, list(steps))

@@ -17,7 +17,7 @@ _MOST_BYTES = 256 << 20  # of symbols
 
 
 def room_behind(path: str, base: int, address: int) -> int | None:
-    """Return the number of bytes from an address to the end of its object; None if unknown.
+    """Return the bytes from an address to the end of its static object; None if unknown.
 
     `base` is the address at which the file is loaded.
     """
@@ -30,7 +30,7 @@ def room_behind(path: str, base: int, address: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _objects(path: str) -> tuple[bool, NDArray[Any]]:
-    """Return the start and size of each object in a file; first, True for fixed addresses."""
+    """Return True if a file has fixed addresses, and the start and size of each object in it."""
     import numpy
 
     try:

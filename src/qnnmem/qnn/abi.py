@@ -1,7 +1,7 @@
-"""Layout of the QNN structs and function tables used here, for 64-bit Linux.
+"""Layout of the QNN structs and function tables that qnnmem uses, for 64-bit Linux.
 
 Offsets follow the public headers of core API 2.37, and a test compares struct sizes. Fields that
-are not used here are gaps.
+qnnmem does not use are gaps.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CScaleOffset(Structure):
 
 
 class CQuantParams(Structure):
-    """`Qnn_QuantizeParams_t`; only the per-tensor scale and offset of its union are here."""
+    """`Qnn_QuantizeParams_t`; its union declares only the per-tensor scale and offset."""
 
     _fields_ = (
         ("definition", c_uint32),
@@ -319,7 +319,7 @@ class WholeInterface(Structure):
 
 
 class BackendInterface(Structure):
-    """`QnnInterface_t` up to entry 44 of its table; later entries are not used here."""
+    """`QnnInterface_t` up to entry 44 of its table; qnnmem does not use later entries."""
 
     _fields_ = (
         ("backend_id", c_uint32),

@@ -89,7 +89,7 @@ class SystemTensor(QnnTensor):
 class GraphInfo(_Lent):
     """`QnnSystemContext_GraphInfo_t` with the members of version 1, which all versions have."""
 
-    # The struct of the union that is filled.
+    # Which struct of the C union is filled.
     version: ClassVar[GraphInfoVersion] = GraphInfoVersion.VERSION_1
     graph_name: str
     graph_inputs: tuple[QnnTensor, ...] = ()
@@ -153,7 +153,7 @@ class GraphInfoV3(GraphInfoV2):
 class BinaryInfo(_Lent):
     """`QnnSystemContext_BinaryInfo_t` with the members that all versions have."""
 
-    # The struct of the union that is filled.
+    # Which struct of the C union is filled.
     version: ClassVar[BinaryInfoVersion] = BinaryInfoVersion.UNDEFINED
     backend_id: int
     build_id: str

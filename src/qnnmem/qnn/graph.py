@@ -37,7 +37,7 @@ class ComposedTensor(TensorInfo, frozen=True, tag="tensor", tag_field="call"):  
 
 
 class OpDescription(Struct, Generic[T], frozen=True):
-    """`Qnn_OpConfig_t`: an operator with its parameters; tensors are given by their ids."""
+    """`Qnn_OpConfig_t`: an operator with its parameters; inputs and outputs are tensor ids."""
 
     name: str
     package: str
@@ -149,7 +149,10 @@ _LARGEST = 0xFFFFFFFF
 
 
 class GraphDraft:
-    """Tensors and nodes in call order; `fail` raises the error of a refused call."""
+    """A graph while a client composes it: tensors and nodes in call order.
+
+    `fail` raises the error of a refused call.
+    """
 
     def __init__(self, name: str, fail: Fail) -> None:
         self.name, self.calls = name, list[ComposedTensor | ComposedOp]()
@@ -192,7 +195,7 @@ class GraphDraft:
         kinds = (TensorType, DataType, TensorMemType)
         type, data_type, mem_type = _enums((type, data_type, mem_type), kinds)
         if mem_handle is not None:
-            what = f"tensor {quote(name)} has a handle, which only an execution takes"
+            what = f"tensor {quote(name)} has a memory handle; only an execution takes handles"
             self._fail(_BAD_TENSOR, what, _CREATE)
         made = ComposedTensor(
             *(len(self._tensors) + 1, name, type, data_type, shape, _quantization(quantize_params)),
@@ -247,14 +250,14 @@ class GraphDraft:
             self._fail(_NO_NODE, f"graph {quote(self.name)} has no nodes", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Fail for an unsupported operator; not done here, as the real library checks it."""
+        """Fail for an unsupported operator; does nothing here: the real library checks it."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:
             self._fail(_FINALIZED, f"graph {quote(self.name)} is already finalized", call)
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
-        """Return a tensor with its values; fail if `data` is missing or does not match."""
+        """Return a tensor, with its data if it is static; fail if the data does not match."""
         from msgspec.structs import replace
 
         if tensor.type not in STATIC:
@@ -306,7 +309,7 @@ class GraphDraft:
 
 
 def check_graph_name(name: object, drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
-    """Fail with a QNN code unless a new graph of a context has a unique name."""
+    """Fail with a QNN code if the name of a new graph is missing or already used."""
     known = isinstance(name, str) and name in drafts
     if not isinstance(name, str) or not name or known:
         why = f"a graph {quote(name)} already exists" if known else "a graph needs a name"

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from qnnmem.qnn.codes import Code, code_of, codes
 from qnnmem.text import lazy_pattern
 
-# The component that prints the numbers of a family.
+# Component that prints the numbers, by family of numbers.
 COMPONENTS = MappingProxyType(
     {
         "fastrpc": "FastRPC, host side",

@@ -43,7 +43,7 @@ _QUOTES = " \t\r\n'\"`()[]{}<>.,;:!?#=*"
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
-    """The error code found in a text: a number, or all codes that have a name."""
+    """The error code in a text: its number (None for a name), and the known codes that match."""
 
     code: int | None  # None if the text is a name
     found: tuple[Number, ...]

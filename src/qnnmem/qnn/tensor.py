@@ -55,8 +55,8 @@ class Quantization(Struct, frozen=True):
 class TensorDescription(Struct, Generic[Kind, Type]):
     """Base of tensor descriptions; JSON shows the tensor type and the data type by their C names.
 
-    Descriptions are frozen, except for the one that clients fill in. msgspec allows frozen and
-    mutable classes in one hierarchy; mypy reports an error.
+    Descriptions are frozen, except for `QnnTensor`, which clients fill in. msgspec allows frozen
+    and mutable classes in one hierarchy, but mypy reports an error.
     """
 
     id: Size

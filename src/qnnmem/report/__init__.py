@@ -1,1 +1,1 @@
-"""Render results as text and JSON; other rooms compute the numbers."""
+"""Render results as text and JSON; other packages compute the numbers."""

@@ -286,7 +286,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
-    """Yield a row for each known number with its origin; `at` names the settings it holds for."""
+    """Yield a row for each known number with its origin; `at` names settings that they hold for."""
     yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"

@@ -361,6 +361,6 @@ class _Names:
 
 
 def _character(byte: int) -> str:
-    """Return a byte of a C string as a character or an octal escape; `?` could start a trigraph."""
+    """Return a byte as written in a C string; `?` is escaped, as it could start a trigraph."""
     plain = 0x20 <= byte < 0x7F and chr(byte) not in '"\\?'
     return chr(byte) if plain else f"\\{byte:03o}"

@@ -98,7 +98,7 @@ def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
 
 
 def broken_words(check: PoolCheck) -> tuple[str, str]:
-    """Describe a failed check of a pool: which limit, a budget or the hardware's, is exceeded."""
+    """Return the problem of a pool and the kind of its limit, budget or hardware; else empty."""
     kind = "budget" if check.budget else "limit"
     if check.fits is False:
         if check.over_bytes:

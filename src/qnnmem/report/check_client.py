@@ -29,7 +29,7 @@ _FRAMES = 8  # stack frames in the text
 
 
 def _timeline(report: ClientResult) -> Iterator[str]:
-    """Yield one line: the largest number of contexts, and the most memory registered with QNN."""
+    """Yield one line: the peak number of contexts, and the peak of memory with its call."""
     if report.timeline:
         contexts = max(one.contexts for one in report.timeline)
         most = max(report.timeline, key=lambda one: one.registered_bytes)
@@ -203,7 +203,7 @@ def render_junit(report: ClientResult) -> str:
 
 
 def _missed(report: ClientResult) -> list[str]:
-    """Return what was not checked, which keeps a run without findings from being clean."""
+    """Return what was not checked; a run with such gaps is not clean even without findings."""
     if not report.called and not report.findings and not report.not_checked:
         return [report.verdict]
     return [missed.what for missed in report.not_checked]

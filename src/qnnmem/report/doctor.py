@@ -157,7 +157,7 @@ def details(incident: Incident, verbose: bool, guide: Guide) -> Iterator[str]:
     yield from _titled("possible causes:", in_question)
     if verbose and decided and len(incident.candidates) > 1:
         yield f"ranked: {words.candidates(incident)}"
-    yield from _rows("in the lines:", words.quantities(incident), verbose)
+    yield from _rows("in the log:", words.quantities(incident), verbose)
     yield from _rows("this model:", words.model_numbers(incident), verbose)
     yield from (f"  {sentence}" for sentence in words.sentences(incident))
     yield from _numbered("similar, not confirmed:", words.similar(incident))

@@ -47,7 +47,7 @@ def render_markdown(
         yield f"# {escape(words.healthy(stats))}\n"
     if rest:
         rows = [(stage, name, f"{count:,}") for stage, name, count in words.by_cause(rest)]
-        yield "\n## The rest, by stage and cause\n\n"
+        yield "\n## Other incidents, by stage and cause\n\n"
         yield "".join(f"{line}\n" for line in code_table(("stage", "cause", "incidents"), rows))
     if number:
         yield f"\nRead {escape(words.amount(stats))}.\n"
@@ -147,7 +147,7 @@ def render_sarif(
 
 
 def rule(incident: Incident, why: str = "") -> CiRule:
-    """Return the matching knowledge-base entry as a rule; its description is the root cause."""
+    """Return the CI rule for an incident's knowledge-base entry; it describes the root cause."""
     return CiRule(
         incident.entry or UNEXPLAINED,
         shorten(incident.title, words.WIDE),

@@ -50,7 +50,7 @@ class Advice(NamedTuple):
 
 
 def learned(incident: Incident) -> str:
-    """Return the words that made the trained model choose a cause although no entry matches."""
+    """Return a sentence with the words from which the trained model inferred a cause."""
     words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
     return (
         f"no entry matches these lines; in labelled logs these words indicate this cause: {words}"

@@ -65,7 +65,7 @@ def _is_open(incident: Incident) -> bool:
 
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
-    """Return the possible causes with their shares of the score; weak guesses keep their scores."""
+    """Return the possible causes with their scores, scaled to a sum of 1 unless all are weak."""
     known = [one for one in incident.candidates if one.cause not in OPEN_CAUSES and one.score > 0]
     total = sum(one.score for one in known)
     return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]

@@ -249,7 +249,7 @@ def github_commands(findings: Iterable[CiFinding], verdict: str) -> str:
     """Return a GitHub workflow command for each finding, then the verdict as a log line."""
     commands = [_github_command(finding) for finding in findings]
     left = len(commands) - _MOST_COMMANDS
-    more = [f"{left:,} more are in the summary"] if left > 0 else []
+    more = [f"{left:,} more findings are in the summary"] if left > 0 else []
     return "\n".join([*commands[:_MOST_COMMANDS], *more, printable(verdict)]) + "\n"
 
 

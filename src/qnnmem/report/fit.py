@@ -25,7 +25,7 @@ _LIMITS = (
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
-    """Yield a table of needs and limits; needs that do not decide show no spare bytes."""
+    """Yield a table of needs and limits; without `decides`, it shows no spare bytes."""
     rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
     return text_table(_LIMITS, rows)
 
@@ -129,11 +129,11 @@ def verdict(fit: SocFit) -> str:
 def _tightest(fit: SocFit) -> str:
     worst, rest = fit.worst, fit.beside_vtcm
     if worst is None or worst.spare is None:
-        return "no limit is close, as far as known"
+        return "no known limit is close"
     spare = f"{counted(worst.spare, 'byte')} to spare in the {TITLES[worst.pool]}"
     if worst.pool != "vtcm" or worst.spare or rest is None or rest.spare is None:
         return f"{spare}, the tightest"
-    then = f"next tightest {rest.spare:,} in the {TITLES[rest.pool]}"
+    then = f"next tightest limit: {counted(rest.spare, 'byte')} to spare in the {TITLES[rest.pool]}"
     return f"{spare}, all of it used; {then}"
 
 
@@ -286,7 +286,7 @@ def verdict_on_files(rows: Sequence[FitRow]) -> str:
     """Return a one-line verdict on all files."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     refused = len(rows) - len(judged)
-    parts = [f"{refused} of {len(rows)} not judged"] if refused else []
+    parts = [f"{refused} of {len(rows)} files not judged"] if refused else []
     for answer in (False, None):
         names = [shorten(row.file, 40) for row in judged if row.fits is answer]
         if names:

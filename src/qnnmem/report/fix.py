@@ -94,7 +94,7 @@ def level_lines(best: JudgedChange) -> Iterator[str]:
     if proof is None or not proof.identical:
         return
     equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
-    yield f"results are equal bit by bit in onnxruntime with optimisation {', '.join(equal)}"
+    yield f"results are equal bit for bit in onnxruntime with optimisation {', '.join(equal)}"
     for one in proof.levels:
         if not one.identical:
             gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
@@ -213,7 +213,7 @@ def _unchanged(change: JudgedChange) -> str:
     if change.proof is None:
         return "results untouched"
     if change.proof.identical:
-        return "results the same bit by bit"
+        return "results identical bit for bit"
     proof = change.proof
     if proof.unmeasured and not proof.differing:
         return "results have other shapes"
@@ -280,7 +280,7 @@ def _validated_row(one: ValidatedOutput, found: Validation) -> str:
 
 
 def _gap(size: float | None) -> str:
-    """Return an error in short form; None means that a number became NaN or infinite: `inf`."""
+    """Return an error in short form, or `inf` for None: a number became NaN or infinite."""
     return "inf" if size is None else f"{size:.2g}"
 
 
@@ -331,7 +331,7 @@ def _obstacle(row: FixedModel) -> str:
 def next_commands(
     result: FixResult, files: Sequence[str], given: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the next commands; they repeat `given`, options that `prepare` also accepts.
+    """Return the next commands, which repeat the options in `given` that `prepare` accepts.
 
     `files` are the written files, or the user's file if `fix` wrote none.
     """
@@ -536,7 +536,7 @@ def _proof(result: FixResult) -> Iterator[str]:
         given = "given" if result.case.samples else f"random, seed {result.case.seed}"
         what = f"{counted(proof.outputs, 'output')} on {counted(proof.samples, 'sample')} ({given})"
         if proof.identical:
-            yield f"- Compared with the original model: {what}, the same bit by bit."
+            yield f"- Compared with the original model: {what}, the same bit for bit."
         else:
             gap = f"{proof.largest:.3g}" if math.isfinite(proof.largest) else "beyond measure"
             names = ", ".join(code(name) for name in proof.differing[:5])

@@ -69,7 +69,7 @@ def _is_problem(check: HostCheck) -> bool:
 
 
 def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
-    """Return the checks whose actions to show: problems, or with `verbose` every check with one."""
+    """Return the checks whose actions to show: problems; with `verbose`, all with actions."""
     return [one for one in checks if _is_problem(one) or (verbose and one.action)]
 
 

@@ -32,11 +32,11 @@ def render_list(found: KbResult) -> str:
 
 
 def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
-    """Render the entries that a search found, each with its best line."""
+    """Render the entries that a search found, each with its best matching line."""
     if not found:
         return f"nothing found for {quote(asked)}; `qnnmem kb list` lists all entries\n"
     entries = "1 entry" if len(found) == 1 else f"{len(found)} entries"
-    lines = [f"{entries} for {quote(asked)}; `qnnmem kb show ID` shows one"]
+    lines = [f"{entries} for {quote(asked)}; `qnnmem kb show ID` shows an entry"]
     for one in found:
         entry = one.entry
         lines.append(f"{shorten(entry.id, 64):<28} {entry.cause:<17} {shorten(entry.title, 90)}")
@@ -65,7 +65,7 @@ def _entry(entry: Entry) -> Iterator[str]:
         yield "\n## Lines\n"
     for line in entry.lines:
         extra = [f"call {line.call}"] if line.call else []
-        extra += [] if line.opens else ["no incident alone"]
+        extra += [] if line.opens else ["not an incident on its own"]
         yield f"- {line.sign}: `{shorten(line.text, 400)}`" + (
             f" ({', '.join(extra)})" if extra else ""
         )
@@ -157,13 +157,13 @@ def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
     yield from _rows("look above", meaning.look_for)
     count = len(meaning.entries)
     if not verbose and count > _FEW:
-        yield from _rows("diagnoses", [f"{count} of `qnnmem doctor`; -v names them"])
+        yield from _rows("diagnoses", [f"{count} known to `qnnmem doctor`; -v lists them"])
         return
     yield from _rows("diagnoses", [f"{entry.id}: {entry.title}" for entry in meaning.entries])
 
 
 def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
-    """Yield rows; the first row starts with the title."""
+    """Yield a line for each row; the first line starts with the title."""
     yield from (f"  {title if not at else '':<13} {row}" for at, row in enumerate(rows))
 
 

@@ -103,8 +103,8 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
         yield from (f"      {failure.title}: {failure.reason}" for failure in one.failures)
     yield ""
     yield (
-        "note: kept: the client follows the rule and everything works; broken: the client breaks "
-        "the rule, gets the right code, and the graph is unchanged"
+        "note: in kept cases the client follows the rule and everything works; in broken "
+        "cases it breaks the rule, gets the right code, and the graph is unchanged"
     )
 
 

@@ -91,8 +91,8 @@ def _notes(plan: PlaceResult, verbose: bool) -> Iterator[str]:
     if len(plan.given.domains) > 1:
         source = f": {DOMAINS.source}" if verbose else ""
         yield (
-            f"process domains of a process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; more "
-            "than one was never observed on a device"
+            f"process domains per process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; "
+            "more than one was never observed on a device"
         )
 
 
@@ -102,7 +102,7 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         return
     wrong = sum(not one.agrees for one in checked)
     word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
-    yield f"the real library {word} with the files (on x86 it has one domain):"
+    yield f"the real library {word} with the files (on x86 it has only one domain):"
     for one, resident in zip(checked, plan.contexts, strict=True):
         refused = f"refused, code {one.code or 'not given'}"
         fact = {True: "admitted", False: refused, None: "not loaded"}[one.admitted]

@@ -391,7 +391,10 @@ def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> st
     """Return a `plan` command with all state pairs: a plan with only some of them is wrong."""
     settings = [f"--state={old}={new}" for old, new in pairs]
     line = next_line("keep these likely states between runs", command, *settings)
-    why = f"{len(pairs)} pairs look like state kept between runs; likely_states lists them"
+    why = (
+        f"{len(pairs)} pairs look like state kept between runs; the JSON key likely_states "
+        "lists them"
+    )
     return line or next_line(why, command, "--format=json")
 
 
@@ -464,7 +467,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield notes on files with too many TCM allocations or with a plan for one input value."""
+    """Yield notes on files with too many TCM allocations, or with plans for certain values only."""
     said = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
@@ -495,7 +498,7 @@ def _is_only_bound(row: PlanResult) -> bool:
 
 
 def render_csv(rows: Sequence[Row]) -> str:
-    """Render a CSV table with a row for each file, escaped for spreadsheets."""
+    """Render a CSV table with a row for each planned graph and each refused file."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(_COLUMNS)

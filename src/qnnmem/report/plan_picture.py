@@ -228,7 +228,7 @@ def _mark(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
     left, right = frame.x(peak.step), frame.x(peak.step + 1)
     top = frame.y("scratch", frame.scratch_bytes) - 4
     yield DrawnBox("mark", left, top, right - left, frame.floor["scratch"] - top)
-    # The pool's name is at the left end of this line.
+    # Leave space for the pool's name at the left end of this line.
     where = max(left, _LEFT + 190)
     anchor = "start" if where < _WIDTH / 2 else "end"
     words = f"peak: step {peak.step}, {counted(peak.bytes, 'byte')} alive"

@@ -44,8 +44,8 @@ def render_text(
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:
         lines.append(
-            f"{counted(floats, 'op')} compute in floating point, which LPAI does not "
-            "support: for experiments on the host only"
+            f"{counted(floats, 'op')} compute in floating point, which LPAI does not support: "
+            "the binary is only for experiments on the host"
         )
     for graph, plan, answer in zip(context.graphs, prepared.plans, alone, strict=True):
         lines += ["", *_graph(graph, plan), *([] if answer is None else [_tcm(answer)])]

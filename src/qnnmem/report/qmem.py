@@ -118,13 +118,13 @@ def _run(run: QmemRun | None) -> Iterator[str]:
     if run is None:
         return
     verdict = (
-        ("the same results, bit by bit, in all four rows")
+        ("the same results, bit for bit, in all four combinations")
         if run.agrees
-        else "results DIFFER between the rows"
+        else "results DIFFER between the combinations"
     )
     yield f"executed: results by {run.library}, {verdict}; IO layer emulated"
     if run.binaries == 1:
-        yield "both rows use one binary, because the x86 library ignores how it was prepared"
+        yield ("all combinations use one binary, because the x86 library ignores the prepared mode")
     for row in run.rows:
         yield _ran(row)
     yield from _times([row.seconds for row in run.rows if len(row.seconds) > 1])
@@ -141,9 +141,9 @@ def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
         f"calls {_span(later)}"
     )
     yield (
-        "the x86 library ignores the hint, so the rows do the same work; their difference of "
-        f"up to {ratio:.1f} times is noise. Only a device shows what the hint costs "
-        "or saves"
+        "the x86 library ignores the prepared mode, so all combinations do the same work; "
+        f"their difference of up to {ratio:.1f} times is noise. Only a device shows what a "
+        "mode costs or saves"
     )
 
 
@@ -166,14 +166,17 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
         return
     asked = any(row.library is not None for row in result.misuses)
     where = "the library for x86" if asked else "the library, which is not installed here"
-    yield f"{len(result.misuses)} mistakes, the contract's answer, and {where}:"
+    yield f"{len(result.misuses)} mistakes, with the answers of the contract and of {where}:"
     for row in result.misuses:
         contract = f"{row.code}" if row.code else "reported"
         yield f"  {row.what:<62}{row.rule:<5}{contract:<10}{_answer(row)}".rstrip()
         if verbose:
             yield f"      {shorten(row.sentence, _WIDE)}; {row.cure}"
     if asked:
-        yield "note: 1000: the x86 library registers no memory; all other codes are qnnmem's"
+        yield (
+            "note: the x86 library answers 1000 because it registers no memory; the "
+            "contract's codes are qnnmem's"
+        )
 
 
 def _answer(row: MisuseAnswer) -> str:
@@ -204,9 +207,9 @@ def _next(result: QmemResult, given: Given, no_run: Words) -> Iterator[str]:
         target = output_words("model.bin")
         yield next_line("prepare it for memhandle", words("prepare"), *how, *target)
     elif result.run is None and not no_run:
-        why = "execute the four rows with the real library"
+        why = "execute the four combinations with the real library"
         yield next_line(why, words("qmem"), "--run")
     else:
         if no_run:
             yield f"note: {shorten(with_flags(no_run), _WIDE)}"
-        yield next_line("show the rest of the memory", words("footprint"))
+        yield next_line("show the context's other memory", words("footprint"))

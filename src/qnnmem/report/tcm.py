@@ -35,7 +35,7 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """Return a title and the verdict for all graphs together; None for a single graph."""
+    """Return a title and the verdict for all graphs together; None if fewer than two have one."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
@@ -78,7 +78,7 @@ def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
     """
     sizes = [scratch for scratch, _ in graphs]
     yield (
-        f"  scratch    {counted(max(sizes), 'byte')} if no two graphs execute at once, "
-        f"{sum(sizes):,} if all can"
+        f"  scratch    {counted(max(sizes), 'byte')} if only one graph executes at a time, "
+        f"{sum(sizes):,} if all execute at once"
     )
-    yield f"  persistent {counted(sum(kept for _, kept in graphs), 'byte')} for all"
+    yield f"  persistent {counted(sum(kept for _, kept in graphs), 'byte')} for all graphs"

@@ -1,4 +1,4 @@
-"""Render a shared arrangement of several models as text and as a C header."""
+"""Render the memory plan of models that share pools, as text and as a C header."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verdict_lines(found: TogetherResult) -> Iterator[str]:
     """Yield the budget verdicts, the assumptions, and an error about too many TCM allocations."""
     for budget in found.budgets:
         need, have = counted(budget.need_bytes, "byte"), f"{budget.have_bytes:,}"
-        yield f"{_ANSWERS[budget.fits]}: {budget.pool} of all takes {need}, budget {have}"
+        yield (f"{_ANSWERS[budget.fits]}: {budget.pool} of all models takes {need}, budget {have}")
     if found.tcm is not None and not found.plans:  # finished binaries have no plans
         need, have = counted(found.tcm.need_bytes, "byte"), f"{found.tcm.limit_bytes:,}"
         yield f"{_ANSWERS[found.fits]}: TCM takes {need} with binaries and IO, limit {have}"
@@ -45,7 +45,7 @@ def _lines(found: TogetherResult) -> Iterator[str]:
     yield found.assumed
     if found.scratch_bytes == found.lower_bound_bytes:
         busiest = " + ".join(found.busiest)
-        yield f"{busiest} sets the scratch: no arrangement of these plans takes less"
+        yield (f"{busiest} determines the scratch size: no arrangement of these plans takes less")
     else:
         bound = counted(found.lower_bound_bytes, "byte")
         yield f"no smaller arrangement was found; the proven lower bound is {bound}"

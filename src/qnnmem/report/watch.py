@@ -144,7 +144,7 @@ def lost_call(one: LostSession) -> str:
 def lost_cost(one: LostSession) -> str:
     """Describe what it costs to continue without QNN: lost executions and wasted time."""
     before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
-    after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program ran on"
+    after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program continued"
     in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN calls before that"
     return f"executions by QNN: {after}{in_vain}"
 

@@ -1,4 +1,4 @@
-"""Result types: each defines the value that verbs return, its JSON and its schema.
+"""Result types. Each defines the value that a command returns, its JSON and its schema.
 
 result     base types of all results, numbers that JSON represents exactly, numbers with an origin
 schema     writes results as JSON text, and derives a JSON schema from a type

@@ -65,7 +65,7 @@ class CheckedClaim(Struct, frozen=True, kw_only=True):
     claimed: str
     found: str
     holds: Annotated[
-        bool | None, describe("Whether the claim is true; null if the binaries do not say.")
+        bool | None, describe("Whether the claim is true; null if the binaries do not show it.")
     ]
 
 
@@ -101,7 +101,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
 
 
 class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
-    """The content of a deployment file, with each context binary as the vendor's tool shows it."""
+    """The content of a deployment file; binaries are described as by the vendor's tool."""
 
     file: str
     facts: CarrierFacts

@@ -11,7 +11,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class ChainTensor(Struct, frozen=True, kw_only=True):
-    """A tensor passed between parts, an input or an output."""
+    """An input or output of the model, or a tensor passed between parts."""
 
     name: Annotated[str, describe("Name of the tensor.")]
     type: Annotated[str, describe("Element type.")]
@@ -49,7 +49,10 @@ class ChainPart(Struct, frozen=True, kw_only=True):
     ]
     held_bytes: Annotated[
         Count,
-        describe("Bytes of live tensors between parts while this part runs, including its own."),
+        describe(
+            "Bytes of the tensors between parts that are live while this part runs, "
+            "including those that it reads and produces."
+        ),
     ]
     free_after: Annotated[
         tuple[str, ...], describe("Tensors that can be freed after this part has run.")
@@ -97,8 +100,12 @@ class HtpChain(Struct, frozen=True, kw_only=True):
         describe("Number of process domains that all parts take on a device, loaded in order."),
     ]
     budget_bytes: Annotated[Count, describe("Bytes of one process domain.")]
-    resident_bytes: Annotated[Count, describe("Sum of the estimates of all parts, in bytes.")]
-    in_turn_bytes: Annotated[Count, describe("Largest estimate of a part, in bytes.")]
+    resident_bytes: Annotated[
+        Count, describe("Sum of the library's memory estimates for all parts, in bytes.")
+    ]
+    in_turn_bytes: Annotated[
+        Count, describe("Largest of the library's memory estimates for a part, in bytes.")
+    ]
 
 
 class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
@@ -108,7 +115,9 @@ class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
     inputs: Annotated[tuple[str, ...], describe("Inputs of the model.")]
     outputs: Annotated[tuple[str, ...], describe("Outputs of the model.")]
     parts: Annotated[tuple[ChainPart, ...], describe("Parts in the order they run.")]
-    tensors: Annotated[tuple[ChainTensor, ...], describe("Tensors passed between parts.")]
+    tensors: Annotated[
+        tuple[ChainTensor, ...], describe("Inputs, outputs and tensors passed between parts.")
+    ]
     crossing_bytes: Annotated[Count, describe("Bytes that cross the cuts, summed over all cuts.")]
     peak: Annotated[ChainPeak, describe("Peak bytes of each way to load the parts.")]
     htp: Annotated[

@@ -26,7 +26,8 @@ class PoolChange(Struct, frozen=True):
     bound: Annotated[
         Side | None,
         describe(
-            "Side that is an upper bound while the other is exact; change_bytes is null then."
+            "Side whose number is an upper bound while the other is exact; change_bytes is "
+            "then null."
         ),
     ] = None
     not_comparable: Annotated[

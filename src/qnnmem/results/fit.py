@@ -77,7 +77,7 @@ class FitCheck(Struct, frozen=True, kw_only=True):
             fits = True if need.high.value <= limit.value else False if over else None
         spare = None
         if need is not None and limit is not None:
-            # If the pool does not fit, state the bytes that are missing for sure.
+            # If the pool does not fit, use the lower bound: at least these bytes are missing.
             bound = need.low if fits is False else need.high
             spare = limit.value - bound.value
         return cls(
@@ -218,7 +218,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
 
 
 class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):
-    """The verdict for each of several files on its own."""
+    """Separate verdicts for several files."""
 
     listed = "answers"
     answers: Annotated[

@@ -155,7 +155,8 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
     ]
     relative_difference: RelativeGap
     planned_difference: Annotated[
-        Gap, describe("Largest difference between planned memory and the CPU.")
+        Gap,
+        describe("Largest difference between the run in planned memory and the run on the CPU."),
     ]
     nans: Annotated[Count, describe("Number of NaN elements.")]
     infinities: Annotated[Count, describe("Number of infinite elements.")]
@@ -212,8 +213,10 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
         Meta(max_length=100),
         describe("Remedies in order, each with its parameters."),
     ]
-    before_bytes: Annotated[Count | None, describe("Bytes of the original model.")] = None
-    after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
+    before_bytes: Annotated[
+        Count | None, describe("Memory need of the original model in bytes.")
+    ] = None
+    after_bytes: Annotated[Count | None, describe("Memory need of the result in bytes.")] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for a step without a remedy."""
@@ -230,8 +233,10 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
         describe("Backend that the result was made for; it is not a fix for another backend."),
     ] = UNSET
     fits: Annotated[bool | None, describe("Whether every budget holds; null without a budget.")]
-    before_bytes: Annotated[Count | None, describe("Bytes of the original model.")] = None
-    after_bytes: Annotated[Count | None, describe("Bytes of the result.")] = None
+    before_bytes: Annotated[
+        Count | None, describe("Memory need of the original model in bytes.")
+    ] = None
+    after_bytes: Annotated[Count | None, describe("Memory need of the result in bytes.")] = None
     limit_bytes: Annotated[Count | None, describe("Limit for `after_bytes`.")] = None
     over_budget: OverBudget = ()
     total_bytes: Annotated[
@@ -255,7 +260,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     notes: Annotated[tuple[str, ...], describe("Notes for the user.")] = ()
     would_fit: Annotated[
         tuple[LossyOption, ...],
-        describe("Remedy whose plan would fit, but which changes results and is not allowed."),
+        describe("Remedies whose plans would fit, but which change results and are not allowed."),
     ] = ()
     validation: Annotated[
         Validation | None, describe("Checks made by running the result; null unless requested.")

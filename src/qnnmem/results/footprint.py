@@ -37,7 +37,7 @@ class BillItem(Struct, frozen=True):
 
 
 class Trap(Struct, frozen=True):
-    """A number that misleads, and why."""
+    """A misleading number in a bill, and why it misleads."""
 
     id: str
     sentence: str
@@ -141,12 +141,12 @@ class PreparedContext(Struct, frozen=True, kw_only=True):
 
 
 class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
-    """The memory bill of a context binary: sums over its graphs, shared weights and VTCM once."""
+    """The memory bill of a context binary; sums count shared weights and VTCM once."""
 
     file: str
     file_bytes: Annotated[int, Meta(ge=0), describe("Size of the context binary.")] = 0
     build_id: Annotated[str, describe("Version of QAIRT that made the binary.")] = ""
-    soc: Annotated[str | None, describe("SoC of the bill.")] = None
+    soc: Annotated[str | None, describe("SoC that the bill is for.")] = None
     made_for_soc_model: Annotated[
         int | None, describe("Id of the SoC that the binary was compiled for.")
     ] = None

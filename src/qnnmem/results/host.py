@@ -27,7 +27,7 @@ class Outcome(Struct, frozen=True):
     action: Annotated[str, describe("What to do; empty if nothing is needed.")] = ""
     origin: Annotated[
         Origin,
-        describe("How the fact is known; `reported` means that only the machine itself states it."),
+        describe("How the fact is known; `reported` means that the machine itself states it."),
     ] = Origin.MEASURED
 
 
@@ -45,7 +45,7 @@ class HostResult(Result, frozen=True, kw_only=True, tag="qnnmem.host/1"):
 
     place: Annotated[str, Meta(min_length=1), describe("Name of the machine.")]
     system: Annotated[str, describe("Kernel and SoC.")]
-    has_dsp: Annotated[bool, describe("Whether QNN or a DSP was seen.")]
+    has_dsp: Annotated[bool, describe("Whether QNN, a DSP or a Qualcomm SoC was found.")]
     problems: Annotated[Count, describe("Number of checks that found a problem.")]
     causes: Annotated[
         tuple[str, ...],

@@ -1,10 +1,10 @@
 """Incidents of the doctor with their evidence, and the amount of data read.
 
 Fields are in the order of the JSON (schema `qnnmem.doctor/1`). A log can contain a hundred thousand
-of the values with `gc=False`; such values are never part of a reference cycle.
+values of the classes with `gc=False`; these values are never part of a reference cycle.
 
-A log can contain any number, so quantities have no bounds here: check a quantity before computing
-with it.
+A log can contain any number, so quantities have no bounds: check a quantity before computing with
+it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Candidate(msgspec.Struct, frozen=True, omit_defaults=True):
 
     cause: str
     score: Share
-    meaning: Annotated[str, describe("The cause as the entry words it.", is_omitted=True)] = ""
+    meaning: Annotated[str, describe("The cause in the words of the entry.", is_omitted=True)] = ""
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""An LPAI context binary, nested as in qnn-context-binary-utility."""
+"""Results of `inspect` for DLCs and for LPAI context binaries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DlcTensor(  # type: ignore[misc]
 
 
 class DlcOp(OpDescription[DlcTensor], frozen=True, kw_only=True):
-    """An operator; its tensors are given by their ids."""
+    """An operator; its inputs and outputs are tensor ids."""
 
     origins: Annotated[
         tuple[str, ...], describe("Nodes of the source model that the operator replaces, if known.")
@@ -94,10 +94,10 @@ class FrameWindow(Struct, frozen=True):
     ]
 
     def step(self, present: int) -> tuple[int, bool]:
-        """Return the frames in the window after one more execution, and if it has a result.
+        """Return the frames in the window after one more execution, and whether it has a result.
 
-        `present` is the number of frames before that: `padding` at the start and after a reset.
-        Without a result, execute returns 6038.
+        `present` is the number of frames before that execution: `padding` at the start and after a
+        reset. Without a result, execute returns 6038.
         """
         now = min(present + self.frames, self.size)
         full = now == self.size
@@ -141,8 +141,12 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
         dict[str, Count],
         describe("Bytes of each pool; `io` appears only if it is outside scratch."),
     ]
-    inputs: Annotated[tuple[InspectedTensor, ...], describe("Inputs of the application.")] = ()
-    outputs: Annotated[tuple[InspectedTensor, ...], describe("Outputs of the application.")] = ()
+    inputs: Annotated[
+        tuple[InspectedTensor, ...], describe("Inputs that the application passes.")
+    ] = ()
+    outputs: Annotated[
+        tuple[InspectedTensor, ...], describe("Outputs that the application receives.")
+    ] = ()
     states: Annotated[
         tuple[InspectedState, ...], describe("State kept from one execution to the next.")
     ] = ()

@@ -51,7 +51,7 @@ class CheckedFile(Struct, frozen=True):
         describe("Tool file that points to this file; null if it was given on the command line."),
     ] = None
     unreadable: Annotated[
-        str | None, describe("Why the file is not a JSON object; null if it is one.")
+        str | None, describe("Why the file is not a JSON object; null if it is a JSON object.")
     ] = None
 
 

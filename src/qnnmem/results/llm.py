@@ -39,7 +39,9 @@ class LlmRecipe(Struct, frozen=True, kw_only=True):
 
     name: str
     bits: Annotated[Positive, describe("Bits of the weights of a layer.")]
-    block: Annotated[Count, describe("Weights that share a scale; 0: one scale per channel.")] = 0
+    block: Annotated[
+        Count, describe("Number of weights that share a scale; 0: one scale per channel.")
+    ] = 0
     wide: Annotated[tuple[str, ...], describe("Matrices of a layer that keep 8 bits.")] = ()
     wide_layers: Annotated[
         tuple[Count, Count] | None, describe("First and last layer with 8-bit matrices; null: all.")
@@ -146,10 +148,15 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
         tuple[Count, Count], describe("Compile time of all shards, order of magnitude only.")
     ]
     origin: Annotated[str, describe("Where the sizes of a layer come from.")]
-    notes: Annotated[tuple[str, ...], describe("Limits of the answer.")] = ()
+    notes: Annotated[tuple[str, ...], describe("Limitations of the answer.")] = ()
     rows: Annotated[tuple[LlmRow, ...], describe("Results for other SoCs or settings.")] = ()
-    changes: Annotated[tuple[LlmRow, ...], describe("Suggested changes, each computed.")] = ()
-    checks: Annotated[tuple[LlmCheck, ...], describe("Comparisons with more compiled layers.")] = ()
+    changes: Annotated[
+        tuple[LlmRow, ...], describe("Suggested changes, each with its computed result.")
+    ] = ()
+    checks: Annotated[
+        tuple[LlmCheck, ...],
+        describe("Extrapolated numbers, compared with measurements on more compiled layers."),
+    ] = ()
     actual: Annotated[tuple[LlmActual, ...], describe("Files that were compared.")] = ()
 
     @property

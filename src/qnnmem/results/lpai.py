@@ -1,4 +1,4 @@
-"""The LPAI contract: its rules, the choices where it is silent, the self-test."""
+"""Results about the LPAI contract: rules, choices where documents are silent, self-test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Rule(Struct, frozen=True, kw_only=True):
         str,
         Meta(pattern="^[DPIC]$"),
         describe(
-            "Basis of the answer: documented, practice of public clients, inferred or our choice."
+            "Basis of the rule: D documented, P seen in public client code, I inferred, C "
+            "qnnmem's choice."
         ),
     ]
     source: Annotated[str, describe("Source of the rule.")]

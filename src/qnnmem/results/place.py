@@ -26,7 +26,7 @@ class PlacedDomain(Struct, frozen=True):
 
 
 class Placement(Struct, frozen=True):
-    """The process domain of each context, if contexts are loaded in this order."""
+    """The process domain of each context if the contexts are loaded in `order`."""
 
     order: tuple[Count, ...]
     domains: tuple[PlacedDomain, ...]

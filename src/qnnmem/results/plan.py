@@ -39,8 +39,8 @@ class PlanPeak(Struct, frozen=True):
 
 
 def too_many(buffers: int, most: int) -> str:
-    """Return the clause about more allocations than TCM serves."""
-    return f"{buffers} allocations where TCM serves {most}, fatal on the device"
+    """Return a clause that states that there are more allocations than TCM allows."""
+    return f"{buffers} allocations, but TCM allows only {most}, which is fatal on the device"
 
 
 class TcmAnswer(Struct, frozen=True):
@@ -62,12 +62,12 @@ class TcmAnswer(Struct, frozen=True):
         describe("Number of allocations: one for the constants, one for each input and output."),
     ]
     max_buffers: Annotated[
-        Count, describe("Largest number of allocations that the TCM pool serves.")
+        Count, describe("Largest number of allocations that the TCM pool allows.")
     ]
 
     @property
     def is_crowded(self) -> bool:
-        """True if there are more allocations than the pool serves, whatever their sizes."""
+        """True if there are more allocations than the pool allows, whatever their sizes."""
         return self.buffers > self.max_buffers
 
     @property
@@ -99,7 +99,7 @@ class PlanBudget(Struct, frozen=True):
 class PlanSaving(Struct, frozen=True):
     """Options, and the bytes that they save."""
 
-    options: Annotated[tuple[str, ...], describe("Options to add to the command, together.")]
+    options: Annotated[tuple[str, ...], describe("Options to add to the command, all together.")]
     pool: Annotated[BudgetPool, describe("Pool that becomes smaller.")]
     saved_bytes: Annotated[Positive, describe("Bytes saved.")]
     need_bytes: Annotated[Count, describe("Bytes of the pool with these options.")]
@@ -246,7 +246,8 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     seen_as: Annotated[
         Annotated[str, Meta(pattern="^qnn$")] | None,
         describe(
-            "Graph that was planned: `qnn` is the graph that QNN gets; null is the file's own."
+            "Graph that was planned: `qnn` is the graph that QNN gets; null is the graph of "
+            "the file."
         ),
     ] = field(default=None, name="as")
     inputs: Annotated[
@@ -355,7 +356,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def has_verdict(self) -> bool:
-        """True if there is a budget to check, or more allocations than TCM serves."""
+        """True if there is a budget to check, or more allocations than TCM allows."""
         return bool(self.budgets) or (self.tcm is not None and self.tcm.is_crowded)
 
     @property

@@ -60,7 +60,7 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
 
     @property
     def cures(self) -> tuple[TriedWidths, ...]:
-        """Tried widths, narrowest first, each with less than half the error of the one before.
+        """Tried widths, narrowest first, each with less than half the error of the previous widths.
 
         Widths that leave a large error are included only if no width avoids it.
         """
@@ -95,7 +95,7 @@ class PreparedGraph(BinaryGraph, frozen=True, kw_only=True):
     fits_tcm: Annotated[bool | None, describe("Whether binary and IO fit TCM; null for a layout.")]
     quantized: Annotated[
         QuantizedGraph | None,
-        describe("Error of the quantization; null if the model was not quantized here."),
+        describe("Error of the quantization; null if this command did not quantize the model."),
     ]
 
 

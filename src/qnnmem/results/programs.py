@@ -33,8 +33,8 @@ class Frame(Struct, frozen=True):
     line: Annotated[Count, describe("Line in the source file; 0 if unknown.")] = 0
     module: Annotated[str, Meta(max_length=4096), describe("Program or shared object.")] = ""
     offset: Annotated[Count, describe("Address inside the module.")] = 0
-    # The line is read while the program is running here. Whoever later receives this frame in a
-    # file must not open paths that the file names.
+    # The line is read while the program runs on this machine. Code that later reads this frame from
+    # a file must not open the paths in it.
     source: Annotated[
         str, Meta(max_length=1000), describe("Text of the source line; empty if unknown.")
     ] = ""
@@ -49,7 +49,7 @@ class Frame(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Place and source line."""
+        """Place and text of the source line, shortened."""
         return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
 
 
@@ -125,7 +125,9 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
         describe("Second place involved, such as where memory was freed or a call failed."),
     ] = None
     process: Annotated[Count, describe("Id of the calling process; 0 for findings at the end.")] = 0
-    also: Annotated[tuple[OtherPlace, ...], describe("Further places with the same cause.")] = ()
+    also: Annotated[
+        tuple[OtherPlace, ...], describe("Other places at which the same cause broke the rule.")
+    ] = ()
     count: Annotated[Count, describe("Number of occurrences.")] = 1
     label: Annotated[str, describe("What `stack` shows, such as `called at`.")] = "called at"
 
@@ -245,7 +247,7 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
     process: Annotated[Count, describe("Process that created the object.")] = 0
     handle: Annotated[Word, describe("Handle of the object.")] = 0
     name: Annotated[
-        str, describe("Name of the graph, or of the session's model; otherwise empty.")
+        str, describe("Name of the graph, or of the model of the session; otherwise empty.")
     ] = ""
     bytes: Annotated[
         Count, describe("Bytes of the context's binary, or of the registered memory.")
@@ -262,7 +264,10 @@ class MadeHandle(Struct, frozen=True, kw_only=True):
     kind: Annotated[str, describe("Kind of object."), one_of("context", "graph", "memory")]
     name: Annotated[
         str,
-        describe("Name of the graph; for a context, the session's model or its graphs."),
+        describe(
+            "Name of the graph or of the session's model. For a context without a "
+            "model, the names of its graphs."
+        ),
     ] = ""
     bytes: Annotated[
         Count, describe("Bytes of the context's binary, or of the registered memory.")
@@ -288,7 +293,7 @@ class LostSession(Struct, frozen=True, kw_only=True):
     ] = ""
     graphs: Annotated[tuple[str, ...], describe("Names of the session's graphs.")] = ()
     function: Annotated[
-        str, describe("Call that failed; empty for a session that never got a graph.")
+        str, describe("Call that failed; empty if the session never got a graph.")
     ] = ""
     code: Annotated[Count, describe("Code that the call returned.")] = 0
     code_name: Annotated[str, describe("Name of the code.")] = ""
@@ -324,7 +329,7 @@ class FailedCall(Struct, frozen=True, kw_only=True):
     injected: Annotated[bool, describe("Whether the failure was injected.")] = False
     finding: Annotated[
         bool,
-        describe("Whether the failure is a problem, not injected and not a capability query."),
+        describe("Whether the failure is a problem: neither injected nor a capability query."),
     ] = False
     time_ns: Annotated[Count, describe("Time from the start to the first occurrence.")] = 0
     place: Place = ""
@@ -332,7 +337,9 @@ class FailedCall(Struct, frozen=True, kw_only=True):
     log: Annotated[
         tuple[LoggedLine, ...], describe("Lines that QNN logged during the first occurrence.")
     ] = ()
-    diagnosis: Annotated[str | None, describe("Diagnosis of those lines; null if none.")] = None
+    diagnosis: Annotated[
+        str | None, describe("The doctor's diagnosis of those lines; null if there is none.")
+    ] = None
 
 
 class FunctionTotal(Struct, frozen=True):
@@ -362,7 +369,9 @@ class MixedIo(Struct, frozen=True, kw_only=True):
     graph: Annotated[str, describe("Name of the graph.")] = ""
     tensors: Annotated[tuple[str, ...], describe("Names of the inputs and outputs.")] = ()
     executed: Annotated[
-        str, describe("How the tensors were passed at execution."), one_of("raw", "memhandle")
+        str,
+        describe("How the first execution passed these inputs and outputs."),
+        one_of("raw", "memhandle"),
     ] = "raw"
     bytes: Annotated[Count, describe("Bytes of all these inputs and outputs.")] = 0
     sentence: Annotated[str, describe("Cost of the mismatch.")] = ""

@@ -39,7 +39,7 @@ class ProvokedResult(Result, frozen=True, kw_only=True, tag="qnnmem.provoked/1")
     attempts: Annotated[
         tuple[Attempt, ...],
         Meta(min_length=1),
-        describe("Attempts; the last one is the recorded one."),
+        describe("All attempts; the last is the one that this record describes."),
     ]
     seconds: Annotated[float, Meta(ge=0)]
     peak_rss: Annotated[Count | None, describe("Peak memory of the process in bytes.")]

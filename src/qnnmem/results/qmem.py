@@ -19,7 +19,7 @@ class IoMode(Enum):
 
 
 class CopyTime(Struct, frozen=True):
-    """The time to copy on this host, and its source."""
+    """Time of the copies on this host, and the origin of this number."""
 
     nanoseconds: Count
     origin: Origin
@@ -112,18 +112,19 @@ class RanRow(Struct, frozen=True, kw_only=True):
 
 
 class QmemRun(Struct, frozen=True, kw_only=True):
-    """The four combinations executed: results by the real library, IO layer emulated."""
+    """Executions of the four combinations: the real library computes, qnnmem emulates IO."""
 
     library: str
     graph: str
     agrees: Annotated[
-        bool, describe("Whether every inference of every row returned the same bytes.")
+        bool, describe("Whether every inference of every combination returned the same bytes.")
     ]
     binaries: Annotated[
         int,
         Meta(ge=1, le=2),
         describe(
-            "Number of binaries; 1 if both rows use one, because the x86 library ignores the hint."
+            "Number of different context binaries; 1 if both preparation modes gave the same "
+            "binary, because the x86 library ignores the hint."
         ),
     ]
     rows: tuple[RanRow, ...]
@@ -186,12 +187,12 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
         return None
 
     def row(self, prepared: IoMode, executed: IoMode) -> QmemRow:
-        """Return the row of one combination."""
+        """Return the costs of one combination of memory types."""
         return next(r for r in self.rows if (r.prepared, r.executed) == (prepared, executed))
 
     @property
     def best(self) -> QmemRow:
-        """The recommended row."""
+        """The costs of the recommended combination."""
         return self.row(self.recommended.prepared, self.recommended.executed)
 
     @property

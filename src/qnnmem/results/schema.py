@@ -20,7 +20,7 @@ def encode(result: Struct) -> str:
 def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) -> dict[str, Any]:
     """Return the JSON schema (2020-12) of a result type, as shipped.
 
-    `document` is the vendor's nesting around the result, if there is one.
+    `document` is the type of the vendor's document that contains the result, if there is one.
     """
     import msgspec
 
@@ -85,7 +85,7 @@ def schema_names() -> tuple[str, ...]:
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Return the JSON schema (2020-12) with the name in a result's `schema` field."""
+    """Return a shipped JSON schema (2020-12) by its name, such as `qnnmem.plan/1`."""
     found: dict[str, Any] = json.loads(_folder().joinpath(schema_file(name)).read_text("utf-8"))
     return found
 

@@ -31,7 +31,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its offsets.")]
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        describe("Sets of models assumed to execute at the same time; no other models do."),
+        describe("Sets of models that are assumed to execute at the same time; no other sets do."),
     ] = ()
     busiest: Annotated[
         tuple[str, ...],

@@ -48,7 +48,7 @@ def find_soc(text: str) -> Soc:
         raise _unknown(text)
     if not found.has_htp:
         what = f"{_shown(found)} is not a target of the HTP backend"
-        raise CannotTell(what, cure="`qnnmem socs` lists those that are")
+        raise CannotTell(what, cure="`qnnmem socs` lists the targets")
     return found
 
 
@@ -158,7 +158,7 @@ def _unknown(text: str) -> UsageError:
     close = near(text, _spellings())
     *first, last = close or ("",)
     which = f"{', '.join(first)} or {last}" if first else last
-    cure = f"did you mean {which}?" if close else "`qnnmem socs` lists all"
+    cure = f"did you mean {which}?" if close else "`qnnmem socs` lists all SoCs"
     return UsageError(f"{quote(text)} is not a known SoC", cure=cure)
 
 

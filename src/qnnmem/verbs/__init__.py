@@ -1,4 +1,7 @@
-"""The verbs: each takes options and returns a result, for the command line and the workbench."""
+"""Verbs implement the commands: each takes options and returns a result.
+
+The command line and the workbench call them.
+"""
 
 from __future__ import annotations
 

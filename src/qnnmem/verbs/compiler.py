@@ -36,10 +36,10 @@ def _may_hold_context(path: Path) -> bool:
 def need_compiler(
     path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, at: str = ""
 ) -> Library:
-    """Return the library; raise NoCompiler only after all other checks.
+    """Return the library to compile with; raise NoCompiler with notes if there is none.
 
-    The notes of the error list the numbers known without a compile, and where to get a compiler.
-    `at` names the settings that the numbers are for, if there are several.
+    The notes list the numbers that are known without a compile, and where to get a compiler. `at`
+    names the settings that the numbers are for, if there are several.
     """
     from qnnmem.errors import NoCompiler
     from qnnmem.htp.library import find_library
@@ -84,7 +84,8 @@ def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
 def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Library]:
     """Return the library of each worker that answers; note the workers that do not.
 
-    Workers with another library version are refused, because their rows would not be comparable.
+    Raise UsageError if the workers have different library versions, because their results would not
+    be comparable.
     """
     from qnnmem.errors import QnnMemError, UsageError
     from qnnmem.htp.library import find_libraries
@@ -92,7 +93,7 @@ def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Lib
     refused: list[QnnMemError] = []
     found = list(find_libraries(refused)) or [first]
     for why in refused:
-        listener.note(f"{why}; continuing without it")
+        listener.note(f"{why}; continuing without this worker")
     others = sorted({one.name for one in found} - {first.name})
     if others:
         raise UsageError(f"the workers have different libraries: {first.name} and {others[0]}")

@@ -107,7 +107,11 @@ def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts 
 
 
 def _not_known(sentence: str, failure: QnnMemError) -> str:
-    what = "not compiled here" if isinstance(failure, NoCompiler) else "no facts about the model"
+    what = (
+        "the model was not compiled"
+        if isinstance(failure, NoCompiler)
+        else "no facts about the model"
+    )
     return f"{what}: {sentence}"
 
 

@@ -45,7 +45,7 @@ def judges_of_workers(
     *,
     many: bool,
 ) -> list[Callable[[], FitJudge]]:
-    """Return a judge factory for each worker that answers, or just one for a single SoC."""
+    """Return a judge factory for each worker that answers; unless `many`, only for the first."""
     from qnnmem.htp.fit import FitWorker
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import libraries_of_workers
@@ -73,7 +73,7 @@ def judges_of_cluster(
 class WorkerJudge:
     """Judges whether a model fits SoCs, one at a time or in parallel on all workers.
 
-    Finished answers are cached, so an interrupted run continues.
+    Finished verdicts are cached, so that an interrupted run can continue.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
         if task.limit_request and result.best.change.remedy == "none":
-            what = "the model already fits, and the log states no limit that it exceeded"
+            what = "the model already fits, and the log does not state which limit was exceeded"
             raise CannotTell(what, cure=task.limit_request)
         notes = (*result.case.notes, *result.notes, *tensor_notes(result))
         result = replace(result, notes=notes)
@@ -123,7 +123,7 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
 
 
 def _keep_source(model: Path, targets: Sequence[Path]) -> None:
-    """Raise UsageError if the changed model would overwrite the model itself."""
+    """Raise UsageError if an output file would overwrite the model itself."""
     if any(target.exists() and target.samefile(model) for target in targets if model.exists()):
         raise UsageError(f"{model} would be overwritten; choose another folder with -o")
 
@@ -194,7 +194,7 @@ def _repeated(
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.with_levels(judged_steps(bench, change))
     if not judged.holds:
-        raise UsageError("the recipe changes the results of this model; search without it")
+        raise UsageError("the recipe changes the results of this model; run fix without the recipe")
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 
@@ -205,7 +205,9 @@ def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -
     known = set(lossy_words(backend)) - case.allow
     refused = [word for word in needed_words(recipe.steps) if word in known]
     if refused:
-        raise UsageError(f"{path} changes results; --allow {','.join(refused)} lets it")
+        raise UsageError(
+            f"the recipe {path} changes results; to permit this, add --allow {','.join(refused)}"
+        )
 
 
 def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
@@ -220,7 +222,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
     notes: tuple[str, ...] = ()
     if kind != "onnx" and (kind != "tflite" or wish.is_htp):
         known = "an ONNX model" if wish.is_htp else "an ONNX or TFLite model"
-        raise UsageError(f"{path} is not {known}; only those can be changed")
+        raise UsageError(f"{path} is not {known}; other files cannot be changed")
     shapes = dict(wish.shapes)
     if recipe is not None and not (wish.dims or wish.shapes):
         shapes = dict(recipe.shapes)
@@ -427,8 +429,8 @@ def fixed_for_htp(
 class FixFolder:
     """Output folder of one model: all its files come from one complete run.
 
-    The recipe is written last: if it exists, all files exist. A temporary recipe name marks a
-    killed run; the next run keeps identical files.
+    The recipe is written last: if it exists, all files exist. If only a temporary file of the
+    recipe exists, a run was killed; the next run keeps files with identical content.
     """
 
     folder: Path
@@ -447,7 +449,7 @@ class FixFolder:
 
     @property
     def is_unfinished(self) -> bool:
-        """True if a run was killed while it wrote here."""
+        """True if a run was killed while it wrote to this folder."""
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qnnmem.verbs.fix import FixTask
 
 _MOST = 10_000  # incidents considered
-_NO_CHANGE_HELPS = "no change to the model helps here"
+_NO_CHANGE_HELPS = "no change to the model can prevent this failure"
 
 
 def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
@@ -41,7 +41,9 @@ def _wished(logs: Sequence[str]) -> LogWish:
         return asked
     named = plain_or_quoted(logs[0], 200)
     if not incidents:
-        raise CannotTell(f"{healthy(stats)}; there is nothing to fix")
+        raise CannotTell(
+            f"{healthy(stats)}; no failure was found that a change of the model could fix"
+        )
     undecided = incidents[0].verdict == "undecided"
     why = "the log states no limit for the model to meet" if undecided else _NO_CHANGE_HELPS
     raise CannotTell(
@@ -97,7 +99,7 @@ def _limit_request(backend: str) -> Words:
 
 
 def _found(wish: LogWish) -> str:
-    """Return the path of the model named in the log; raise UsageError if it does not exist here."""
+    """Return the path of the model named in the log; raise UsageError if it is not found."""
     if wish.model is None:
         raise UsageError("the log does not name the model that failed; give its path as MODEL")
     beside = Path(wish.file).parent / Path(wish.model).name
@@ -105,5 +107,5 @@ def _found(wish: LogWish) -> str:
         if path.is_file():
             return str(path)
     raise UsageError(
-        f"the log names {quote(wish.model)}, which is not here; give its path as MODEL"
+        f"the log names {quote(wish.model)}, which was not found; give its path as MODEL"
     )

@@ -86,9 +86,9 @@ def _rows(
 def rows_with(
     executor: Executor, tasks: Sequence[FixTask], listen: Listening
 ) -> Iterator[tuple[int, FixRow]]:
-    """Yield the rows of an executor; a model whose worker died is tried once more, alone.
+    """Yield each task's row from an executor; a task whose worker died is tried once more, alone.
 
-    A model can kill its worker; then only that model has no answer.
+    A model can kill its worker; then only the row of that model has no answer.
     """
     from concurrent.futures import as_completed
 

@@ -52,7 +52,10 @@ def bill_exit_code(bill: Bill) -> int:
 
 
 def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> Bill | None:
-    """Return the bill of a context binary; None for a model that must be compiled."""
+    """Return the bill of a context binary; None for a model that must be compiled.
+
+    `load` adds the size of the process domain as the real library estimates it.
+    """
     from qnnmem.errors import NotCompiled
     from qnnmem.htp.measure import stored_bill
 
@@ -122,6 +125,6 @@ def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | C
 
 
 def qmem_exit_code(table: QmemTable) -> int:
-    """Return the exit code: 1 if the executed rows differ, else 0."""
+    """Return the exit code: 1 if executions returned different output bytes, else 0."""
     run = table.result.run
     return 0 if run is None or run.agrees else 1

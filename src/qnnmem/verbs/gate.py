@@ -92,7 +92,7 @@ def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:
 
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
-    """Return a task for each table that names a file; files with their own table come first.
+    """Return a task for each file of the project; files that a table names come first.
 
     The patterns of the whole project skip files that a table names.
     """
@@ -105,7 +105,10 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
         if not entry.has_table:
             files = [file for file in files if file not in listed]
         if entry.name and len(files) > 1:
-            what = f"{quote(entry.name)} names {len(files)} files, but a name must match one"
+            what = (
+                f"{quote(entry.name)} matches {len(files)} files, but a named entry must "
+                "match exactly one"
+            )
             raise UsageError(what, where=config.path)
         listed.update(files)
         tasks += [
@@ -163,7 +166,9 @@ def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall)
     given = typed(planning)
     if given and "plan" not in (verb_of(Path(before)), verb_of(Path(after))):
         flag = given[0].partition("=")[0]
-        raise UsageError(f"{flag} is for models, which are planned here; neither file is one")
+        raise UsageError(
+            f"{flag} applies only to models that are planned, and neither file is such a model"
+        )
     sides = SizedFile(Path(before), planning), SizedFile(Path(after), planning)
     old, new = (
         result_of(_without_foreign(*pair), call, "which qnnmem diff does not compare")

@@ -36,7 +36,8 @@ _LPAI_ONLY = {
 }
 _NO_EFFECT = ("config_file", "asynchronous", "profiling_level", "use_mmap")
 _SKIP = "__"
-# Inferences per load: the inputs and outputs of all are in memory together.
+# Maximum number of inferences per load, because the inputs and outputs of all are in memory
+# together.
 _MOST_PER_LOAD = 1000
 _MOST_TIMED = 16  # with --duration, which is checked only between loads
 _MOST_BYTES = 64 << 20
@@ -178,11 +179,11 @@ def _executed(
         return
     said = f"{counted(len(first) + len(later), 'execution')} on {counted(len(first), 'load')}"
     said += f", first inference after loading {median(first) * 1000:.1f} ms"
-    said += f", later ones {median(later) * 1000:.1f} ms (median)" if later else ""
+    said += f", later inferences {median(later) * 1000:.1f} ms (median)" if later else ""
     console.log(LogLevel.INFO, f"Graph {quote(graph.name)}: {said}")
     copied = 0 if _is_shared(options) else size
     mode = "memhandle" if _is_shared(options) else "raw"
-    console.log(LogLevel.INFO, f"IO passed as {mode}, bytes copied each time {copied}")
+    console.log(LogLevel.INFO, f"IO passed as {mode}, {copied} bytes copied in each execution")
 
 
 def _is_shared(options: NetRunOptions) -> bool:
@@ -215,10 +216,10 @@ def _feeds(
     if len(names) != len(graphs):
         raise UsageError(
             f"--input_list names {counted(len(names), 'list')}, but the binary has "
-            f"{counted(len(graphs), 'graph')}; {_SKIP} skips one"
+            f"{counted(len(graphs), 'graph')}; {_SKIP} skips a graph"
         )
     if set(names) == {_SKIP}:
-        raise UsageError("--input_list skips every graph; name a list for at least one")
+        raise UsageError("--input_list skips every graph; name a list for at least one graph")
     return {
         graph.name: () if name == _SKIP else _listed(graph, name, options, console)
         for graph, name in zip(graphs, names, strict=True)
@@ -226,7 +227,7 @@ def _feeds(
 
 
 def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console) -> Sequence[Feed]:
-    """Return a function that reads the inputs for each line of a list."""
+    """Return a function for each line of an input list; it reads the inputs of that line."""
     from qnnmem.lpai.net_run.files import InputList, read_input
 
     native = options.use_native_input_files or options.input_data_type == "native"

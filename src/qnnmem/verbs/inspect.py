@@ -9,7 +9,7 @@ def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
     """Return the content of a file as text or JSON, and the exit code."""
     from qnnmem.loader.file_kind import CARRIERS, check_kind, kind_of_file, kinds_for
 
-    # The node with a context may come after other nodes: only reading finds it.
+    # The EPContext node may come after other nodes, so that only reading the model finds it.
     check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
     kind = kind_of_file(path).name
     show = _carrier if kind in CARRIERS else {"lpai": _ours, "dlc": _dlc}.get(kind, _real)
@@ -60,6 +60,7 @@ def _ours(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.results.schema import encode
 
     info = binary_info(*read_binary(path))
-    # Too many bytes are refused with a code; too many allocations crash the device.
+    # Only too many allocations change the exit code, because they crash the device; QNN refuses too
+    # many bytes with an error code.
     text = encode(info) if as_json else render_lpai(info.qnnmem, str(path))
     return text, int(info.qnnmem.is_fatal)

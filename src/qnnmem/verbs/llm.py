@@ -59,7 +59,10 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
     changes = () if result.fits else tuple(_changes(case, result))
     notes = result.notes
     if case.measured.compiled and (rows or changes):
-        notes = (*notes, "rows for another SoC or other bits are predicted by rule")
+        notes = (
+            *notes,
+            ("table rows for another SoC or bit width are predicted by rule, not compiled"),
+        )
     return replace(
         result, rows=tuple(rows), changes=changes, checks=checks, actual=actual, notes=notes
     )
@@ -96,7 +99,7 @@ def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile a few layers of each graph if there is a library; return the case with ratios."""
+    """Compile a few layers of each graph; return the case with measured ratios, and the checks."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import ExitStack
     from queue import SimpleQueue
@@ -110,7 +113,7 @@ def _compiled(
         more.append(CHECKED_AT)
     if options.exact:
         more.append(max(one.layers for one in plan_llm(case).shards))
-    # The longest compiles go first, so that no worker ends with a long compile alone.
+    # Start the longest compiles first, so that none of them runs alone at the end.
     wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
     wanted.sort(key=lambda one: -one[0] * one[1])
     with ExitStack() as stack:
@@ -214,7 +217,10 @@ def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:
 
 
 def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
-    """Yield every combination of the varied settings; a range doubles from its low end."""
+    """Yield every combination of the varied settings.
+
+    A range gives its low end, which is doubled repeatedly, and its high end.
+    """
     from itertools import product
 
     from qnnmem.errors import UsageError

@@ -61,7 +61,8 @@ def read_by(verb: str) -> Callable[[Path], bool]:
     """Return a filter for files that a verb reads from a folder."""
     from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, is_kind, kinds_for
 
-    # An archive counts only if it is named; a config file selects its whole folder.
+    # In a folder, archives are skipped unless they are named, and config files are skipped because
+    # a config file selects its whole folder.
     left_out = set(CARRIERS) - set(IN_FOLDERS)
     kinds = tuple(kind for kind in kinds_for(verb) if kind not in left_out)
     return lambda path: is_kind(path, kinds)
@@ -239,7 +240,7 @@ def _pasted(text: str) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Return True if a text cannot be a file name."""
+    """Return True if a text looks like a log line rather than a file name."""
     words = text.split()
     if _ENDING.search(text):
         return len(words) > _FEW
@@ -252,10 +253,10 @@ def _check_text(name: str, text: str) -> None:
 
     ways = []
     if code := _pasted(text):
-        ways.append(f"what the code means: `{shell_line(['qnnmem', 'explain', code])}`")
+        ways.append(f"to look up the code: `{shell_line(['qnnmem', 'explain', code])}`")
     if len(text.split()) > 1 and _is_text(text):
         line = f"{shell_line(['echo', text])} | qnnmem doctor -"
-        ways += [f"a line of a log: `{line}`"] if len(line) < LONGEST else []
+        ways += [f"to diagnose a log line: `{line}`"] if len(line) < LONGEST else []
     if ways:
         raise LoadError(
             quote(text) if len(text) > len(name) else name, MISSING, cure="; ".join(ways)

@@ -56,7 +56,7 @@ def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
         try:
             return json.loads(read_bytes(path, _LARGEST))
         except (ValueError, RecursionError) as exc:
-            raise LoadError(path, "is truncated: its JSON has no end") from exc
+            raise LoadError(path, "is truncated or is not valid JSON") from exc
     verb = _VERB_OF.get(kind.name)
     if verb is None:
         raise wrong_kind(path, kind, action)

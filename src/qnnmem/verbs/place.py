@@ -86,7 +86,7 @@ def _residents(
 ) -> tuple[tuple[Resident, ...], int | None, tuple[str, ...]]:
     """Return the contexts in the files, their common SoC, and sentences about unjudged files.
 
-    A binary named by several models is one context.
+    A binary named by several models counts as one context.
     """
     from msgspec import UNSET
 
@@ -102,7 +102,7 @@ def _residents(
     unjudged: list[str] = []
     named: dict[object, Path] = {}
     for path in paths:
-        # The node with a context may come after other nodes: only reading finds it.
+        # Accept every ONNX model at first: only reading the whole file finds its context node.
         check_kind(path, "place", takes=(*kinds_for("place"), "onnx"))
         try:
             place = path if is_carrier(path) else binary_at(path)

@@ -42,7 +42,7 @@ class _FileGraphs(NamedTuple):
     composed: ComposedModel | None = None
 
     def note_rest(self, listener: ProgressListener) -> None:
-        """Note the nodes that are in no graph; a table of several files has no space for them."""
+        """If the file gives several graphs, note the nodes that stay on the CPU."""
         if self.composed is None or len(self.graphs) < 2:
             return
         from qnnmem.htp.plan_difference import left_notes

@@ -84,7 +84,9 @@ def prepare_lpai(
 def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
     """Return the files by graph name."""
     if names and len(names) != len(files):
-        raise UsageError(f"{len(files)} files need {len(files)} --graph-name, not {len(names)}")
+        raise UsageError(
+            f"{len(files)} files need {len(files)} --graph-name options, not {len(names)}"
+        )
     chosen = names or tuple(Path(file).stem for file in files)
     if len(set(chosen)) < len(chosen):
         raise UsageError("two graphs have the same name; tell them apart with --graph-name")
@@ -94,7 +96,7 @@ def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
 def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
-    """Return the options and notes; the config file fills in options that were not typed."""
+    """Return the options, completed from the config file where the user typed none, and notes."""
     from dataclasses import fields, replace
 
     from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
@@ -105,7 +107,7 @@ def with_config(
     chosen = Io(io) if io is not None else (Io.OUTSIDE if outside else Io.INSIDE)
     usual = PrepareSettings()
     notes = tuple(
-        f"{key.name}: no effect on this plan"
+        f"{key.name} in the config file has no effect on this plan"
         for key in fields(PrepareSettings)
         if key.name != "exclude_io" and getattr(found.prepare, key.name) != getattr(usual, key.name)
     )
@@ -154,7 +156,7 @@ def prepare_htp(
     call: VerbCall,
     worker: Worker | None = None,
 ) -> HtpBinary | CompileFailure:
-    """Compile one model for one SoC with the real library, and make the bill of `footprint`."""
+    """Compile one model for one SoC with the real library; return the binary and its bill."""
     if len(files) != 1:
         raise UsageError(f"--backend htp compiles one file at a time, not {len(files)}")
     model, path = Path(files[0]), Path(options.output)
@@ -223,7 +225,7 @@ def _compile_options(
 
 
 def _is_library(path: Path, options: PreparationOptions) -> bool:
-    """Return True if native code composes the graphs; raise UsageError for other files."""
+    """Return True for a model library, False for ONNX or DLC; raise an error for other files."""
     from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
 
     for_onnx = options.for_onnx_runtime

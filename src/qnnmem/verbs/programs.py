@@ -74,13 +74,13 @@ def binary_tensors(data: bytes) -> Mapping[str, Iterable[TensorInfo]]:
 
 
 def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
-    """Return 2 without any call, 1 for findings, 3 for unwatched calls, else the program's code."""
+    """Return 2 if nothing called QNN, 1 for findings, 3 for unwatched calls, else the exit code."""
     # The exit code in a trace belongs to an earlier run.
     return 0 if report.passes and not is_run else report.verb_code
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """Yield the doctor's diagnosis of each failed call's log lines, or an empty string."""
+    """Yield the doctor's diagnosis of each failed call, from its log lines; empty if unknown."""
     from qnnmem.verbs.refusal import reading_of
 
     known: dict[tuple[str, ...], str] = {}

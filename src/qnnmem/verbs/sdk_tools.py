@@ -94,7 +94,10 @@ def _refuse_vendor(path: Path) -> None:
         raise LoadError(path, what, cure=KINDS["htp"].readers)
     raise LoadError(
         path,
-        "is a QNN context binary for LPAI, whose code has no public format and cannot run here",
+        (
+            "is a QNN context binary for LPAI, whose code has no public format and cannot run in "
+            "qnnmem"
+        ),
         cure="`qnnmem inspect` shows its inputs and outputs; "
         "prepare the model with `qnnmem prepare`",
     )
@@ -206,7 +209,10 @@ def _binary(binary: str | None, options: NetRunOptions) -> Path:
             "--retrieve_context is missing: name a context binary, which `qnnmem prepare` writes"
         )
     if len(given) > 1:
-        raise UsageError("the context binary is named twice; --retrieve_context also names it")
+        raise UsageError(
+            "the context binary is named twice, as an argument and by "
+            "--retrieve_context; name it once"
+        )
     return Path(given[0])
 
 
@@ -220,8 +226,8 @@ def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | Sample
     if not ways:
         check_kind(context, "net-run")  # inputs do not matter if the file cannot run
         raise UsageError(
-            "--input_list is missing; --random-inputs 1 makes up the inputs of one inference, "
-            "and --inputs PATH takes .npy and .npz files"
+            "--input_list is missing; --random-inputs 1 generates the inputs of one "
+            "inference, and --inputs PATH takes .npy and .npz files"
         )
     if len(ways) > 1:
         raise UsageError(f"{ways[0]} and {ways[1]} cannot be combined")
@@ -245,9 +251,11 @@ def _answer_foreign(options: NetRunOptions, foreign: Foreign, console: Console) 
             "--debug cannot be combined with --retrieve_context: the outputs of a binary are fixed"
         )
     if options.batch_multiplier not in (None, 1):
-        raise UsageError("--batch_multiplier: a plan has one batch size; prepare another binary")
+        raise UsageError(
+            "--batch_multiplier must be 1: a binary has one batch size; prepare another binary"
+        )
     if options.direct_mode not in (None, "adsp"):
-        raise UsageError("--direct_mode: LPAI is next to the aDSP, so the only value is adsp")
+        raise UsageError("--direct_mode must be adsp, the DSP next to LPAI")
     for name, reason in NET_RUN_IGNORED.items():
         if foreign[name] is not None:
             console.warn(f"--{name} is ignored: {reason}")
@@ -310,7 +318,7 @@ def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Pa
         if foreign[name] is not None:
             raise UsageError(f"--{name} {reason}")
     if options.enable_intermediate_outputs:
-        what = "would make every tensor an output, which is not possible here"
+        what = "would make every tensor an output, which qnnmem does not support"
         raise UsageError(f"--enable_intermediate_outputs {what}")
     if not options.backend:
         raise UsageError("--backend is missing")
@@ -324,7 +332,7 @@ def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Pa
             is_library(Path(name), trust=_is_native(options))  # raises an error that names --trust
         check_kind(Path(name), "prepare", takes=(kind,), said=f"--{option}")
     if is_htp and len(names) > 1:
-        raise UsageError(f"--{option}: only one file is possible for HTP here, not {len(names)}")
+        raise UsageError(f"--{option} takes only one file for HTP, not {len(names)}")
     return is_htp, [Path(name) for name in names], _target(options)
 
 
@@ -377,7 +385,7 @@ def _target(options: GeneratorOptions) -> Path:
     """Return `DIR/NAME.bin`; a name that already ends in .bin is unchanged."""
     name = Path(options.binary_file or "")
     if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
-        what = "is the name of a file in the folder of --output_dir"
+        what = "must be the name of a file in the folder of --output_dir"
         raise UsageError(f"--binary_file {what}, not {quote(options.binary_file)}")
     whole = name if name.suffix == ".bin" else name.with_name(f"{name.name}.bin")
     return Path(options.output_dir) / whole
@@ -474,7 +482,9 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
         console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
     hints = {one.mem_type.name for graph in made.context.graphs for one in graph.tensors}
     if "MEMHANDLE" in hints and not made.options.memhandle:
-        console.note("note: the model itself sets memhandle inputs and outputs; this is kept")
+        console.note(
+            "note: the model itself requests memhandle for inputs and outputs; this setting is kept"
+        )
     console.note(f"Wrote {shown(target)}")
 
 
@@ -488,7 +498,7 @@ def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
     try:
         return prepare_composed(graphs, options)
     except NotTranslated as exc:
-        raise UsageError(f"{exc}, so it cannot be executed here", where=models[0]) from exc
+        raise UsageError(f"{exc}, so qnnmem cannot execute it", where=models[0]) from exc
 
 
 def _make_lpai(
@@ -502,7 +512,9 @@ def _make_lpai(
 
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):
-        raise UsageError("--model: two files have the same name, so their graphs would have it too")
+        raise UsageError(
+            "--model: two files have the same name, but the graphs of a binary need different names"
+        )
     wanted = PrepareOptions(
         quantize=QUANTIZED[options.quantize], allow_float=options.allow_float, **options.sizes
     )

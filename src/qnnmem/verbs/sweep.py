@@ -124,7 +124,7 @@ class SweepRun(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 if a setting meets the condition, 4 for timeouts only, else 1 or 3."""
+        """0 if a setting meets the goal, 4 if all timed out, 1 if all are too large, else 3."""
         from qnnmem.verbs.refusal import TIMED_OUT
 
         if any(self.task.question.is_met(row.result) for row in self.rows):
@@ -135,7 +135,7 @@ class SweepRun(NamedTuple):
 
 
 def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
-    """Compile every point; after Ctrl-C the result has the rows so far."""
+    """Compile every setting; after Ctrl-C the result has the rows so far."""
     from contextlib import ExitStack
 
     from qnnmem.cache import ResultCache

@@ -93,7 +93,10 @@ def error_answer(request: Request, exc: Exception) -> Response:
         return refusal(request, _status(exc), exc.sentence(flag))
     status = getattr(exc, "status_code", None)
     if isinstance(status, int):
-        said = {404: "nothing was found at this address", 405: "this method is not allowed here"}
+        said = {
+            404: "nothing was found at this address",
+            405: ("this address does not allow the method"),
+        }
         return refusal(request, status, said.get(status, str(getattr(exc, "detail", exc))))
     return refusal(request, 500, "internal error, please report it")
 

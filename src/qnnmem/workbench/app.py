@@ -52,7 +52,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class Workbench:
-    """The request handlers; few threads render results, so that other requests are not delayed."""
+    """The request handlers; few results are rendered at a time, so as not to delay others."""
 
     def __init__(self, bench: Bench, access: Access) -> None:
         self.bench, self.access = bench, access

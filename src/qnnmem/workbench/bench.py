@@ -61,7 +61,7 @@ class Bench:
             self._lock = None
 
     def tidy(self) -> None:
-        """Remove files whose results were deleted."""
+        """Remove output files of jobs whose results were deleted."""
         self.made.tidy(self.history.keys())
 
     def take_result(self, file: KeptFile) -> KeptResult:
@@ -84,7 +84,7 @@ def read_result(path: Path, name: str) -> dict[str, Any]:
     try:
         found = json.loads(read_bytes(path, MAX_RESULT))
     except (ValueError, RecursionError) as exc:
-        raise LoadError(name, "is truncated: its JSON has no end") from exc
+        raise LoadError(name, "is not valid JSON; it may be truncated") from exc
     if not isinstance(found, dict):
         raise LoadError(name, "is not a result of qnnmem")
     sections_of(found, name)

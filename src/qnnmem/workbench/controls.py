@@ -1,7 +1,7 @@
 """Options as controls on the page, and the validation of requests.
 
-Label, kind, choices and bounds come from the option's own field, and its parser reads the value. A
-value that names a file on this machine is refused.
+Label, kind, choices and bounds come from the option's field, whose parser reads the value. A value
+that names a file on this machine is refused.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Control:
         if self.kind == "number":
             return self._number(value)
         items = value if self.field.is_many and isinstance(value, list) else [value]
-        self._check(len(items) <= _MAX_ITEMS, "more than that")
+        self._check(len(items) <= _MAX_ITEMS, "too many values")
         found = tuple(one for item in items for one in self._items(item))
         return found if self.field.is_many else found[0]
 

@@ -206,7 +206,7 @@ def refused(request: Request, access: Access) -> tuple[int, str] | None:
     """Return None if the request is allowed, else a status and a sentence."""
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not access.takes_host(hosts[0]):
-        return 421, "this is not the address of the workbench; open the one that it printed"
+        return 421, ("this is not the address of the workbench; open the address that it printed")
     origins = request.headers.getlist("origin")
     if origins and origins != [f"http://{hosts[0]}"]:
         return 403, "requests from pages of other origins are refused"

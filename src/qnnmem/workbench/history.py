@@ -25,7 +25,7 @@ from qnnmem.workbench.limits import MAX_HISTORY, MAX_RESULTS
 from qnnmem.workbench.private_folder import BESIDE, DAMAGED, private_file, private_part
 
 _VERSION = 1
-# A damaged file, a file that is no database, or other tables or columns.
+# The file is damaged, is no database, or has other tables or columns.
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 _TABLES = f"""
 PRAGMA user_version={_VERSION};
@@ -43,7 +43,7 @@ _LISTED = (
     "id, file, name, task, options, command, schema, summary, exit_code, seconds, made, outputs"
 )
 REASON = "reason.txt"
-# Row ids tried one by one between the last rows readable from each end.
+# Most row ids tried one by one, between the rows reached from either end of the table.
 _MAX_TRIED = 10_000
 
 Row = Sequence[Any]
@@ -260,7 +260,8 @@ def _opened(path: Path) -> sqlite3.Connection:
             raise Damaged("a name is not UTF-8") from exc
         if not isinstance(exc, sqlite3.Error):
             raise
-        # A text that is not UTF-8 has no code; extended codes add bits above the first byte.
+        # An error about text that is not UTF-8 has no SQLite code. Extended codes add bits above
+        # the first byte.
         if getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in _DAMAGE:
             raise Damaged(str(exc)) from exc
         raise OutputError(f"the history cannot be opened ({exc})") from exc
@@ -367,7 +368,7 @@ def _new_folder(folder: Path) -> Path:
 def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> int:
     """Copy the readable, consistent rows of a table; return how many there are."""
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        # Otherwise one text that is not UTF-8 would end the walk over the table.
+        # Otherwise one text that is not UTF-8 would end the scan of the table.
         old.text_factory = _Text
         new.execute("BEGIN")
         for row in _rows(old, table):
@@ -387,7 +388,7 @@ class _Text(bytes):
 
 
 def _rows(old: sqlite3.Connection, table: str) -> Iterator[Row]:
-    """Yield a table's rows forwards, backwards, then one by one, to get around damaged pages."""
+    """Yield a table's rows forwards, then backwards, then one by one, to skip damaged pages."""
     query = f"SELECT rowid, * FROM {table} NOT INDEXED"  # noqa: S608
     low, high = 0, None
     for row in _until_damage(old, f"{query} ORDER BY rowid"):

@@ -104,7 +104,7 @@ def main() -> int:
         try:
             reply, payload = _done(request, replies)
         except MemoryError:
-            reply, payload = JobReply(2, f"{describe_limit(limit)} are used up"), b""
+            reply, payload = JobReply(2, f"the job used up {describe_limit(limit)}"), b""
         os.chdir(os.sep)  # the job's folder will be removed
         write_frame(replies, reply, payload)
     return 0

@@ -48,11 +48,11 @@ class JobFolder:
         self._scratch.cleanup()
 
     def shown(self, text: str) -> str:
-        """Return a text in which the uploaded file's own name replaces the random name."""
+        """Return a text in which the uploaded file's name replaces its random name."""
         return self._replaced(text, self._shown, _stem(self._shown))
 
     def shown_json(self, text: str) -> str:
-        """Return a JSON text in which the uploaded file's own name replaces the random name."""
+        """Return a JSON text in which the uploaded file's name replaces its random name."""
         name, stem = (json.dumps(one)[1:-1] for one in (self._shown, _stem(self._shown)))
         return self._replaced(text, name, stem)
 

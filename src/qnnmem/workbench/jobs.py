@@ -119,7 +119,7 @@ class JobQueue:
             thread.start()
 
     def prepare(self) -> None:
-        """Start a child when a user opens the page, before the first job."""
+        """Start a child before the first job, so that the job does not wait for it."""
         self._children.prepare()
 
     def submit(
@@ -132,7 +132,10 @@ class JobQueue:
         is_first: bool = False,
         instead_of: str | None = None,
     ) -> BenchJob:
-        """Queue a job, or answer it from the history; cancel the job `instead_of`."""
+        """Queue a job, or answer it from the history unless `again`; cancel the job `instead_of`.
+
+        `is_first` marks the job that follows an upload: it removes a file that it cannot read.
+        """
         if instead_of is not None:
             self.cancel(instead_of)
         held = self._uploads.hold(file)

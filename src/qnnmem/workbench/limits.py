@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# No ONNX file is larger, and larger logs are read in bounded memory.
+# ONNX files have at most 2 GiB, and logs of any size are read in bounded memory.
 MAX_UPLOAD = 2 << 30
 MAX_UPLOADS = 200  # stored files
 MAX_UPLOADED = 8 << 30  # bytes of all stored files

@@ -45,8 +45,8 @@ def is_result_name(name: str) -> bool:
 def private_folder(folder: Path) -> None:
     """Create the folder, or close it to other users; raise UsageError for a foreign folder.
 
-    A folder with other files stays readable to other users, but its private parts are closed. A
-    folder in which other users can create files is refused.
+    If users added other files to the workbench's folder, it stays readable to other users, but its
+    private parts are closed. If other users can also create files in it, it is refused.
     """
     if folder.is_file():
         raise UsageError("the folder of the workbench is a file; choose a folder")
@@ -77,11 +77,11 @@ def _check_owner(state: os.stat_result) -> None:
 
 
 def _check_parts(folder: Path, names: Iterable[str]) -> None:
-    """Raise UsageError for links that leave the folder, and for parts that others own."""
+    """Raise UsageError for parts that are links or belong to another user."""
     for name in _OURS.intersection(names):
         state = (folder / name).lstat()
         is_folder = name in _FOLDERS
-        # A hard link may exist anywhere.
+        # A file with several hard links is also in another place, which may be public.
         is_right = (
             stat.S_ISDIR(state.st_mode)
             if is_folder
@@ -142,7 +142,7 @@ def private_file(path: Path) -> None:
         os.close(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o600))
         path.chmod(0o600)
     except OSError as exc:
-        raise _refused("the history cannot be opened", exc) from exc
+        raise _refused("a file of the workbench cannot be opened", exc) from exc
     for end in BESIDE:  # from an earlier run; SQLite creates new ones with the database's mode
         beside = path.with_name(f"{path.name}{end}")
         with suppress(OSError):

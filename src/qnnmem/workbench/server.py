@@ -131,7 +131,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         if exc.errno == errno.EADDRINUSE:
             raise UsageError(f"port {port} is in use; choose another, or 0 for any") from exc
         reason = (exc.strerror or str(exc)).lower()
-        raise UsageError(f"{host}:{port} cannot be listened on ({reason})") from exc
+        raise UsageError(f"cannot listen on {host}:{port} ({reason})") from exc
     return made
 
 
@@ -158,7 +158,8 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
     """Serve until a signal arrives; call `started` once requests are accepted."""
 
     async def answer() -> None:
-        # A broken connection concerns only its client; a shortage of descriptors passes.
+        # Print nothing: a broken connection concerns only its client, and a shortage of descriptors
+        # passes.
         asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
         running = asyncio.ensure_future(server.serve([listening]))
         while not server.started and not running.done():

@@ -21,7 +21,7 @@ from qnnmem.wire import ready
 
 _LONGEST = 160
 Result = Mapping[str, Any]
-# schemas whose exit code belongs to the program that ran
+# Schemas of results whose exit code can be that of the program that was run.
 _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 
@@ -84,7 +84,7 @@ def is_of_program(result: Result) -> bool:
 
 
 def exit_code_of(result: Result) -> int:
-    """Return the exit code of the verb, read from the result or inferred from its verdict."""
+    """Return the command's exit code, read from the result or inferred from its verdict."""
     code, fits = result.get("exit_code"), result.get("fits", result.get("passes"))
     if is_of_program(result):
         is_open = bool(result.get("not_checked")) and not result.get("findings")

@@ -1,4 +1,4 @@
-"""Tasks for a file: which verbs, with which options, each kind of file has."""
+"""The tasks that the page offers for each kind of file: verbs with their options."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ _TASKS: Mapping[str, Task] = {
         before_file=("--read",),
     ),
 }
-# A binary is only read: quickly, and for any SoC.
+# A binary is read, not compiled: this is fast, works for any SoC, and needs no compile options.
 _COMPILING = (*_SIZES, "precision", "vtcm_mb", "time_limit")
 _READ: dict[str, Any] = {
     "without": _COMPILING,
@@ -219,7 +219,7 @@ def first_task(kind: str, name: str = "") -> str:
 
 
 def checked_task(kind: str, name: str, wanted: object) -> Task:
-    """Return the checked task of a request; raise UsageError for another task."""
+    """Return the task that a request names; raise UsageError if the file has no such task."""
     found = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
     if found is None:
         raise UsageError(f"{quote(wanted)} is not a task for this file")

@@ -61,7 +61,7 @@ class Uploads:
             self._history.remove_file(name)
 
     def begin(self, declared: int | None = None) -> Incoming:
-        """Start an upload; its declared size alone never makes other files be removed."""
+        """Start an upload; other files are only removed to make room once it is finished."""
         if declared is not None:
             _check_size(declared)
         with self._lock:
@@ -110,7 +110,10 @@ class Uploads:
             raise _unwritten(exc) from exc
 
     def finish(self, coming: Incoming, name: str) -> KeptFile:
-        """Store a finished upload if its kind is supported, else remove it."""
+        """Store a finished upload and return its record, or that of an identical stored file.
+
+        Raise LoadError if the kind of file is not supported.
+        """
         shown = shown_name(name)
         try:
             coming.file.close()
@@ -152,7 +155,7 @@ class Uploads:
         with self._lock:
             found = self._history.file(file)
             if found is None:
-                raise UsageError("this file was removed; drop it again")
+                raise UsageError("this file was removed; upload it again")
             self._busy[file] = self._busy.get(file, 0) + 1
             return found
 
@@ -171,7 +174,7 @@ class Uploads:
             self._remove(file)
 
     def drop(self, file: str) -> bool:
-        """Remove a file that its only job could not use; return True if the file was removed."""
+        """Remove a file that its only job could not read; return True if the file was removed."""
         with self._lock:
             if self._busy.get(file, 0) > 1:
                 return False

@@ -143,6 +143,16 @@ static void pools(void) {
     if (IS("binary-written")) bin[5000 % bin_size] ^= 1;
 }
 
+/* A description that has the same pointers as before. */
+static void describe(void) {
+    size_t size = in[0].of.v1.rank * sizeof(uint32_t);
+    uint32_t *own = memcpy(malloc(size), in[0].of.v1.dimensions, size);
+    in[0].of.v1.dimensions = own;
+    for (int i = 0; i < 3; i++) TRY(q->graphExecute(g[0], &in[0], 1, &out[0], 1, NULL, NULL));
+    if (IS("dimension-changed")) own[0]++;
+    if (IS("dimensions-freed")) free(own); /* at: freeDimensions */
+}
+
 static void execute(int i) {
     Error e = q->graphExecute(g[i], &in[i], 1, &out[i], 1, NULL, NULL); /* at: execute */
     if (e && !IS("execute-ignored") && !IS("code-ignored")) DIE("execute");
@@ -168,15 +178,17 @@ static void on_end(void *unused, NotifyStatus status) {
 }
 
 /* Memory that goes past the C library, while an execution uses it. */
-static void lose_output(void) {
+static void lose_buffer(void) {
     int i;
-    out[0].of.v1.memory.clientBuf.data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (IS("output-lost")) out[0].of.v1.memory.clientBuf.data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (IS("input-lost")) syscall(SYS_munmap, in_buf, 4096);
     set(g[0], 401, NULL, 0); /* pause */
     TRY(q->graphExecuteAsync(g[0], &in[0], 1, &out[0], 1, NULL, NULL, on_end, &out[0])); /* at: async */
-    syscall(SYS_munmap, out[0].of.v1.memory.clientBuf.data, 4096);
+    if (IS("output-lost")) syscall(SYS_munmap, out[0].of.v1.memory.clientBuf.data, 4096);
     set(g[0], 501, NULL, 0); /* resume */
     for (i = 0; i < 6000 && !notified; i++) usleep(10000);
     if (notified != 1) DIE("nobody has said that the execution failed");
+    if (IS("input-lost")) DIE("give up");
     out[0].of.v1.memory.clientBuf.data = out_buf;
 }
 
@@ -273,11 +285,12 @@ int main(int argc, char **argv) {
     forks();
     if (strncmp(mistake, "fault-", 6) == 0) fault();
     if (IS("child-comes-back")) come_back();
-    if (IS("output-lost")) lose_output();
+    if (IS("output-lost") || IS("input-lost")) lose_buffer();
     if (IS("output-early") || IS("small-early") || IS("past-end") || strncmp(mistake, "before-", 7) == 0) use_early();
     if (IS("handler-executes")) signal(SIGUSR1, on_interrupt), raise(SIGUSR1);
     if (IS("input-freed")) free(in[0].of.v1.memory.clientBuf.data = aligned_alloc(64, 1 << 18)); /* at: freeInput */
     if (IS("frame-returned")) in[0].of.v1.memory.clientBuf.data = lend();
+    if (strncmp(mistake, "dimension", 9) == 0) describe();
     change_pages();
     if (IS("io-unmapped")) {
         in[0].of.v1.memory.clientBuf.data = pool + 16384;

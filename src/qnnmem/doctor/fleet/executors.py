@@ -36,11 +36,11 @@ def cluster_executor(address: str) -> Executor:
     except Exception as exc:  # each kind of address has its own exceptions
         why = sentence(exc)
     finally:
-        # Lost tasks are repeated by this process, so do not log a broken connection.
+        # This process repeats lost tasks, so do not log a broken connection.
         for handler in logging.getLogger("distributed").handlers:
             handler.setLevel(logging.CRITICAL + 1)
-    # A failed client closes when it is collected. That blocks forever if the next client is
-    # starting, so collect here.
+    # A failed client closes when it is garbage-collected. If the next client is then starting, the
+    # close blocks forever, so collect now.
     gc.collect()
     raise UsageError(f"no Dask cluster answers at {address}: {why}")
 
@@ -53,7 +53,7 @@ def jobs_executor(jobs: int, size: int = 0) -> Executor:
     large logs.
     """
     if jobs < 1:
-        raise UsageError((Setting("jobs"), " takes a number from 1"))
+        raise UsageError((Setting("jobs"), " must be at least 1"))
     if size >= _LARGE:
         return Processes(jobs)
     try:
@@ -125,10 +125,9 @@ class Processes(Executor):
             return self._pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Shut down the workers.
+        """Shut down the workers; kill them first if the pool is broken.
 
-        A killed worker might have held a lock that the others wait for; waiting for them would then
-        never end. Therefore the workers of a broken pool are killed.
+        A killed worker might have held a lock for which the other workers wait forever.
         """
         if getattr(self._pool, "_broken", False):
             self._kill()
@@ -140,7 +139,7 @@ class Processes(Executor):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Cancel pending tasks after an error or Ctrl-C."""
+        """Shut down the pool; after an error or Ctrl-C, kill its workers first."""
         if kind is not None:
             self._kill()
         super().__exit__(kind, error, trace)
@@ -170,7 +169,7 @@ def _settle() -> None:
 
 
 def width(executor: Executor) -> int:
-    """Return the number of tasks that run in parallel."""
+    """Return the number of tasks that the executor runs in parallel."""
     if isinstance(executor, DaskWorkers):
         return max(executor.cores(), 1)
     return int(getattr(executor, "_max_workers", _WIDTH))

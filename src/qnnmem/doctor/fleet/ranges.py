@@ -23,7 +23,7 @@ from qnnmem.wire import ready
 
 
 class RangeTask(msgspec.Struct, frozen=True):
-    """Task for a worker: read one byte range of an uncompressed part, or a whole part."""
+    """Task for a worker: read one byte range of an uncompressed log file, or a whole file."""
 
     name: str
     named: bool = True  # True: named by the user, not found in a folder
@@ -35,7 +35,7 @@ class RangeTask(msgspec.Struct, frozen=True):
 
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """Result of one task; `broken` says why its part cannot be read."""
+    """Result of one task; `broken` is the reason if the log file cannot be read."""
 
     lines: int = 0
     bytes: int = 0
@@ -111,7 +111,7 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     )
 
 
-# One per thread, as in `kept_engines`.
+# One cache per thread, because threads cannot share an engine.
 _here = threading.local()
 
 

@@ -2,9 +2,9 @@
 
     files -> byte ranges -> sessions of each range, from an executor -> joined here, in order
 
-A range gives the same sessions on every worker, and joined neighbours give the same sessions
-wherever the log was cut. Therefore the result always equals that of sequential reading: it does not
-depend on which workers read the logs, or on how many workers die.
+A range gives the same sessions on every worker. Joining the sessions of adjacent ranges gives the
+same result wherever the log was cut. Therefore the result always equals that of sequential reading:
+it does not depend on which workers read the logs, or on how many workers die.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def diagnose_with(
 ) -> Diagnosis:
     """Read logs on an executor; the result equals that of `diagnose`."""
     if range_bytes < 1:
-        raise UsageError("a range has at least one byte")
+        raise UsageError("a range must have at least one byte")
     diagnosis = Diagnosis(knowledge)
     work = _TaskQueue(executor, knowledge)
     tasks = _tasks(streams, range_bytes, engine, region)
@@ -169,7 +169,7 @@ class _TaskQueue:
         return decode_result(read_range(task, self._base))
 
     def _awaited(self, future: Future[bytes]) -> bytes | None:
-        """Wait for a task and return its result; return None if no worker is left."""
+        """Return the result of a task; None if no worker is left or none answers in time."""
         while True:
             now = time.monotonic()
             gone = now - self._answered > _LOST_S or now - self._moved > _STUCK_S
@@ -200,10 +200,10 @@ def _tasks(
             whole = RangeTask(name, stream.named, size=size, engine=engine, region=region)
             if "://" not in name and name != "-":
                 whole = msgspec.structs.replace(whole, name=absolute(name))
-            # A short log is read whole, because its lines may get more weight.
+            # A short log is not divided, because its lines are judged together.
             starts = range(0, size or 1, max(range_bytes, scanner.SHORT_LOG))
             for start in starts:
-                # The last range has no end: it includes bytes written meanwhile.
+                # The last range has no end, so that it includes bytes written meanwhile.
                 end = None if start == starts[-1] else start + starts.step
                 yield number, part, msgspec.structs.replace(whole, start=start, end=end)
 

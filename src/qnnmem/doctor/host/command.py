@@ -21,7 +21,11 @@ _REST_S = 2.0  # seconds for the rest of the pipes, and for a killed process
 
 @dataclass(frozen=True, slots=True)
 class CommandAnswer:
-    """Output and exit code of a command; the exit code is None after a timeout."""
+    """Output and exit code of a command.
+
+    The exit code is None after a timeout, and 0 if the command was killed because it printed too
+    much.
+    """
 
     code: int | None
     text: str

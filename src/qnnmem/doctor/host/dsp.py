@@ -37,7 +37,7 @@ def judge_nodes(seen: Survey) -> Outcome:
             "rule; a container must also be given the device node and permission to open it"
         )
         found = f"this user is not allowed to open {_listed(closed)}"
-        # Hidden by a policy, which may be different for an app.
+        # A security policy hides the owner of every node; the policy may differ for an app.
         is_hidden = not any(one.owner for one in closed.values())
         return Outcome(found, *((NOT_KNOWN,) if is_hidden else (PROBLEM, action)))
     found = f"{', '.join(open_to_us)} can be opened"

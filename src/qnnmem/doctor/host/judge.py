@@ -204,7 +204,7 @@ def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
 
 
 def with_causes(report: HostResult, causes: Iterable[str]) -> HostResult:
-    """Return the report with checks related to the causes in a log first.
+    """Return the report with checks related to the causes found in a log first.
 
     Among the checks related to one cause, problems come first, then unknown results.
     """

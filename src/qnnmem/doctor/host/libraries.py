@@ -93,7 +93,7 @@ def judge_releases(seen: Survey) -> Outcome:
     }
     if len(known) < 2:
         action = "compare the libraries with those of the SDK that the program was built with"
-        return Outcome("fewer than two QNN libraries contain their release", NOT_KNOWN, action)
+        return Outcome("fewer than two QNN libraries state their release", NOT_KNOWN, action)
     found = ", ".join(f"{plain_or_quoted(path)} {known[path]}" for path in sorted(known)[:_SHOWN])
     action = "copy libQnnHtp.so, libQnnSystem.so, stub and skel from one SDK release to the device"
     releases = {path: _release(build) for path, build in known.items()}

@@ -84,7 +84,7 @@ class ShellLook:
         return text if isinstance(text, Unseen) else tuple(text.splitlines()[:_MOST_NAMES])
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """Return permissions, read in one call; a file without access has no permission set."""
+        """Return the permissions of the files that exist, read with one command."""
         text = self.run("sh", "-c", _RIGHTS, "sh", *paths)
         if isinstance(text, Unseen):
             return text
@@ -119,7 +119,7 @@ class ShellLook:
 def _text_or_reason(answer: CommandAnswer, program: str) -> str | Unseen:
     if answer.code is None:
         return Unseen(f"no answer in {CALL_S:.0f} seconds")
-    # Before Android 7, adb gave no exit code and only one stream.
+    # Before Android 7, adb returned no exit code and mixed errors into the output.
     is_complaint = answer.text.startswith((f"{program}: ", "/system/bin/sh: "))
     complained = answer.text if is_complaint else answer.errors
     if not is_complaint and (answer.text.strip() or answer.code == 0):

@@ -113,7 +113,7 @@ def judge_heap(seen: Survey) -> Outcome:
 
 
 def _buffers(seen: Survey) -> str:
-    """Return a clause about shared buffers, whose size no process's memory count includes."""
+    """Return a clause with the size of shared buffers, which no process's memory count includes."""
     if isinstance(seen.buffers, Unseen):
         return ""
     words = (word for word in seen.buffers.split() if word.isascii() and word.isdigit())

@@ -1,4 +1,4 @@
-"""All readings of a machine, taken once; the checks are functions of them.
+"""All readings of a machine, taken once; the checks use only these readings.
 
 Libraries are searched for in the folders that images and SDKs use (Android's vendor partition,
 Qualcomm Linux, Debian and Ubuntu for boards) and in folders that environment variables name.
@@ -208,7 +208,7 @@ def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
 
 
 def _named(variables: Mapping[str, str], names: Names, separator: str) -> list[str]:
-    """Return the folders that environment variables name; a colon always separates folders too."""
+    """Return the folders in environment variables, separated by a colon or by `separator`."""
     words = (word for name in names for word in variables.get(name, "").split(separator))
     parts = (part.strip() for word in words for part in word.split(":"))
     return [part.rstrip("/") or part for part in parts if part.startswith("/")][:_MOST_NAMED]
@@ -225,7 +225,7 @@ def _libraries(look: Look, folders: tuple[str, ...]) -> dict[str, Names | Unseen
 
 
 def _board_folders(look: Look) -> tuple[str, ...]:
-    """Return the folders below each board's folder whose path contains `/dsp`."""
+    """Return the folders under `_BOARD_FOLDER` whose path contains `/dsp`."""
     found: list[str] = []
     level = [_BOARD_FOLDER]
     for _ in range(_BOARD_DEPTH):

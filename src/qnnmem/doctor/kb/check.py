@@ -24,12 +24,12 @@ from qnnmem.doctor.logs.line import Found, bare_line, match, read_failure
 from qnnmem.errors import UsageError
 from qnnmem.results.kb import EntryFinding, KbCheckResult
 
-# An anchor in more than this share of healthy lines makes large logs slow.
+# An anchor that occurs in more than 1 of 50 healthy lines makes the search of large logs slow.
 _RARE = 50
 
 
 def check(own: Sequence[Path] = ()) -> KbCheckResult:
-    """Check the built-in entries, or a team's own entries in combination with them."""
+    """Check the built-in entries; with `own`, check a team's entries together with them."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
@@ -68,7 +68,7 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
 
 @functools.lru_cache(maxsize=1)
 def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
-    """Return a function that matches a line; it is cached because lines are checked often."""
+    """Return a function that finds the templates that match a line; it caches its results."""
     anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
     keys = [(key.encode(), [anchors[n] for n in ns]) for key, ns in knowledge.keys.items()]
 
@@ -105,7 +105,10 @@ def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFi
                 yield EntryFinding(entry.id, f"`over` names '{name}', which is not an entry")
         open_ended = entry.verdict != "cause" and not entry.typical and not entry.own
         if open_ended and not entry.collect:
-            yield EntryFinding(entry.id, "the entry does not decide, but lists nothing to collect")
+            yield EntryFinding(
+                entry.id,
+                ("the entry does not decide the cause, so `collect` must list what to collect"),
+            )
         if entry.cause != "benign_noise" and not entry.remedies and entry.verdict == "cause":
             yield EntryFinding(entry.id, "the entry names a cause but no remedy")
 
@@ -119,22 +122,22 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
         named = _cause_by_model(lines, entry)
         if named != entry.cause:
             yield EntryFinding(
-                entry.id, f"the cause model chooses {named} for its own Typical Logs"
+                entry.id, f"the cause model chooses {named} for the entry's Typical Logs"
             )
         return
     found = judged(knowledge, own_lines(entry) or lines)
     if not _speaks(entry.id, found):
         other = found.entry.id if found is not None and found.entry is not None else "no entry"
-        yield EntryFinding(entry.id, f"its own Typical Logs lead to {other}")
+        yield EntryFinding(entry.id, f"the entry's Typical Logs match {other} instead")
 
 
 def _is_named_by_model(entry: Entry) -> bool:
-    """Return True if only the cause model selects the entry, which then has no template."""
+    """Return True if the entry has no template, so that only the cause model can select it."""
     return bool(entry.lines) and all(line.reads.startswith("names ") for line in entry.lines)
 
 
 def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
-    """Return the model's likeliest cause; for an entry without a cause, only the likelier side."""
+    """Return the model's cause; if the entry has none, `mem_unknown` or `unknown`."""
     from qnnmem.doctor.cause_model import guess
 
     made = guess("\n".join(lines))

@@ -57,7 +57,7 @@ READS = (
     *("lpai tcm needed", "lpai memory", "lpai memory needed", "lpai other"),
 )
 
-# Kinds of holes whose values are collected from every line, not only from the first.
+# Hole types whose values are collected from every matching line, not only from the first.
 COUNTED = ("level", "added")
 VERDICTS = ("cause", "memory", "undecided")
 CONFIDENCES = ("high", "medium", "low")
@@ -75,9 +75,9 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     call: str = ""  # stage of the failing call that this line names
     opens: bool = True  # True: the line alone makes an incident
-    # Replaces the text: a failing line without a matching template, by stage (or "other"), with a
-    # code ("context code") or without; a line with a cause in words ("names mem_unknown"); or a
-    # code next to a matching line ("known context code").
+    # Alternative to `text`: a failing line that matches no template, by stage (or "other"), with a
+    # code ("context code") or without; a line that names a cause in words ("names mem_unknown"); or
+    # a code next to a matching line ("known context code").
     reads: str = ""
 
 
@@ -98,8 +98,8 @@ class When(msgspec.Struct, frozen=True, omit_defaults=True):
     needs: tuple[tuple[str, ...], ...] = ()  # one sign of each group must occur
     after: tuple[tuple[str, ...], ...] = ()  # one sign of each group must occur earlier
     unless: tuple[str, ...] = ()  # none of these may occur
-    # Confidence of a diagnosis by these conditions, if lower than the entry's: a code, a failed
-    # mapping or a refused library decides memory or not, but suggests the cause only.
+    # Confidence if these conditions hold, if lower than the entry's. For example, a code or a
+    # failed mapping shows whether memory is short, but only suggests the cause.
     confidence: str = ""
 
 

@@ -60,7 +60,9 @@ def _folder(name: str) -> KbFiles:
         files.append((path.rpartition("/")[2], data))
     notes = tuple(f"skipped: {one.path}: {one.why}" for one in left_out)
     if not files:
-        raise UsageError("; ".join([f"{name}: no Markdown or TOML file of entries in it", *notes]))
+        raise UsageError(
+            "; ".join([f"{name}: the folder contains no Markdown or TOML files", *notes])
+        )
     return KbFiles(tuple(files), notes)
 
 

@@ -126,7 +126,7 @@ def folded(number: int, text: str) -> Iterator[FoldedTemplate]:
 
 
 def with_rarest(every: Sequence[FoldedTemplate]) -> list[FoldedTemplate]:
-    """Return the templates with their rarest words, by which they are looked up."""
+    """Return the templates with `rarest` set, the word by which each template is looked up."""
     counts = Counter(word for one in every for word in _words(one.runs))
     return [
         msgspec.structs.replace(

@@ -75,15 +75,16 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
-        # Templates for failing lines of unknown text with a code.
+        # Templates for an error code in a failing line, whether or not the line's text is known.
         self.codes = frozenset(
             number for name, number in packed.reads.items() if name.endswith("code")
         )
-        # The code next to a known call, or below it.
+        # Templates for a code next to a known failing call, or below it.
         self.call_codes = frozenset(
             number for name, number in packed.reads.items() if name.startswith("known ")
         )
-        # Errors that match no template; a matching line may also name a cause in words.
+        # Templates for errors of unknown text. `names` templates are not included, because a line
+        # of known text can also name a cause.
         self.strange = frozenset(
             number
             for name, number in packed.reads.items()
@@ -94,7 +95,8 @@ class Knowledge:
         )
         self.prefilter_bytes = [text.encode() for text in packed.prefilters]
         self.plain = [text.encode() for text in packed.plain]
-        # A single word that opens no incident does not explain the rest of its line.
+        # If a line matches only a single word that opens no incident, the rest of the line is still
+        # examined.
         self.words = frozenset(
             number
             for number, text in enumerate(self.plain)
@@ -138,7 +140,7 @@ class Knowledge:
 
     @cached_property
     def code_lines(self) -> dict[int, int]:
-        """For each template of a call without a code, the template of a code next to the call."""
+        """Maps the template of a failed call to the template of a code next to that call."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
         return {
             line: number
@@ -148,7 +150,7 @@ class Knowledge:
 
     @cached_property
     def undeciding(self) -> frozenset[int]:
-        """Failure templates that decide no cause; the rest of such a line might name the cause."""
+        """Failure templates that decide no cause; other words of a matching line might name it."""
         deciding = {
             sign
             for entry in self.entries
@@ -190,7 +192,7 @@ class Knowledge:
 def built_in() -> Knowledge:
     """Return the built-in knowledge base, from the cache if the cache is current.
 
-    The result is also kept in this process, which might read many logs.
+    The result is also cached in this process, which might read many logs.
     """
     return _built_in(BUILT_IN)
 
@@ -228,12 +230,12 @@ def unpack(data: bytes) -> PackedKnowledge:
 
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return built-in and team-owned lines and entries; the team's entries come first."""
+    """Return built-in and team line templates and entries; the team's entries come first."""
     return _together([read_files(path) for path in paths])
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return common lines and entries from a folder of knowledge base files, or from one file."""
+    """Return the line templates outside entries, and the entries, of a folder or one file."""
     return _parsed(read_files(path), own)
 
 
@@ -256,11 +258,13 @@ def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, 
         entries += more
     count = len(lines) + sum(len(entry.lines) for entry in entries)
     if count > _MAX_LINES:
-        raise UsageError(f"{count:,} lines in one knowledge base: at most {_MAX_LINES:,} are read")
+        raise UsageError(
+            f"the knowledge base has {count:,} line templates; the limit is {_MAX_LINES:,}"
+        )
     seen: set[str] = set()
     for entry in entries:
         if entry.id in seen:
-            raise UsageError(f"two entries are called '{entry.id}'")
+            raise UsageError(f"two entries have the id '{entry.id}'")
         seen.add(entry.id)
     return tuple(lines), tuple(entries)
 
@@ -330,7 +334,7 @@ def _check_signs(entry: Entry, known: set[str]) -> None:
         used.update(when.signs, when.unless, *when.needs, *when.after)
         used.update(test.sign for test in when.where if test.sign)
     if missing := sorted(used - known):
-        raise UsageError(f"{entry.id}: no line matches the sign '{missing[0]}'")
+        raise UsageError(f"{entry.id}: no line template has the sign '{missing[0]}'")
 
 
 def _for_judging(entry: Entry) -> Entry:
@@ -339,7 +343,7 @@ def _for_judging(entry: Entry) -> Entry:
 
 
 def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
-    """Yield the data of the cache key: the content of a team's files, and built-in files' states.
+    """Yield the data of the cache key: contents of a team's files, states of the built-in files.
 
     For the built-in files, the state (names, sizes and times) is enough: they come with the
     package, and reading their content takes longer.
@@ -356,7 +360,7 @@ def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
 
 
 def _state_of(folder: Path) -> list[tuple[str, int, int, int, int]]:
-    """Return the names, sizes and times of files, with the ctime, which programs cannot set."""
+    """Return names, sizes, times and inodes of files; the ctime shows even a forged mtime."""
     try:
         with os.scandir(folder) as found:
             states = [(item.name, item.stat()) for item in found]

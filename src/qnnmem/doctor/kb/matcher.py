@@ -23,7 +23,8 @@ from qnnmem.text import lazy_pattern
 
 MOST_BLANKS = 40
 BLANKS = rf"[ \t]{{0,{MOST_BLANKS}}}+"
-# Maximum lengths of holes that split a template; a hole at the very end is greedy instead.
+# Maximum lengths of a word and of any text in a hole. Such a hole takes the shortest text, but the
+# longest at the end of a template.
 _MOST_WORD, _MOST_TEXT = 200, 120
 ANY_WORD = rf"[^\s]{{0,{_MOST_WORD}}}"
 WORD = rf"[^\s]{{1,{_MOST_WORD}}}"
@@ -36,7 +37,8 @@ DECIMAL = r"[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _LAZY = "|".join(re.escape(f"{hole}?") for hole in (ANY_WORD, WORD, TEXT))
 _HOLE = lazy_pattern(rf"(\((?:{_LAZY})\)|{_LAZY})")
 _BOUNDS = lazy_pattern(r"\{([0-9]+),([0-9]+)\}")
-# Common elements of fixed parts other than text: after each, the match is unique.
+# Common elements of fixed parts besides text. Each has one possible match at a position, so no
+# backtracking is needed.
 _NUMBERS = "|".join(map(re.escape, (NUMBER, BYTES, DECIMAL)))
 _SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # confirmed by the following text
 _AT_END = "|".join(map(re.escape, (ANY_WORD, WORD, TEXT)))
@@ -59,13 +61,13 @@ class _Hole(NamedTuple):
     named: bool
 
 
-# Start and end of a part, and the spans of its captures.
+# Start and end of each captured text.
 _Spans: TypeAlias = "Sequence[tuple[int, int]]"
-# Position of a fixed part: start with the blanks that belong to it, captures, start, end. A tuple
-# instead of a class, because each move creates one.
+# Position of a fixed part: start including leading blanks, captures, start, end. It is a tuple
+# because each move creates a position, and tuples are cheap.
 _Place: TypeAlias = "tuple[int, _Spans, int, int]"
 _Found: TypeAlias = "tuple[int, int, _Spans]"
-# A text, or another element and whether it is captured.
+# A fixed text, or another element: the function that matches it, and whether its text is captured.
 _Step: TypeAlias = "bytes | tuple[Callable[..., re.Match[bytes] | None], bool]"
 
 

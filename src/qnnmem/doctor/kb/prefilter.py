@@ -16,7 +16,7 @@ from heapq import heapify, heapreplace
 from qnnmem.doctor.kb.stored import healthy
 from qnnmem.doctor.kb.template import Template
 
-# Words that are rare in healthy logs; each replaces many texts.
+# Words that are rare in healthy logs; each is the prefilter text of many templates.
 _WORDS = (
     *("fail", "could not", "cannot", "can't", "unsupp", "exceed", "kill", "crash", "invalid"),
     *("mismatch", "too ", "imed out", ") ["),
@@ -39,7 +39,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
             return word
     text = template.anchors[0]
     ends = range(min(_LEAST, len(text)), len(text) + 1)
-    # If the healthy logs lack a prefix, they contain no longer prefix either.
+    # A prefix that is missing from the healthy logs stays missing if it is extended.
     rare = next((end for end in ends if text[:end] not in ordinary), len(text) + 1)
 
     def cost(end: int) -> tuple[bool, int, int]:
@@ -53,7 +53,7 @@ def _prefilter(template: Template, ordinary: str, grams: Counter[str]) -> str:
 def keys(
     templates: Sequence[Template], prefilters: Sequence[str], anchors: Sequence[str]
 ) -> dict[str, list[int]]:
-    """Return a few short search texts, each with the anchors to search for in lines with it."""
+    """Return short search texts, each with the anchors to search for in lines that contain it."""
     number = {anchor: index for index, anchor in enumerate(anchors)}
     behind: dict[str, set[int]] = {}
     for template, text in zip(templates, prefilters, strict=True):

@@ -71,7 +71,7 @@ def _read_file(data: bytes, name: str, own: bool) -> tuple[tuple[Line, ...], tup
 
 
 def read_entries(text: str, name: str, own: bool = False) -> tuple[Entry, ...]:
-    """Return the entries in a file: exactly one if it has front matter, else any number."""
+    """Return the entries in a file: one if the file has front matter, else one or more."""
     text = text.replace("\r\n", "\n")
     if text.startswith(_FENCE + "\n"):
         return (_formal(text, name, own),)
@@ -212,7 +212,7 @@ def _candidates(rows: object, name: str) -> tuple[tuple[str, float], ...]:
         for row in rows
     )
     if not good:
-        shape = "[[cause, score above 0 and up to 1], ...]; a row can end with a description"
+        shape = "[[cause, score above 0 and up to 1], ...]; a description can follow each score"
         raise UsageError(f"{name}: candidates must be written as {shape}")
     assert isinstance(rows, list)  # noqa: S101 - for the type checker
     return tuple((row[0], float(row[1])) for row in rows)
@@ -289,7 +289,7 @@ def _known(table: Mapping[str, Any], keys: set[str], name: str) -> None:
         raise UsageError(f"{name}: a table is expected, not {quote(table)}")
     if extra := sorted(set(table) - keys):
         raise UsageError(
-            f"{name}: {quote(extra[0])} is not a key here; known keys: {', '.join(sorted(keys))}"
+            f"{name}: unknown key {quote(extra[0])}; known keys: {', '.join(sorted(keys))}"
         )
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-# Texts, one of which occurs in each match; None if unknown.
+# Texts of which each match contains at least one; None if no such texts are known.
 Required: TypeAlias = "frozenset[str] | None"
 
 _ZERO_WIDTH = frozenset("bBAZ")
@@ -45,7 +45,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def required(pattern: str) -> Required:
-    """Return texts of which every match contains at least one; None if they are unknown."""
+    """Return texts so that each match of the pattern contains one of them; None if unknown."""
     every: frozenset[str] = frozenset()
     for one in alternatives(pattern):
         found = _best(_pieces(one))
@@ -56,7 +56,7 @@ def required(pattern: str) -> Required:
 
 
 def _best(pieces: Sequence[frozenset[str]]) -> Required:
-    """Return the texts of the probably rarest piece: long texts first, then few texts."""
+    """Return the texts of the piece that is probably rarest: longest texts first, then fewest."""
     return max(
         pieces,
         key=lambda texts: (min(map(len, texts)), -len(texts), sorted(texts)),

@@ -1,4 +1,4 @@
-"""Entries that resemble a line that matches no entry (BM25 over words).
+"""Find entries similar to a line that no entry matches (BM25 over words).
 
 words of a line:  identifiers are split at changes of case and at underscores; variants of a
                   spelling count as one word
@@ -25,8 +25,8 @@ from qnnmem.text import lazy_pattern
 from qnnmem.wire import ready
 
 _K1, _B = 1.5, 0.75  # the defaults of bm25s
-# Share of the maximum score that the best of ten unrelated lines reached, plus a margin (measured
-# by tests/doctor/test_similar.py).
+# Minimum score, as a share of the maximum: the best score of ten unrelated lines plus a margin
+# (measured by tests/doctor/test_similar.py).
 THRESHOLD = 0.24
 _LEAST_WORDS = 2
 _LEAST_LETTERS = 5  # letters of words that are also searched literally
@@ -75,7 +75,11 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 
 
 def _place(asked: str, entry: Entry) -> int:
-    """Return where an entry contains `asked`: 0 id, 1 title, 2 cause or line, 3 one sentence."""
+    """Return a number for the best place where an entry contains `asked`; lower is better.
+
+    0: `asked` is the id; 1: the title contains it; 2: the cause or a typical line contains it;
+    3: one sentence contains all its words, in any order; 4: not found.
+    """
     if "-".join(asked.split()) == entry.id:
         return 0
     if len(asked) < _LEAST_LETTERS or _CODE.fullmatch(asked):
@@ -163,7 +167,7 @@ class Ranker:
         *,
         least: int = _LEAST_WORDS,
     ) -> tuple[SimilarEntry, ...]:
-        """Return the entries most similar to a line, best first, with `least` shared words."""
+        """Return the entries most similar to a line, best first; `least` words must be shared."""
         index = self._index
         asked = tuple(dict.fromkeys(words(text)))
         best = sum(index.weight(word) for word in asked) * (_K1 + 1)

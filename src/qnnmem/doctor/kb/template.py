@@ -92,7 +92,10 @@ def parse(text: str) -> Template:
     if len({name for name, _ in holes}) != len(holes):
         raise UsageError(f"two holes have the same name in the line template {_shown(text)}")
     if any(kind in COUNTED for _, kind in holes[1:]):
-        raise UsageError(f"only the first hole of a line template can be summed: {_shown(text)}")
+        raise UsageError(
+            "only the first hole of a line template can have the type level or "
+            f"added: {_shown(text)}"
+        )
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(
@@ -158,7 +161,7 @@ def _hole(hole: str, holes: list[tuple[str, str]], text: str) -> _Piece:
 
 
 def _regex(pieces: Sequence[_Piece]) -> str:
-    """Return the regex of all pieces; a piece whose successor fits never gives text back."""
+    """Return the regex of all pieces; a piece does not backtrack once the next piece fits."""
     bare = [_bare(pieces, index) for index in range(len(pieces))]
     out = []
     for index, (piece, regex) in enumerate(zip(pieces, bare, strict=True)):

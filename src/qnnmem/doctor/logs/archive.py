@@ -104,7 +104,7 @@ def contents(path: str) -> Contents:
 
 
 def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
-    """Raise LoadError if the members unpack to too much; overlapping ones each look harmless."""
+    """Raise LoadError if the members together unpack to too much, e.g. because they overlap."""
     logs = [archive.members[name] for name in names]
     if not logs or logs[0].checksum is None:
         return  # tar members cannot overlap; a compressed tar is checked during decompression
@@ -223,7 +223,7 @@ def _in_zip(path: str, file: IO[bytes]) -> Iterator[tuple[str, Member | LeftOut]
 
 
 def _why_not(info: Any) -> tuple[str, bool]:
-    """Return why a member of a zip is skipped (empty if it is not), and if it might be a log."""
+    """Return why a zip member is skipped (empty if it is not), and whether it might be a log."""
     mode = info.external_attr >> 16 if info.create_system == _UNIX else 0
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "a link" if stat.S_ISLNK(mode) else kind_of(mode), False
@@ -244,7 +244,7 @@ class _BoundedFile:
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Read `size` bytes, or up to `MAX_LIST` if it is negative; refuse larger sizes."""
+        """Read `size` bytes, or up to `MAX_LIST` if `size` is negative; refuse larger sizes."""
         if size > MAX_LIST:
             raise LoadError(self._path, _too_long())
         return self._file.read(size if size >= 0 else MAX_LIST)

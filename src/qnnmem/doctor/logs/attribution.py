@@ -16,16 +16,16 @@ from qnnmem.doctor.logs.session import NEAR, LogSession
 class Attribution:
     """Assigns each session without a process to the only process that failed nearby.
 
-    Closed sessions are held back until their neighbours are known. The amount of data that is held
-    does not grow with the log: a session with two neighbours is never joined, so no third neighbour
-    is stored, and all sessions that belong to a growing session are merged into one.
+    Closed sessions are stored until their neighbours are known. Storage does not grow with the log:
+    two neighbours are enough to know that a session is not joined to any process, and all sessions
+    that wait for the same growing session are merged into one.
     """
 
     def __init__(self) -> None:
-        # Each with its first and last offset before any session was joined to it.
+        # Sessions with their first and last offset before other sessions were joined to them.
         self._named: list[tuple[int, int, LogSession]] = []
         self._nameless: list[LogSession] = []
-        # By process and first offset of a growing session: the session to be joined to it.
+        # Sessions to join to a growing session when it closes, by its process and first offset.
         self._owed: dict[tuple[int | None, int], LogSession] = {}
 
     def put(
@@ -52,7 +52,7 @@ class Attribution:
     def _near(
         self, session: LogSession, growing: Iterable[LogSession]
     ) -> tuple[list[LogSession], bool]:
-        """Return up to two nearby failed processes, and whether a growing one might come near."""
+        """Return up to two nearby failed processes, and if a growing session may come near."""
         near = []
         for first, last, other in self._named:
             if first - session.last <= NEAR and session.first - last <= NEAR:
@@ -69,7 +69,7 @@ class Attribution:
         return near[:2], undecided
 
     def _settle_nameless(self, growing: list[LogSession]) -> Iterator[LogSession]:
-        """Join nameless sessions that have exactly one neighbour; yield the others once settled."""
+        """Join each nameless session to its only neighbour; yield it if it has none or several."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
             near, undecided = ([], False) if session.crowded else self._near(session, growing)
@@ -82,7 +82,7 @@ class Attribution:
         self._nameless = left
 
     def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
-        """Join a session to its process's session, or, if that is growing, once it is closed."""
+        """Join a session to the session `to`; if `to` is still growing, wait until it closes."""
         if not any(to is other for other in growing):
             to.join(session)
             return
@@ -91,7 +91,7 @@ class Attribution:
             owed.join(session)
 
     def _hand_out(self, earliest: int | None) -> Iterator[LogSession]:
-        """Yield the named sessions to which no nameless session can be joined any more."""
+        """Yield the named sessions to which no session without a process can be joined later."""
         left = []
         for row in sorted(self._named, key=lambda row: row[0]):
             if earliest is not None and earliest <= row[1] + NEAR:

@@ -1,6 +1,6 @@
 """Search for fixed texts in C (`texts.c`), if the compiled code is shipped or can be built.
 
-The C code reports only lines that might match to Python; most logs have few of them. The other
+The C code passes only lines that might match to Python, and most logs have few of them. The other
 engines report every line with a failure word, whatever program wrote it.
 """
 
@@ -86,7 +86,7 @@ class CompiledEngine:
         return sorted(self._of("anchors", buffer, low, high).hits(buffer, low, high, self._apart))
 
     def has_name(self, buffer: bytes | bytearray, low: int, high: int) -> bool:
-        """Return True if any name occurs; the search ends at the first name."""
+        """Return True if a name from `NAMES` occurs; the search ends at the first name."""
         return self._of("names", buffer, low, high).any_in(buffer, low, high)
 
     def newlines(self, buffer: bytes | bytearray, low: int, high: int) -> int:
@@ -118,11 +118,11 @@ class CompiledMemory:
             self._library.memory_free(made)
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember a line without findings, so that it is skipped from now on."""
+        """Remember the message of an irrelevant line, so that it is skipped from now on."""
         self._keep(raw[body:], style, 0)
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember a message, whatever its digits, by a number; return False if impossible."""
+        """Store a message, digits ignored, under a number; return False if it cannot be stored."""
         return self._keep(message, style, number)
 
     def clear(self) -> None:
@@ -140,7 +140,7 @@ class CompiledMemory:
 
 
 class FixedTexts:
-    """Lower-case texts by kind; each is found by those of its bytes that are rarest in a sample."""
+    """Lower-case texts to search for in C; the search looks for the rarest bytes of each text."""
 
     def __init__(self, library: Any, texts: Mapping[bytes, int], sample: bytes) -> None:
         self._library, self._count = library, len(texts)
@@ -161,7 +161,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Return each occurrence's end and text number, without near repeats in a line."""
+        """Return end and number of each text found; drop repeats in a line within `apart` bytes."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told
@@ -252,7 +252,7 @@ def _fixed(template: str) -> Iterator[bytes]:
 
 
 def _bare(texts: Sequence[str]) -> Iterator[bytes]:
-    """Yield the texts, stripped and joined by NUL bytes; nothing if one of them is empty."""
+    """Yield the stripped texts, joined by NUL bytes; nothing if any of them is empty."""
     bare = [text.strip(" \t") for text in texts]
     if all(bare):
         yield "\0".join(bare).encode().lower()

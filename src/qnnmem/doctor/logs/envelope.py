@@ -6,7 +6,7 @@ number of times:
 
     bytes of the file -> whole lines, or pieces of long lines -> lines of the log
 
-`shift` tells how far the number of an extracted line is from its line number in the file.
+`shift` returns the difference between a line's number in the file and its number in the log.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ class Unwrapping:
         self._carry = self._left = b""
         self._ended = False
         self._inside = self._outside = 1  # numbers of the next line: in the log, and in the file
-        # From this line of the log on: the line of the file, and the file lines per log line.
+        # From log line `_starts[i]` on, `_places[i]` holds the line of the file and how many lines
+        # of the file each log line takes.
         self._starts: list[int] = [1]
         self._places: list[tuple[int, int]] = [(1, 1)]
 
@@ -184,13 +185,13 @@ class Unwrapping:
         return got
 
     def shift(self, number: int) -> int:
-        """Return what must be added to a line's number in the log to get that in the file."""
+        """Return the difference between a line's number in the file and its number in the log."""
         at = max(bisect_right(self._starts, number) - 1, 0)
         line, pace = self._places[at]
         return line + pace * max(number - self._starts[at], 0) - number
 
     def _taken(self) -> bytes:
-        """Unwrap and return the complete lines read so far; an incomplete line is kept back."""
+        """Unwrap and return the complete lines read so far; an incomplete line stays buffered."""
         data = self._carry
         stop = len(data) if self._ended else data.rfind(b"\n") + 1
         if not stop and len(data) >= _LONGEST:
@@ -232,5 +233,5 @@ def _safe(data: bytes) -> int:
     """Return where to cut a long line near its end, but not inside an escape, tag or character."""
     tail = data[-_TAIL:]
     open_end = _OPEN_END.search(tail)
-    # An escape cannot begin before the tail.
+    # A match at the start of the tail is not open: an escape or tag is shorter than the tail.
     return len(data) - len(tail) + open_end.start() if open_end and open_end.start() else len(data)

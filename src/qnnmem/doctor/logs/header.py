@@ -175,7 +175,8 @@ def _relayed(head: Header, line: bytes) -> Header:
     """Return the inner head if the message is a relayed line of another program, else `head`."""
     said = _strict(line[head.body :])
     if head.style == "kernel" and said.style == "journal":
-        # Programs also write to the kernel log; a journal names the machine before them.
+        # Programs also write to the kernel log in this style; only a journal puts the machine's
+        # name before the program.
         machine = b" " in line[head.body : head.body + said.body].rstrip(b" ")
         if not machine:
             return head
@@ -193,7 +194,7 @@ _MARKS = 12  # prefixes before a message
 
 
 def _behind(line: bytes, timed: bool = False) -> Header:
-    """Return the head after the prefixes of other programs, or only the prefixes' fields."""
+    """Return the head that follows other programs' prefixes, else a head made of the prefixes."""
     at, time, level, pid = 0, None, "", None
     for _ in range(_MARKS):
         found = outer.step(line, at, timed or bool(level))
@@ -213,7 +214,7 @@ def _behind(line: bytes, timed: bool = False) -> Header:
 
 
 def _placed(said: Header, at: int, time: float | None, pid: int | None, level: str) -> Header:
-    """Add the prefixes' time and process to a head found after them, unless it has its own."""
+    """Return a head found after prefixes, with their time and process where the head has none."""
     return msgspec.structs.replace(
         said,
         body=at + said.body,
@@ -358,7 +359,8 @@ def look(start: bytes) -> str:
 
 _MARKED = 200  # bytes of a line that are examined
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
-# Words that identify the program that wrote a line, the most specific first; no digit but 0.
+# Words that identify the program that wrote a line, the most specific first. They contain no digit
+# but 0, because all other digits of a line are replaced before the search.
 _PRODUCERS = (
     ("kernel", (b"qcom,fastrpc", b"remoteproc", b"arm-smmu", b"kernel:", b"adsprpc: comm")),
     (

@@ -69,7 +69,7 @@ def _line(line: bytes) -> bytes:
 
 
 class _Shape(NamedTuple):
-    """Names of the relevant fields of objects with the same fields, best first."""
+    """Names of the relevant fields in JSON objects that have the same fields, best name first."""
 
     messages: tuple[str, ...]
     more: tuple[str, ...]
@@ -122,7 +122,7 @@ def _records(value: Any, depth: int) -> Iterator[str]:
 
 
 def _said(value: dict[str, Any], text: str, depth: int) -> Iterator[str]:
-    """Yield a message after a head made from the object's fields, or unpack it if it is JSON."""
+    """Yield a message with a head made from the object's fields, or the messages in its JSON."""
     if text[:2] in _INSIDE:
         try:
             inside = list(_records(_decode(text), depth + 1))

@@ -25,7 +25,7 @@ class KeptEngines:
 
 
 class _Last(threading.local):
-    """Each thread's last cache; threads cannot share an engine, which has scratch memory."""
+    """Last cache of each thread: engines have scratch memory, so threads cannot share them."""
 
     kept: KeptEngines | None = None
 

@@ -12,12 +12,12 @@ from qnnmem.doctor.logs.lpai_sizes import LpaiWords
 from qnnmem.doctor.logs.reading import FailingLine, code_alone, code_at_end, read
 from qnnmem.text import lazy_pattern
 
-# Size units: programs that print "MB" here mean powers of 1024.
+# Size units: programs that print "MB" in these logs mean powers of 1024.
 SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 WORDY = ("word", "text")  # types of holes that capture no number
 
-# The number of a line template, and the values of its holes.
+# The number of a template, and the values captured by its holes.
 Found: TypeAlias = tuple[int, tuple[int | str, ...]]
 
 _LEVELLED = ("tool", "level")  # styles of heads with only a level
@@ -34,7 +34,7 @@ def bare_line(line: bytes) -> bytes:
 
 
 def match(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
-    """Return which of the templates `lines` the text matches, with the captured values."""
+    """Return those of the templates `lines` that match the text, with the captured values."""
     found: list[Found] = []
     plains, low = knowledge.plain, text.lower()
     for index in lines:
@@ -54,9 +54,11 @@ def read_failure(
     alone: bool = False,
     wrapped: Callable[[], Iterable[bytes]] = tuple,
 ) -> list[Found]:
-    """Return templates for the failure that a line without a literal match reports, if any.
+    """Return the templates for the failure in a line that no template matches literally.
 
-    `wrapped` yields the line joined with the other lines of its message.
+    The list is empty if the line reports no failure. `alone` means that the line is from a short
+    log about QNN, so it needs no QNN word. `wrapped` yields the line joined with the other lines of
+    its message.
     """
     failure = read(text, alone)
     if failure is None:
@@ -87,7 +89,7 @@ def _said(text: bytes) -> bytes:
 
 
 def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
-    """Return the knowledge base's templates for a failure that was read from a line's words."""
+    """Return the templates for a failure's stage, code and LPAI topic."""
     caught = () if failure.code is None else (failure.code,)
     stage = knowledge.reads.get(f"{failure.stage or 'other'}{' code' if caught else ''}")
     found: list[Found] = [] if stage is None else [(stage, caught)]
@@ -97,7 +99,7 @@ def told(knowledge: Knowledge, failure: FailingLine) -> list[Found]:
 
 
 def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
-    """Return the knowledge base's template for a line's LPAI topic, with the sizes stated."""
+    """Return the template for an LPAI topic, with the sizes that the line states."""
     sizes = tuple(size for size in (said.needed, said.limit) if size is not None)
     name = f"lpai {said.topic}{('', ' needed', ' limit')[len(sizes)]}"
     number = knowledge.reads.get(name)
@@ -107,7 +109,7 @@ def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
 def said_beside(
     knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
 ) -> list[Found]:
-    """Return the code and LPAI topic in the line of a known call, which its template ignores."""
+    """Return the code and LPAI topic in a matched line if its templates do not capture them."""
     code = _code(knowledge, found, text)
     about = _lpai_beside(knowledge, found, text) if failing else []
     return [*about, *([code] if code else ())]

@@ -11,11 +11,11 @@ from typing import Protocol
 from qnnmem.doctor.logs.header import LOGCAT
 
 # Start and end of a line; line ends before it (-1 if the engine does not count); start of its
-# message; known number; process; style of its head; 1 if no other line is known to continue it, nor
-# it another.
+# message; number of a stored message or 0; process; style of its head; 1 if the line is certainly a
+# whole message, not a piece of one.
 PlaceOfLine = tuple[int, int, int, int, int, int, int, int]
 
-# Styles of heads that engines distinguish, as in C.
+# Styles of heads that engines distinguish, numbered as in `texts.c`.
 NO_HEAD, BY_LOGCAT, STAMPED, BY_KERNEL, BY_TOOL = range(5)
 NO_PROCESS = 0xFFFF_FFFF
 
@@ -35,7 +35,7 @@ class LineMemory(Protocol):
         ...
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember a message, whatever its digits, by a number; return False if impossible."""
+        """Store a message, digits ignored, under a number; return False if it cannot be stored."""
         ...
 
     def clear(self) -> None:
@@ -44,7 +44,7 @@ class LineMemory(Protocol):
 
 
 class LettersMemory:
-    """Memory of lines in Python, for engines that have no memory of their own."""
+    """Memory of lines in Python, for engines that have no memory in C."""
 
     def __init__(self) -> None:
         self.full = False
@@ -57,7 +57,7 @@ class LettersMemory:
             self._dull.add(without_digits(raw))
 
     def know(self, message: bytes, style: int, number: int) -> bool:
-        """Remember a message, whatever its digits, by a number; return False if impossible."""
+        """Store a message, digits ignored, under a number; return False if it cannot be stored."""
         self.full = self.full or len(self._numbers) >= _MOST
         if self.full or len(message) > _LONGEST:
             return False
@@ -75,7 +75,7 @@ class LettersMemory:
         return letters in self._dull
 
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
-        """Return a line's place, with everything that is remembered about the line."""
+        """Return a line's place, with the number of its message if that is stored."""
         head = LOGCAT.match(raw)
         if head is None:
             return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0
@@ -85,7 +85,7 @@ class LettersMemory:
 
 
 def without_digits(line: bytes) -> bytes:
-    """Return a line without its digits, in which the heads of lines differ the most."""
+    """Return a line without its digits, so that lines differing only in time or ids are equal."""
     return line.translate(None, _DIGITS)
 
 

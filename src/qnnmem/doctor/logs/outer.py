@@ -3,9 +3,9 @@
     > app-1  | 2025-01-02T03:04:05.123Z  01-02 03:04:05.678  123  456 E QnnDsp: text
     > 2025-01-02 03:04:05.678 | ERROR    | run:42 - text
 
-`step` parses one prefix (mark, name, time or level) at an offset. `inner` finds a head that is so
-specific that it is recognised anywhere near the start. Patterns accept any number of digits,
-because lines are also parsed with their digits replaced.
+`step` parses one prefix (mark, name, time or level) at an offset. `inner` finds a head with an
+unmistakable form anywhere near the start. Patterns accept any number of digits, because lines are
+also parsed with their digits replaced.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ _INNER = (
     rb"(?P<tag>QnnDsp)?[ \t]*<(?P<level>[VDIWE])>(?=[ \t]|$)",
     rb"\[[ \t]{0,3}(?P<word>VERBOSE|DEBUG|TRACE|INFO|WARN|WARNING|ERROR|FATAL)[ \t]{0,3}\][ \t]*",
 )
-# Texts, one of which occurs in a line with such a head, tabs read as blanks: few lines have one,
-# and a regex search at every byte takes thirty times as long.
+# Every line with such a head contains one of these texts, with tabs replaced by blanks. Few lines
+# do, and a regex search at every byte takes thirty times as long.
 _ALONE = tuple(b" %c " % letter for letter in b"VDIWEFA")
 _BEFORE_TAG = tuple(b"%c/" % letter for letter in b"VDIWEFA")
 _INNER_TEXTS = (
@@ -140,7 +140,7 @@ _TIME = (
     rb"[ \t|,;:-]{0,8}(?:(?P<level>[VDIWEFA])[ ]{2}(?=\S))?"  # Android Studio, compact view
 )
 _FILE = rb"[\w./\\-]{1,120}\.(?:log|txt|out|err)(?:\.[0-9]{1,9})?"
-# Each with its possible first bytes, if these are few.
+# Kind and pattern of each prefix, with its possible first bytes if these are few.
 _STEPS = (
     ("blank", rb"[ \t\r\x00]+|\xef\xbb\xbf|\xc2\xa0", b" \t\r\0\xef\xc2"),
     (
@@ -245,7 +245,7 @@ def inner(line: bytes, at: int) -> OuterHead | None:
 
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
-    """Return the prefix at an offset, if any; some kinds count only if `known` (after a head)."""
+    """Return the prefix at an offset; some kinds count only if `known`: after a time or a level."""
     first = line[at : at + 1]
     for kind, pattern, starts in _STEPS:
         if (kind in _ONLY_BEHIND and not known) or (starts and first not in starts):

@@ -32,8 +32,8 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
     """Return True if the head `other` could begin the next piece of the message in `text`.
 
     Loggers that split long messages repeat the whole head. A message that contains line ends
-    continues without a head, and so does a long line that a person wrapped. If heads name no
-    thread, a piece cannot be told from another message.
+    continues without a head, and so does a long line that a person wrapped. Heads without a thread
+    cannot show whether the next line is a piece or another message, so it counts as another.
     """
     if other.style == "plain":
         return one.style != "plain" or len(text) >= _WRAPPED

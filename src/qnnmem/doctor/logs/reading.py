@@ -85,7 +85,7 @@ _REMEMBERED = 4096
 
 
 class FailingLine(msgspec.Struct, frozen=True):
-    """Failure that a line reports: the stage of the call that it names, and the code."""
+    """Failure that a line reports: the stage of the failed call, its code, and facts about LPAI."""
 
     stage: str  # "" if the stage is unknown
     code: int | None
@@ -93,7 +93,7 @@ class FailingLine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """Meaning of a line, disregarding its numbers except for whether they are zero."""
+    """Meaning of a line, for which each number counts only as zero or nonzero."""
 
     stage: str
     failing: bool  # False: the code must be a known code
@@ -141,7 +141,7 @@ def _level_of(text: bytes) -> str:
 
 
 def says_retried(text: bytes) -> bool:
-    """Return True if a line reports a retry that succeeded or a fallback other than the CPU."""
+    """Return True if a line reports a retry that succeeded, or a fallback other than to the CPU."""
     return words.rule("mended by a second try").search(_message(text))
 
 
@@ -174,7 +174,7 @@ def shares_words(low: bytes) -> bool:
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Yield the head of a long line, joined with the text around each failure word about QNN."""
+    """Yield pieces of a long line: its head and the text around a failure word and a QNN word."""
     low, body = text.lower(), header.parse(text).body
     if not _has_ours(low):
         return
@@ -222,7 +222,7 @@ def _is_coded(low: bytes) -> bool:
 
 
 def _shape_of(text: bytes, alone: bool) -> tuple[_Shape | None, bytes]:
-    """Return a line's meaning, disregarding its numbers, and its message in lower case."""
+    """Return a line's meaning, independent of its numbers, and its message in lower case."""
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]

@@ -35,7 +35,7 @@ _MOST_ANSWERS = 4096
 _HOLE = lazy_pattern(r"(?<!\\)\{[^{}]*\}")
 _OPEN_TO_HEADS = frozenset("{(0123456789-:. \t")
 
-# Start and end of a hole in the message, its type, and the factor of its number.
+# A hole in the message: start, end, type, and the factor of its number (0 for text).
 _Field = tuple[int, int, str, int]
 
 
@@ -84,11 +84,11 @@ class RepeatedLines:
         self._answers: dict[tuple[int, bytes], KeptMessage] = {}
 
     def numbered(self, number: int) -> Repeat:
-        """Return the matches of the message that is remembered by this number."""
+        """Return the matches of the message that is stored under this number."""
         return self._numbered[number - 1]
 
     def begin(self) -> None:
-        """Prepare for the next region, whose search already knows all messages seen so far."""
+        """Prepare for the next region: the engine now knows all messages; clear a full memory."""
         self.fresh.clear()
         if self._memory.full:
             self._memory.clear()
@@ -173,7 +173,7 @@ class RepeatedLines:
 
 
 def process_in(raw: bytes, body: int, style: int, pid: int) -> tuple[int | None, float | None]:
-    """Return the process and time of a line, given the style of its head from the engine."""
+    """Return a line's process and time, read according to the style of its head."""
     process = None if pid == NO_PROCESS else pid
     if style == BY_LOGCAT:
         return process, second_of(raw[:14]) + int(raw[15:18]) / 1000

@@ -59,7 +59,7 @@ _READ = -1  # marker among template numbers: the start of a long line was read
 
 
 class LogScanner:
-    """Scanner for one range of a log; after a scan, `lines`, `bytes` and `ours` describe it."""
+    """Scanner for a range of a log; `lines`, `bytes` and `ours` describe the scanned range."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class LogScanner:
         return "" if self.ours or not self._head else header.look(self._head)
 
     def hits_of_log(self) -> Iterator[Hit]:
-        """Yield hits like `hits`, and those that need a short log as a whole or the log's end."""
+        """Yield all hits, also those that need the whole text of a short log or the log's end."""
         waiting: list[Hit] = []
         for found in self._regions():
             waiting += found
@@ -155,7 +155,7 @@ class LogScanner:
         return None if cut or self._fill > SHORT_LOG else bytes(self._view[: self._fill])
 
     def _end_words(self, words: Callable[[bytes], Iterator[EndWord]]) -> Iterator[Hit]:
-        """Yield hits at the end of a log for deaths of processes in lines that do not name QNN."""
+        """Yield hits for lines at a log's end that report a process's death without naming QNN."""
         size = self._base + self._fill
         last = self._ended and self._at == self._fill and (self._end is None or size <= self._end)
         if not last:
@@ -200,7 +200,7 @@ class LogScanner:
         """Return where the next region ends, and whether it is the last region."""
         limit = self._fill if ended else max(self._fill - LOOK, self._at)
         if self._end is not None and self._base + limit >= self._end:
-            # The last line of the range is the line with the byte before its end.
+            # The last line of the range contains the byte before the range's end.
             stop = self._buffer.find(b"\n", max(self._end - 1 - self._base, self._at), limit) + 1
             if self._line >= self._end:
                 return self._at, True
@@ -269,7 +269,7 @@ class LogScanner:
     def _put(
         self, hit: Hit, matched: Sequence[tuple[int, Values]], high: int, out: list[Hit]
     ) -> None:
-        """Add a hit to `out`, and one for the line below if it is the code of a failed call."""
+        """Add a hit to `out`, and another if the next line is only the code of the failed call."""
         out.append(hit)
         below = line_below(self._buffer, self._fill, high) if matched else b""
         if below and (code := code_below(self._knowledge, matched, below)):
@@ -344,7 +344,7 @@ class LogScanner:
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
-        """Return matches across lines: a hit that starts in the previous line, and this line's."""
+        """Return a hit that starts in the previous line, if any, and matches in this line."""
         onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)
@@ -356,7 +356,7 @@ class LogScanner:
         head, other = header.parse(text), header.parse(before)
         if not goes_on(other, before, head):
             return None, found
-        # A template whose anchor is in the previous line is found from that line.
+        # A template with an anchor in the previous line was already matched from that line.
         raw = bytes(self._view[start : low - 1]).lower()
         done = {index for index, _ in found}
         left = [i for i in missing if i not in done and not self._shapes.holds(raw, i)]
@@ -395,7 +395,8 @@ class LogScanner:
         raw = bytes(self._view[start:stop])
         text = bare_line(raw)
         low_case, prefilters = raw.lower(), self._prefilters
-        # Engines need not report templates whose prefilter text is missing.
+        # Some engines do not report templates whose prefilter text is missing, so drop them for
+        # all.
         passed = [index for index in left if index >= 0 and prefilters[index] in low_case]
         found = match(self._knowledge, text, passed)
         if not found:
@@ -421,7 +422,8 @@ class LogScanner:
         text = bare_line(bytes(self._view[low : stop if stop >= 0 else low + SHORT]))
         if not is_about_us(text.lower()):
             return
-        # Templates of such a line are matched block by block; this only reads its words.
+        # Templates are matched to a long line block by block; this code only looks for failure
+        # words.
         for piece in failing_pieces(text):
             failure = read(piece)
             if failure and (found := told(self._knowledge, failure)):

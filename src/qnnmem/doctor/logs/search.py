@@ -37,7 +37,7 @@ class SearchEngine(Protocol):
         """Return lines that might match or report a failure.
 
         Each line is returned once, in order. An engine may return more lines than necessary,
-        because `shapes` examines every line. It may skip lines that `memory` knows as irrelevant.
+        because `shapes` examines every line. It may skip lines that `memory` lists as irrelevant.
         """
         ...
 
@@ -64,14 +64,16 @@ class SearchEngine(Protocol):
 # Below this many bytes, loading an engine costs more than it saves.
 SMALL = 1 << 18
 
-# Up to this many anchors are searched one by one; so are all anchors in a longer line.
+# The index of anchors is used only for at least `_FEW` anchors and for lines of at most `_LINE`
+# bytes; otherwise the anchors are searched one by one.
 _FEW = 16
 _LINE = 1024
 _GRAM = 4
 _FIRST = 500
 
-# The matcher of a line or block sees more than this around an anchor. Without this limit, anchors
-# made of one letter would be found dozens of times in every byte, and all stored.
+# Within this many bytes, a repeated anchor in a line is dropped; the matcher examines more bytes
+# than that around each anchor. Without the limit, a long run of one letter could give dozens of
+# hits per byte, and all would be stored.
 APART = 512
 
 
@@ -121,7 +123,7 @@ class Engines:
 
 
 class _AnchorIndex:
-    """Anchors indexed by their rarest four characters, few of which occur in most lines."""
+    """Anchors, each indexed by the four characters in it that are rarest among all anchors."""
 
     def __init__(self, anchors: list[bytes], numbers: Iterable[int]) -> None:
         self._every, self._numbers = anchors, numbers
@@ -157,10 +159,10 @@ class _AnchorIndex:
 
 
 class _TextsOnly:
-    """Base class of engines that only find texts and leave the rest to Python."""
+    """Base class of engines that have neither a line memory nor a line count in C."""
 
     def memory(self) -> LettersMemory:
-        """Return the memory for engines that have no memory of their own."""
+        """Return an empty line memory in Python."""
         return LettersMemory()
 
     def newlines(self, buffer: LogBytes, low: int, high: int) -> int:
@@ -193,7 +195,7 @@ class PlainEngine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in sorted(found)])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the end offset and the index of each anchor; search only lines with its key."""
+        """Return the end offset and the index of each anchor, in lines that contain its key."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
@@ -248,7 +250,8 @@ class VectorscanEngine(_TextsOnly):
 
     def __init__(self, knowledge: Knowledge) -> None:
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
-        # The search texts are made of these: making them takes longer than a cache lookup.
+        # The texts depend only on these facts, which therefore identify a cached database: building
+        # the texts takes longer than a cache lookup.
         facts = [knowledge.key, repr((FAILING_TEXTS, BOUND))]
         self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
@@ -266,7 +269,8 @@ class VectorscanEngine(_TextsOnly):
         self._first.scan(data, match_event_handler=note)
         ends, rfind = sorted(set(told)), data.rfind
         lines = [data[rfind(b"\n", 0, end) + 1 : end] for end in ends]
-        # Digits are removed from all lines together: a call for each costs more than its work.
+        # Digits are removed from all lines together: one call per line would cost more than the
+        # removal.
         bare = without_digits(b"\n".join(lines)).split(b"\n")
         return [
             own.place(low + end - len(line), low + end, line)
@@ -307,9 +311,9 @@ def _has_name(buffer: LogBytes, low: int, high: int) -> bool:
 
 
 def first_texts(knowledge: Knowledge) -> list[bytes]:
-    """Return expressions of which every known or failing line matches at least one."""
+    """Return expressions; every known or failing line matches at least one of them."""
     texts = {text.encode() for text in knowledge.prefilters}
-    # Lines with an unbound failure word are found by that word.
+    # Lines with a failure word that needs no word boundary are found by that word.
     words = [word for word in FAILING_TEXTS if word not in BOUND]
     left = {text for text in texts if not any(word in text for word in words)}
     alone = [b"(?:^|[^a-z0-9])" + _escaped(word) for word in sorted(BOUND)]
@@ -338,7 +342,7 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """Return each text's end (relative to `low`) and number, without repeats within `APART`."""
+    """Return end (relative to `low`) and number of each text; drop repeats within `APART`."""
     hits: list[tuple[int, int]] = []
     last: dict[int, int] = {}  # last offset of each text in the current line
     first, stop = 0, -1  # range of the current line; ends come in order, or some are recorded twice
@@ -374,7 +378,8 @@ def _database(kind: str, facts: Iterable[str], texts: Callable[[], Iterable[byte
         except hyperscan.HyperscanError:
             pass  # from another machine or release: compile again
     made = list(texts())
-    # If all expressions match up to the line end, one common number reports a line once.
+    # Expressions for lines match up to the line end, so with a common number each line is reported
+    # once.
     numbers = [0] * len(made) if kind == "lines" else list(range(len(made)))
     flags = hyperscan.HS_FLAG_CASELESS | hyperscan.HS_FLAG_MULTILINE
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)

@@ -21,8 +21,8 @@ NEAR = 64 << 10
 REACH = 1 << 20
 GAP = 5.0
 
-# Lines of a template whose numbers are all stored. A pool counts 32 allocations: with more lines,
-# some allocations were freed without a line, and the sum is meaningless.
+# Number of lines per template from which a captured number is stored. A pool counts 32 allocations:
+# with more lines, some allocations were freed without a line, and the sum is meaningless.
 _MAX_COUNTED = 64
 _MAX_TEXT = 1000
 _SWEEP = REACH // 2  # a log may consist of sessions: remove closed ones early
@@ -37,7 +37,7 @@ class Sighting(msgspec.Struct, gc=False):
     part: int
     text: bytes
     values: Values  # captured values
-    # For a template whose numbers are summed: place and number of each of the first lines.
+    # Only for a template whose numbers are summed: offset and captured number of its first lines.
     counted: list[tuple[int, int]] = []
     calm: bool = False  # only in lines at info or debug level, which open no incident
 
@@ -51,7 +51,7 @@ class LogSession(msgspec.Struct):
     first_time: float | None
     last_time: float | None
     seen: dict[int, Sighting] = {}  # by template number
-    # Last line, preferably one that opens incidents: offset, part and number.
+    # Last line, preferably one that opens an incident: whether it does, offset, part and number.
     until: tuple[bool, int, int, int] = (False, -1, 0, 0)
     crowded: bool = False  # for a session without a process: several processes failed nearby
     context: bytes = b""  # a short log, without the lines of other processes
@@ -62,7 +62,7 @@ class LogSession(msgspec.Struct):
         return NEAR if self.last_time is None else REACH
 
     def join(self, other: LogSession) -> None:
-        """Merge a session of the same process, or one attributed to it, into `self`."""
+        """Merge into `self` a session of the same process, or one attributed to that process."""
         for template, theirs in other.seen.items():
             mine = self.seen.get(template)
             if mine is None:
@@ -154,7 +154,7 @@ class SessionGrouper:
 
     @property
     def open(self) -> Iterable[LogSession]:
-        """Sessions that can still grow, and closed sessions that have not been returned."""
+        """Sessions that can still grow, and closed sessions that have not been returned yet."""
         return (*self._open.values(), *self._closed)
 
     def closed(self, offset: int) -> list[LogSession]:
@@ -165,7 +165,7 @@ class SessionGrouper:
         over = [s for s in self._open.values() if offset - s.last > s.reach]
         for session in over:
             del self._open[session.pid]
-        # One without a process waits until every process that fails near it is known.
+        # A closed session without a process waits until every process that fails near it is known.
         over += [s for s in self._closed if s.pid or offset - s.last > NEAR]
         self._closed = [s for s in self._closed if not s.pid and offset - s.last <= NEAR]
         return over

@@ -30,7 +30,7 @@ _STAMP = (
 )
 _KERNEL = rb"(?:<[0-9]{1,3}>)?\[[ \t]*[0-9]{1,9}\.[0-9]{6}\]()"
 _HEAD = lazy_pattern(_STAMP + b"|" + _KERNEL)
-# Fixed texts that may begin inside such a head.
+# Matches fixed texts that may begin inside such a head.
 _OF_HEAD = lazy_pattern(rb"[0-9\s.:,t\-\[\]<>]*[0-9\]]")
 
 _ONES = bytes.maketrans(b"23456789", b"1" * 8)
@@ -38,7 +38,7 @@ _HEX = lazy_pattern(rb"0[xX](?=[0-9a-fA-F]*[1-9a-fA-F])[0-9a-fA-F]+")
 _RUN = lazy_pattern(rb"0x[01]*|[01]+")
 _MOST = 8192  # remembered shapes
 _LONGEST = 1024  # bytes of a remembered line
-# Shapes of a log whose words are read: this many, and one more for each number of bytes.
+# This many shapes of a log may be read for failures, and one more for every so many bytes.
 _FIRST_READ, _BYTES_FOR_READ = 100, 8192
 
 
@@ -53,7 +53,7 @@ class LineShape(msgspec.Struct, frozen=True, gc=False):
     numbered: bool  # True: only a number in it may be a failure word
 
     def tells(self, low: bytes) -> bool:
-        """Return True if a lower-case line of this shape might report a failure in words."""
+        """Return True if a lower-case line of this shape has words that might report a failure."""
         return self.reads and (not self.numbered or is_failing(low))
 
 
@@ -114,9 +114,10 @@ class LineShapes:
         budget: ReadingBudget | None = None,
         offset: int = 0,
     ) -> LineShape | None:
-        """Return what a line can match, None for nothing; `body` is the end of the line's head.
+        """Return the templates that a line can match; None if the line is irrelevant.
 
-        `budget` belongs to the log, and `offset` is the line's position in the log.
+        `body` is the end of the line's head and `style` the style of the head. `budget` belongs to
+        the log, and `offset` is the line's position in the log.
         """
         told = body, style
         if not body and (head := _HEAD.match(raw)):
@@ -147,7 +148,7 @@ class LineShapes:
 
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
-        """Texts, without their digits, at least one of which occurs in every line about QNN."""
+        """Texts without digits; every line about QNN, without its digits, contains one of them."""
         return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
 
     def _is_foreign(self, low: bytes) -> bool:
@@ -180,7 +181,7 @@ class LineShapes:
         maybe = not certain and any(word in alike for word in self._words)
         reads = (certain or maybe) and budget.may_read(offset)
         if reads and not whole:
-            # A number that may be a code has three digits or more.
+            # 1 becomes 111, because only a number of at least three digits may be a code.
             reads = may_fail(bare_line(head + key.replace(b"1", b"111")))
         if not sure and not unsure and not reads:
             return _DULL
@@ -190,7 +191,7 @@ class LineShapes:
 
 
 class ShapesByEngine:
-    """Line shapes of all logs that are read with one knowledge base, by engine."""
+    """Line shapes for each engine, shared by all logs that are read with one knowledge base."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
@@ -253,7 +254,7 @@ def _alike(text: bytes) -> bytes:
 
 
 def _shortest(texts: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return those texts that contain none of the other texts."""
+    """Return the texts that contain no other of the texts."""
     found: list[bytes] = []
     for text in sorted({*texts}, key=lambda one: (len(one), one)):
         if not any(one in text for one in found):

@@ -1,7 +1,7 @@
 """Reading of short logs as a whole, and of the end of every log.
 
-A person probably selected the few lines of a short log for the doctor. If any line is about QNN,
-lines without a QNN word can report failures, too; otherwise, none does:
+A person probably selected the few lines of a short log for the doctor. If any line is about QNN, a
+line without a QNN word can report a failure, too. If no line is about QNN, the log has no failure:
 
 nothing about QNN       without a QNN word, tag, library or code, the log is not judged
 shared words only       the cause model decides whether another program wrote the log
@@ -107,9 +107,9 @@ def _failing_lines(
     known: Sequence[Hit],
     wrapped: Callable[[int, int, bytes], Iterable[bytes]],
 ) -> Iterator[Hit]:
-    """Yield hits for failures without a QNN word, from processes that use one in other lines.
+    """Yield failures in lines without a QNN word, if their process has a QNN word in other lines.
 
-    In a longer log, such lines are about other work.
+    In a longer log, such lines are about other work, so nothing is yielded.
     """
     if not is_chosen(b"\n".join(lines)):
         return
@@ -157,7 +157,8 @@ def _failing_odds(log: bytes) -> float:
 def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
     """Return True if a line after the last failure reports success, and the model agrees.
 
-    For a warning, or a failure followed by a retry or fallback, the model need only not object.
+    After warnings only, or a retry or fallback, it is enough that the model finds no failure
+    likely.
 
     A success of another process, or far from the failure, might be about other work.
     """
@@ -177,7 +178,7 @@ def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
 
 
 def _tells_outcome(lines: Sequence[bytes], known: Container[int]) -> bool:
-    """Return True if lines without a failure show how the run ended."""
+    """Return True if a log without failures shows how its run ended, or has many lines."""
     if _stops_midway(lines):
         return False
     said = [(place, line) for place, line in enumerate(lines, 1) if line.strip()]

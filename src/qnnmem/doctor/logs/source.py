@@ -42,7 +42,7 @@ _SKIPPED = (
     *(".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".o", ".java", ".kt", ".rs", ".sh", ".toml"),
     *(".csv", ".raw", ".npy", ".npz", ".pt", ".pth", ".yaml", ".yml", ".eaix", ".pdf", ".apk"),
 )
-# Suffixes of archives in a folder that are opened, and of archive members that are not.
+# Suffixes of archives. An archive in a folder is opened; an archive inside an archive is not.
 _ARCHIVES = (
     *(".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tzst"),
     *(".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"),
@@ -64,7 +64,7 @@ class Stream(msgspec.Struct, frozen=True):
 
 
 class FoundLogs(msgspec.Struct, frozen=True):
-    """Logs that were found by name, and notes about the other content of the named folders."""
+    """Logs that were found by name, and notes about other content of the given folders."""
 
     streams: tuple[Stream, ...]
     unread: tuple[LoadError, ...] = ()  # files that may be logs but are not read
@@ -90,7 +90,8 @@ class OpenPart:
         self._out = 0
         self._packed = CountedBytes(file)
         self._read: Callable[[memoryview], int]
-        # Returns the offset from a line number of the log to that of the file, if they differ.
+        # Returns the difference between a line's number in the file and in the log; None if there
+        # is none.
         self.shift: Callable[[int], int] | None = None
         if packed == "plain":
             self._read = _reader(file)
@@ -163,7 +164,7 @@ class OpenPart:
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """Return 0 (end of the log) if compressed data is truncated; else raise LoadError."""
+        """Return 0 (end of the log) if compressed data is bad later on; else raise LoadError."""
         if self.packed in AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
@@ -261,7 +262,7 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
                 streams += _few(name, _logs_in(archive, rest))
         elif os.path.isfile(path) and (kind := archive_kind(path)):  # noqa: PTH113
             logs = _logs_in(name, rest)
-            # A named file of another kind without logs is refused, with its kind.
+            # A named file of another kind without logs is refused later; that error names its kind.
             streams += logs if logs or kind in ("zip", "tar") else [Stream((name,))]
         else:
             streams.append(Stream((name,)))
@@ -431,7 +432,7 @@ def _as_in_a_folder(member: str) -> list[tuple[bool, str]]:
 
 def _note_others(name: str, others: int, rest: _Rest) -> None:
     if others:
-        rest.notes.append(f"skipped: files in {name} whose names are not those of logs: {others:,}")
+        rest.notes.append(f"skipped: files in {name} that are not named like logs: {others:,}")
 
 
 def _is_named_archive(name: str) -> bool:

@@ -51,7 +51,7 @@ class TarBytes(Protocol):
 
 
 class TarMember(msgspec.Struct, frozen=True):
-    """File or other member of an archive; `why` is the reason for skipping it, if any."""
+    """Member of an archive, such as a file; `why` is the reason if it must be skipped."""
 
     name: bytes
     offset: int

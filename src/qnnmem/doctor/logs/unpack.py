@@ -142,7 +142,8 @@ class _Inflate:
     def readinto(self, view: memoryview) -> int:
         while True:
             out = self._member.decompress(self._packed, min(len(view), _STEP))
-            # At the end of a member the tail is stale: it would be decompressed twice.
+            # At the end of a member `unconsumed_tail` is stale, and its bytes would be decompressed
+            # twice.
             self._packed = b"" if self._member.eof else self._member.unconsumed_tail
             if out:
                 view[: len(out)] = out

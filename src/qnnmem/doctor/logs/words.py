@@ -22,14 +22,14 @@ _OF_FORM = Path(__file__).parents[1] / "kb" / "required.py"
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """Expression without alternatives, and its required texts: each match contains one of them."""
+    """Expression without alternatives, and its required texts: every match contains one of them."""
 
     pattern: str
     texts: tuple[str, ...]  # empty: unknown, so every line is tried
 
 
 class WordRule(msgspec.Struct, frozen=True, dict=True):
-    """Rule: a lower-case line matches if any of its expressions occurs; with examples."""
+    """Rule with examples: a lower-case line matches if any of the expressions occurs in it."""
 
     name: str
     any: tuple[Expression, ...]

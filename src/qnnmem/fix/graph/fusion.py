@@ -159,7 +159,7 @@ class FusionRemedy:
     name: str = "fusion"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the model after rounding-safe fusions, then after all fusions."""
+        """Yield the model after fusions that change no rounding, then after all fusions."""
         start, case = unplanned(base.change), bench.case
         seen, before = _kinds(start.model), self_contained(start.model)
         with Reworker() as child:
@@ -219,7 +219,7 @@ def flagged(step: Step) -> bool:
 
 
 def _kinds(model: ShapedModel) -> Counter[str]:
-    """Count the operators of each kind that run; those that compute constants do not."""
+    """Count the operators that run, by kind; operators that compute constants do not run."""
     scope = model.scope
     running = (node for node in scope.graph.node if not scope.are_const(node.output))
     return Counter(node.op_type for node in running)

@@ -1,7 +1,7 @@
 """Replace operators that a backend does not support by equivalent operators.
 
-The ONNX standard defines many operators as functions of simpler operators, and onnx's inliner
-substitutes those. An Einsum with one or two operands becomes Transpose, Reshape, MatMul and
+The ONNX standard defines many operators as functions of simpler operators; onnx's inliner replaces
+them by these functions. An Einsum with one or two operands becomes Transpose, Reshape, MatMul and
 ReduceSum:
 
     letters in both operands and the result   batch axes
@@ -92,7 +92,7 @@ class _EinsumWriter:
     def _summed(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
-        """Sum an operand over letters that are not wanted; return its name and other letters."""
+        """Sum an operand over its unwanted letters; return the name and letters of the result."""
         axes = [at for at, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters
@@ -128,7 +128,7 @@ class _EinsumWriter:
     def _arranged(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int], output: str = ""
     ) -> str:
-        """Return the name of the operand with its axes in the wanted order."""
+        """Transpose an operand to the wanted order of axes; return the name of the result."""
         if letters == wanted and not output:
             return name
         shape = [sizes[one] for one in wanted]
@@ -184,7 +184,7 @@ OPERATORS = "operators"  # name in `--allow`
 _NAMED = 4
 _MOST_KINDS = 20
 
-# Each was tested on SM8650 with onnxruntime-qnn 2.7.0; 30 others compile.
+# On SM8650, onnxruntime-qnn 2.7.0 refuses each of these operators and compiles 30 others.
 _REFUSED_BY_HTP = frozenset(
     (
         *("Celu", "Einsum", "Erf", "GlobalLpPool", "Hardmax", "MeanVarianceNormalization"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reordered(case: FixCase, model: ShapedModel, options: PoolOptions) -> ShapedModel | None:
-    """Return the model in an order that needs less memory; None if the search finds none."""
+    """Return the model in an order that needs less memory; None if no other order is better."""
     built = build(model)
     found = plan_model(built, replace(options, reorder=True), seed=case.seed)
     if [op.sources for op in found.model.ops] == [op.sources for op in built.ops]:
@@ -93,13 +93,13 @@ class PlanRemedy:
 
 
 def unplanned(change: Change) -> Change:
-    """Return the change without its plan settings: the next remedy chooses its own."""
+    """Return the change without its last plan settings, because the next remedy replaces them."""
     last = change.steps[-1]["remedy"] if change.steps else ""
     return change.of if last == PlanRemedy().name and change.of is not None else change
 
 
 def flag(value: object) -> bool:
-    """Return a boolean from a recipe; raise ValueError for another value."""
+    """Return a boolean from a recipe; raise ValueError if the value is not a boolean."""
     if not isinstance(value, bool):
         raise ValueError("inplace and reorder must be true or false")
     return value

@@ -4,7 +4,7 @@ The search repeats these steps until nothing improves:
 
     find the step with the most live bytes, and the tensors that are live there but used later
     choose a tensor that a few cheap ops can recompute from live inputs or smaller tensors
-    keep the recomputation if fewer bytes are live, counted over all steps as in the planner
+    keep the recomputation if it lowers the peak of live bytes, or the number of steps at the peak
 
 Copies of the nodes get new names, and later readers read the copies. Quantize and dequantize nodes
 move with their op. The planner judges the whole model, and results are compared.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Positions of the ops to run again, and of the op before which they do so."""
+    """Positions of the ops to run again, and of the op before which they run again."""
 
     ops: tuple[int, ...]
     before: int
@@ -61,7 +61,7 @@ class SteppedGraph:
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """Positions of the ops that each node belongs to."""
+        """Positions of the ops that each node belongs to, by position of the node."""
         found: dict[int, list[int]] = {}
         for at, op in enumerate(self.model.ops):
             for source in op.sources:
@@ -138,7 +138,7 @@ class _RecomputeWriter:
             self.written.append(self.graph.nodes[source])
 
     def _copy(self, source: int, names: dict[str, str]) -> None:
-        """Write a copy of a node with its inputs renamed by `names`; add its outputs there."""
+        """Write a copy of a node; `names` renames its inputs, and gets its new output names."""
         node = self.graph.nodes[source]
         inputs = [names.get(name, name) for name in node.input]
         outputs = [self._free(name) if name else "" for name in node.output]
@@ -278,7 +278,7 @@ class _RecomputeSearch:
         return {name: life for life in found for name in (life.name, *life.aliases)}
 
     def best(self) -> Recomputation | None:
-        """Return the recomputation with the lowest score at the peak step; None if none helps."""
+        """Return the recomputation that lowers the score most at the peak; None if none does."""
         least, found = self.score, None
         for recomputation in self._possible():
             score = _RecomputeSearch(recomputed(self.graph, recomputation), self.options).score
@@ -323,7 +323,7 @@ class _RecomputeSearch:
         return Recomputation(tuple(sorted(ops)), before)
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
-        """Return the extra bytes kept live for a recomputation; add its ops to `ops`."""
+        """Return the extra bytes that recomputing a tensor keeps live; add its ops to `ops`."""
         at = self._maker.get(name)
         if at is None or depth >= _MOST_OPS or not self.is_cheap(at):
             return math.inf
@@ -390,5 +390,7 @@ def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recom
         raise UsageError(f"the recipe is for another model: no op produces {quote(unknown)}")
     *ops, before = (place[name] for name in names)
     if not ops or len(ops) > _MOST_OPS or max(ops) >= before:
-        raise UsageError("the recipe recomputes an op before its first run")
+        raise UsageError(
+            "the recipe recomputes no ops, too many ops, or an op before its first run"
+        )
     return Recomputation(tuple(sorted(ops)), before)

@@ -17,7 +17,8 @@ from qnnmem.wire import Done, WireMessage
 if TYPE_CHECKING:
     import onnx
 
-# Can pad a pooling by more rows than its kernel has, which onnxruntime itself refuses.
+# This rule can pad a pooling by more rows than its kernel has; onnxruntime itself refuses the
+# result.
 _OVERZEALOUS = "Pad_Fusion"
 
 
@@ -107,7 +108,7 @@ def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Raise ValueError if the outputs of the rewritten model differ from the original's."""
     names = [[item.name for item in one.graph.output] for one in (before, after)]
     if names[0] != names[1]:
-        raise ValueError("the rewritten model has other outputs")
+        raise ValueError("the outputs of the rewritten model differ from the original outputs")
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Several input shapes of one model: one graph per shape, all in one binary.
 
 LPAI fixes all shapes when a model is prepared. A model that runs at two resolutions therefore
-becomes two graphs; in one binary they share their weights.
+becomes two graphs, which share their weights in one binary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
         )
     graphs = max(counts, default=1)
     if graphs > _MOST_SETS:
-        raise UsageError(f"{graphs} shapes are over the limit of {_MOST_SETS} graphs")
+        raise UsageError(f"{graphs} shapes per tensor are over the limit of {_MOST_SETS} graphs")
     sets = [
         {name: shapes[at if len(shapes) > 1 else 0] for name, shapes in found.items()}
         for at in range(graphs)
@@ -37,7 +37,10 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
     repeated = next((one for at, one in enumerate(sets) if one in sets[:at]), None)
     if repeated is not None:
         name = next(iter(repeated))
-        raise UsageError(f"{quote(name)} has the same shape twice, so two graphs would be equal")
+        raise UsageError(
+            f"two graphs would be equal: {quote(name)} and every other tensor "
+            "have the same shapes in both"
+        )
     return tuple(sets)
 
 

@@ -33,7 +33,7 @@ from qnnmem.text import counted
 MODEL = "model"  # name of an undivided model's context in a load order
 TOGETHER = "all process domains"
 IN_TURN = Arrangement.IN_TURN
-# Noun for the bytes of each pool.
+# Names of the pools in messages about bytes.
 NOUNS = {
     "compile": "graph",
     "pd": "process domain",
@@ -47,7 +47,7 @@ NOUNS = {
 
 
 class CompileJudge:
-    """Judge that returns the need of a change in the pool that limited the original model."""
+    """Judge that returns what a change needs of the pool that limited the original model."""
 
     def __init__(
         self, case: FixCase, trials: LibraryTrials, others: Sequence[Resident] = ()
@@ -71,7 +71,7 @@ class CompileJudge:
         return self._together(change, need) if need.fits and self.others else need
 
     def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
-        """Return the combined need of all parts when they are loaded in the change's rounds."""
+        """Return the combined need of all parts, loaded together or in turn."""
         parts = change.parts
         if parts is None:
             return worst
@@ -140,7 +140,7 @@ class CompileJudge:
         return {one.name: one for one in (*self.others, *own) if one is not None}
 
     def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
-        """Return the contexts of each round and their placement in process domains."""
+        """Return, for each round, its contexts and their placement in process domains."""
         known = self.residents(change)
         rounds = change.rounds or (tuple(known),)
         return tuple(
@@ -182,7 +182,7 @@ class CompileJudge:
         return mine or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Return the need of the round whose contexts need the most when placed together."""
+        """Return the need of the largest round; a round is a set of contexts loaded together."""
         known = self.residents(change)
         needs = (self._of_round(names, made, known) for names, made in self.placements(change))
         worst = max(needs, key=lambda need: need.rank)
@@ -221,7 +221,7 @@ def _said_here(why: Words, allowed: frozenset[str]) -> Words:
         return why
     if "operators" in allowed:
         return (*parts[:at], "ONNX does not define it as a function of other ops")
-    rest = " expands operators that ONNX defines as functions of others"
+    rest = " expands operators that ONNX defines as functions of other operators"
     return (*parts[:at], Setting("allow", "operators"), rest)
 
 

@@ -21,11 +21,11 @@ from qnnmem.text import quote
 
 
 def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
-    """Return each file's resident size as the library estimates it; duplicates count separately."""
+    """Return the resident size of each context file; a file that is given twice counts twice."""
     found: list[Resident] = []
     for path in paths:
         same = sum(one == path for one in paths[: len(found)])
-        # A dot in the name: names without a suffix belong to the model and its parts.
+        # Add a dot to names without a suffix, because such names belong to the model and its parts.
         name = str(path) if path.suffix else f"{path}."
         name = f"{name} ({same + 1})" if same else name
         found.append(replace(_read(path, soc, worker), name=name))
@@ -55,7 +55,7 @@ _MOST_NAMES = 1000
 
 @dataclass(frozen=True, slots=True)
 class PlacementRemedy:
-    """Remedy that reorders the loading of contexts; if needed, it frees some for the model."""
+    """Remedy that changes the load order of contexts and, if needed, frees some for the model."""
 
     name: str = "placement"
 
@@ -91,7 +91,7 @@ def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
 
 
 def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
-    """Return two rounds: all other contexts, then the model with as many of them as fit."""
+    """Return two rounds: all other contexts, then the model and as many of them as fit; or None."""
     budget, others = judge.domain_bytes, sorted(judge.others, key=lambda one: one.size)
     if not best_order([one.size for one in others], budget).fits:
         return None

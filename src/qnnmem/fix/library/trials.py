@@ -91,14 +91,14 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def every_pool() -> dict[str, Sourced]:
-    """Return unreachable limits, so that a trial measures every pool for later questions."""
+    """Return endless limits for pools that a SoC does not limit, so that trials measure them."""
     of_soc = ("compile", "pd", "vtcm")
     endless = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: endless for pool in POOLS if pool not in of_soc}
 
 
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
-    """Return the trial, checked again against the user's limits."""
+    """Return the trial with its measured needs checked against the user's limits."""
     fit, endless = trial.fit, every_pool()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(
@@ -140,7 +140,7 @@ class HtpSource:
 
 @dataclass(frozen=True)
 class LibraryTrials(LibraryBench):
-    """Trials with one worker of the library; binaries that fit stay in the folder."""
+    """Trials with one worker of the library; binaries of models that fit stay in the folder."""
 
     budgets: Mapping[str, Sourced] = field(default_factory=dict)
     memory: ResultCache | None = None
@@ -239,7 +239,7 @@ class HtpParts:
 
 @dataclass(frozen=True, slots=True)
 class _Guess:
-    """Estimate of a range's need in a pool, scaled from the whole model's need.
+    """Estimate of what a range of ops needs of a pool, scaled from the whole model's need.
 
     Only an estimate far over the limit excludes a range; otherwise the library decides.
     """
@@ -305,7 +305,7 @@ class LibraryJudge:
             if broken is None:
                 return PartVerdict(PartFit.YES, "", need)
             pool, size, most = broken
-            why = f"{TITLES[pool]}: with the tensors for later parts {size:,} of {most:,}"
+            why = f"{TITLES[pool]}: {size:,} bytes with the tensors for later parts, limit {most:,}"
             return PartVerdict(PartFit.NO, why, size)
         never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
@@ -329,7 +329,7 @@ class LibraryJudge:
         return self.trials.binary(_source(sequence, stretch), self.options)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a rule that excludes ranges far over a limit; None without an estimate."""
+        """Return a function that excludes ranges far over a limit; None without an estimate."""
         guesses = tuple(self._guesses(sequence))
         if not guesses:
             return None
@@ -372,7 +372,7 @@ def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
 
 
 def io_bytes(stretch: Stretch) -> int:
-    """Return the bytes of inputs and outputs of a range."""
+    """Return the bytes of the inputs and outputs of a range of ops."""
     tensors = stretch.model.tensors
     return sum(tensors[name].nbytes for name in {*stretch.inputs, *stretch.outputs})
 
@@ -390,7 +390,9 @@ def partition_htp(
     when `is_over` returns True.
     """
     if judge.options.precision is not HtpPrecision.FP16:
-        raise UsageError("a model is quantized as a whole before it is split")
+        raise UsageError(
+            "parts cannot be quantized one by one; quantize the whole model first, then split it"
+        )
     judge(sequence, sequence.stretch(0, len(sequence)))  # the whole model's need is a guide
     places = narrow_places(sequence.crossing, sequence.work, PLACES)
     found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)

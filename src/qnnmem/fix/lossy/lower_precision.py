@@ -66,7 +66,7 @@ def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path 
     number = 0
     for whole in given if case.samples else made_up:
         for feed in border.feeds(whole):
-            # numpy's own writer cannot take an input named `file`.
+            # numpy.savez cannot write an input named `file`.
             with zipfile.ZipFile(folder / f"{number:06}.npz", "w") as archive:
                 for name, value in feed.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -76,7 +76,7 @@ def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path 
 
 
 _QUANTIZE_S = 600.0
-# By word: bits of activations and of weights, the least lossy first.
+# Bits of activations and of weights by the name of the precision, the least lossy first.
 LPAI_WIDTHS: dict[str, tuple[Literal[8, 16], Literal[8, 16]]] = {
     "int16": (16, 16),
     "w8a16": (16, 8),
@@ -169,7 +169,7 @@ def without_layout(change: Change) -> Change:
 
 
 def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
-    """Return the change with the quantization of another change added."""
+    """Return `change`, quantized in the same way as `done`."""
     for step in done.steps:
         if step["remedy"] == "precision":
             change = PrecisionRemedy().again(case, change, step)
@@ -177,7 +177,7 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
 
 
 def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
-    """Return the precisions from the first whose plan fits; only the last if none fits.
+    """Return the first precision whose plan fits and all later ones; if none fits, the last.
 
     Planning the best change with fewer bits is cheap; quantizing takes long.
     """
@@ -189,7 +189,8 @@ def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
     for at, word in enumerate(words):
         bits, weight_bits = LPAI_WIDTHS[word]
         need = bench.judge(replace(best, options=replace(options, bits=bits)))
-        # A plan stores weights with the same bits as all other numbers.
+        # The plan gives weights as many bits as activations, so it overstates weights with fewer
+        # bits.
         over = set(need.over) - (_WEIGHTS if weight_bits < bits else set())
         if need.fits is not False or not over:
             found = words[at:]

@@ -2,7 +2,7 @@
 
 for each lossy change that is not enough:
     for each lossless remedy, on top of the best change so far:
-        compare its changes bit by bit with the lossy change
+        compare its changes bit for bit with the lossy change
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """Wrapper around a remedy with the same name, which applies recipe steps unchanged."""
+    """Base class of wrappers: takes its name from the remedy, which also repeats recipe steps."""
 
     first: ModelRemedy
 
@@ -129,7 +129,7 @@ def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
-    """Judge a change from a recipe; steps after the last lossy step must not change results."""
+    """Return a judged recipe; steps after its last lossy step must not change results."""
     lossy: Change | None = change
     while lossy is not None and lossy.remedy not in _NAMES:
         lossy = lossy.of
@@ -139,7 +139,7 @@ def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
 
 
 def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
-    """Return lossy remedies whose plans would fit, the least lossy first."""
+    """Return lossy remedies that are not allowed but whose plans fit, the least lossy first."""
     case = bench.case
     found = []
     for word, change in _planned(case, best.change):
@@ -150,7 +150,7 @@ def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
 
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
-    """Yield each lossy change that can be planned without quantization, after its kind."""
+    """Yield each lossy change that can be planned without quantization, with its `--allow` name."""
     options, base = best.options, without_layout(best)
     if not isinstance(options, PoolOptions):
         return

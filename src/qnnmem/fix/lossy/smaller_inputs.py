@@ -58,14 +58,14 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
 
 
 def first_of(change: Change) -> Change:
-    """Return the change without steps that a change started from: the original model."""
+    """Return the change without steps that a change was made from: the original model."""
     while change.of is not None:
         change = change.of
     return change
 
 
-# With fewer rows, kernels sum in another order: a few of the 23 mantissa bits differ. Ops that mix
-# items of a batch are off by far more.
+# With a smaller batch, kernels sum in another order: a few of the 23 mantissa bits differ. Ops that
+# mix items of a batch cause far larger differences.
 _LAST_BITS = 1e-4
 
 
@@ -76,7 +76,7 @@ class BatchRemedy:
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield smaller and smaller batches: the size divided by its smallest factor, down to 1."""
+        """Yield ever smaller batches, each divided by its size's smallest factor, down to 1."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:
@@ -199,7 +199,10 @@ class ResolutionRemedy:
 
 
 def smaller_images(case: FixCase, factor: float) -> Sizes:
-    """Return a smaller shape for each input that looks like an image, by input name."""
+    """Return a smaller shape for each input that looks like an image, by input name.
+
+    `factor` scales height and width.
+    """
     found = {}
     for name, shape in input_shapes(case.model).items():
         if len(shape) != _IMAGE_AXES:
@@ -250,7 +253,7 @@ def run_in_batches(
 
 
 def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[str], int]:
-    """Return types and shapes of inputs, names of outputs, and an upper bound of output bytes."""
+    """Return types and shapes of inputs, output names, and an upper bound on the output bytes."""
     from onnx import helper
 
     from qnnmem.loader.onnx import read_guarded

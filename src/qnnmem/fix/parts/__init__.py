@@ -1,1 +1,1 @@
-"""A model cut into parts that run in sequence: where to cut, the files, the chain."""
+"""Cut a model into parts that run in sequence: cut positions, part files and the chain."""

@@ -91,7 +91,7 @@ def _part(
 
 
 def _held(found: Partition, alive: Mapping[str, tuple[int, int]], number: int) -> int:
-    """Return the bytes of tensors between parts while one part runs; model inputs are included."""
+    """Return the bytes of the chain's tensors that are alive while one part runs."""
     return sum(
         round_up(found.sequence.model.tensors[name].nbytes, _ALIGN)
         for name, (first, last) in alive.items()
@@ -149,7 +149,7 @@ def read_chain(folder: Path) -> Chain:
 
 
 def _check(path: Path, chain: Chain) -> None:
-    """Raise LoadError if a file differs from the manifest or an input has no source."""
+    """Raise LoadError if the manifest is inconsistent or a file differs from it."""
     known = set(chain.inputs)
     for part in chain.parts:
         missing = next((name for name in part.inputs if name not in known), None)
@@ -163,7 +163,7 @@ def _check(path: Path, chain: Chain) -> None:
         raise LoadError(path, f"no part produces the output {quote(lost)}")
     unknown = {*chain.inputs, *chain.outputs} - {tensor.name for tensor in chain.tensors}
     if unknown:
-        raise LoadError(path, f"does not describe {quote(min(unknown))}")
+        raise LoadError(path, f"does not describe the tensor {quote(min(unknown))}")
     for name, sha256 in chain.files:
         _check_file(path, name, sha256)
 
@@ -228,7 +228,7 @@ def packed(
             raise UsageError(f"the chain needs the input {quote(name)}")
         value = numpy.ascontiguousarray(inputs[name])
         if value.dtype.kind not in _PLAIN or value.dtype.name != kind:
-            raise UsageError(f"input {quote(name)} has type {kind} instead of {value.dtype.name}")
+            raise UsageError(f"input {quote(name)} must have type {kind}, not {value.dtype.name}")
         if tuple(numpy.shape(inputs[name])) != shape:
             raise UsageError(
                 f"input {quote(name)} must have shape {shape}, not {numpy.shape(inputs[name])}"

@@ -141,7 +141,7 @@ def deployments(
 
 
 def chosen(found: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
-    """Return the first arrangement within all limits, or the one that exceeds them the least."""
+    """Return the first arrangement within all limits, else the one with the least total excess."""
     return min(found, key=lambda one: sum(one.over(limits).values()))
 
 
@@ -207,7 +207,7 @@ TCM_SLOTS = "tcm allocations"
 def planned_need(
     sequence: OpSequence, stretch: Stretch, plan: MemoryPlan, state: Collection[str]
 ) -> PartNeed:
-    """Return the bytes of one part, and of tensors held for other parts meanwhile.
+    """Return the bytes of one part, and of tensors that other parts need while it runs.
 
     Only one part runs at a time, so all parts share scratch and IO. `state` names tensors in
     persistent memory, which are not counted as held.
@@ -239,7 +239,10 @@ def planned_need(
 
 
 def state_names(parts: Sequence[Stretch], pairs: Sequence[StatePair]) -> frozenset[str]:
-    """Return inputs and outputs that are state of one part; the application passes the others."""
+    """Return the names of state tensors that one part both reads and writes.
+
+    The application must pass all other state from one run to the next.
+    """
     return frozenset(
         name
         for pair in pairs

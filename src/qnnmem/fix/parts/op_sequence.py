@@ -123,7 +123,11 @@ class OpSequence:
         )
 
     def around(self, first: int, most: int) -> tuple[list[int], list[int]]:
-        """Return the bytes of constants and of IO of each range from `first`, listed by its end."""
+        """Return the bytes of constants, and of IO, of each range of ops from `first`, by its end.
+
+        Counting stops at the first range whose constants exceed `most`; later values are not
+        updated.
+        """
         weights, io = [0] * (first + 1), [0] * (first + 1)
         stored = given = 0
         seen: set[str] = set()
@@ -207,7 +211,7 @@ def make_sequence(
         from qnnmem.planner.order import reorder as best_order
 
         better = best_order(model).model
-        # A file has no position for such copies, so readers put them first.
+        # An ONNX file stores no position for such copies, and the loader puts them first.
         ops = sorted(better.ops, key=lambda op: not _is_copy_of_constant(op))
         model = replace(better, ops=tuple(ops))
     return OpSequence(path, model, proto)

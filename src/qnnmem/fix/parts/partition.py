@@ -6,7 +6,7 @@
 
 A judge decides whether a range of ops fits as a separate model: the planner for LPAI, the real
 compiler and loader for HTP (`library.trials`). Results do not change: every part computes with the
-nodes of the whole model, and `parts.chain` compares the results bit by bit.
+nodes of the whole model, and `parts.chain` compares the results bit for bit.
 
 A judge might have to run a compiler, so the search asks it as rarely as possible:
 
@@ -16,10 +16,10 @@ A judge might have to run a compiler, so the search asks it as rarely as possibl
         ask the judge about each part; if all fit, return them
         otherwise find the longest part that fits from the start of the part that failed
 
-A range that contains a range that does not fit is presumed not to fit either. Inputs and outputs
-can break this presumption: a cut with many crossing bytes can make a part larger than the whole
-around it. Therefore a judge can have a rule that needs no trial (`rows`). If the presumption leaves
-no solution, the search continues without it. The judge was asked about every part of an answer.
+If a range does not fit, larger ranges around it are presumed not to fit either. This can be wrong:
+a cut with many crossing bytes can make a range need more than a larger range. If the presumption
+leaves no solution, the search continues without it. A judge can also have a rule that excludes
+ranges without a trial (`rows`). The judge was asked about every part of an answer.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class _CutSearch:
         step, high = 1, last
         while high - low > 1:
             probe = min(low + step, (low + high) // 2)
-            # An exclusion by the rule or an answer implies nothing about larger ranges.
+            # One excluded range says nothing about larger ranges, so the steps continue.
             if first not in self.starts[probe] or self._yes(first, probe):
                 low, step = probe, 2 * step
             else:
@@ -378,7 +378,10 @@ def partition(
     if isinstance(found, Cuts):
         return Partition(sequence, found, tuple(said[ends] for ends in found.parts))
     if isinstance(found, Undecided):
-        what = f"no cuts were found with {counted(found.trials, 'trial')}"
+        what = (
+            f"the search ended after {counted(found.trials, 'trial')} without finding "
+            "parts that fit"
+        )
         return NoPartition(what, found.trials)
     return _stuck(sequence, judge, found, said)
 
@@ -427,7 +430,7 @@ class PlannedParts:
             return PartVerdict(PartFit.YES, need_bytes=need.in_turn("scratch"))
         pool, size, most = broken
         why = f"{pool} needs {size:,} bytes, over the limit of {most:,}"
-        # More ops may have fewer inputs and outputs, but never fewer bytes inside.
+        # A larger range can need less IO, but never less scratch, constants or state.
         inner = {"scratch": plan.scratch_bytes, "constants": size, "persistent": size}
         never = inner.get(pool, 0) > most
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
@@ -460,7 +463,7 @@ def plan_part(
     time_limit_s: float = PLANNING_S,
     seed: int = 0,
 ) -> MemoryPlan:
-    """Return the plan of a part; a state with only one end in the part becomes plain IO."""
+    """Return the plan of a part; state that is read and written in different parts is plain IO."""
     both = (
         pair for pair in options.states if pair[0] in stretch.inputs and pair[1] in stretch.outputs
     )

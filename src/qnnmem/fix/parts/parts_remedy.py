@@ -1,6 +1,6 @@
 """Remedies that cut a model into parts; tried last, because the application must run a chain.
 
-Results stay equal bit by bit. Several models run in sequence, and the application stores the
+Results stay equal bit for bit. Several models run in sequence, and the application stores the
 tensors that pass between them. The planner judges the parts for LPAI, the library for HTP. The
 library also decides which parts are loaded together.
 """
@@ -39,7 +39,7 @@ class PlannedPartsRemedy:
     name: str = NAME
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the fewest parts that fit; nothing without a budget."""
+        """Yield the change with the fewest parts that fit; nothing without a budget."""
         case, start = bench.case, base.change
         if KEEP in case.keep or not case.budget or start.parts is not None:
             return
@@ -70,7 +70,7 @@ class PlannedPartsRemedy:
 def _cannot_help(base: JudgedChange) -> bool:
     """Return True if a single step needs more scratch than the limit, so cutting cannot help.
 
-    A tensor held outside of a part counts like a tensor inside.
+    Tensors held for later parts count as scratch too, so a cut does not reduce the need of a step.
     """
     plan, limit = base.need.plan, base.need.limit
     if plan is None or plan.peak is None or limit is None or plan.options.io is Io.OUTSIDE:
@@ -109,7 +109,8 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
     if wrong:
         raise UsageError(
-            f"the recipe is for another model: here, its cuts end a part at {quote(wrong[0])}"
+            "the recipe is for another model: in this model, its cuts would end a part at "
+            f"{quote(wrong[0])}"
         )
     words = f"{counted(len(found.parts), 'part')} as in the recipe"
     return cut(base, found, words, rounds)
@@ -128,7 +129,7 @@ class HtpPartsRemedy:
     name: str = NAME
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield all parts resident together if they fit, then parts loaded in turn."""
+        """Yield the parts, all resident together if they fit, else loaded in turn."""
         own, start = htp_bench(bench), base.change
         if KEEP in own.case.keep or start.parts is not None or not base.need.over:
             return

@@ -68,7 +68,7 @@ def beside_htp(
 
 
 def _with_inner_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with float tensors as additional outputs, in the order of the graph."""
+    """Return the model with its inner float tensors as outputs too, unless there are too many."""
     from onnx import ModelProto, TensorProto
 
     made = ModelProto()
@@ -127,7 +127,8 @@ def beside_files(
     saved = find_samples(results, outputs)
     if len(saved) != len(samples):
         raise UsageError(
-            f"{len(samples)} inputs but {len(saved)} saved outputs; each output needs one input"
+            f"{len(samples)} input samples but {len(saved)} saved outputs; the numbers must "
+            "be equal"
         )
     checks = beside_saved(model, samples, outputs, saved, time_limit_s)
     gaps = {one.name: one.relative if not one.nans else None for one in checks}

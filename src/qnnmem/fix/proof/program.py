@@ -57,7 +57,8 @@ class ModelBorder:
         for name, pieces in runs.items():
             if len(pieces) not in (1, count):
                 raise ValueError(
-                    f"the batch of {quote(name)} needs another number of runs than other inputs"
+                    f"the batch of {quote(name)} needs a different number of runs than the "
+                    "other inputs"
                 )
         return [
             {name: pieces[at % len(pieces)] for name, pieces in runs.items()} for at in range(count)
@@ -205,7 +206,7 @@ class OutputCheck:
     """Check of one output over all samples."""
 
     name: str
-    identical: bool = True  # equal bit by bit to the original model
+    identical: bool = True  # equal bit for bit to the original model
     largest: float = 0.0  # difference from the original model
     relative: float = 0.0  # relative to the largest value
     planned: float = 0.0  # difference between planned memory and the CPU
@@ -471,13 +472,13 @@ def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
 
 
 def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Return True if both arrays are equal bit by bit."""
+    """Return True if both arrays are equal bit for bit."""
     alike = one.dtype == other.dtype and one.shape == other.shape
     return alike and one.tobytes() == other.tobytes()
 
 
 def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Return True if both arrays are equal bit by bit, with all NaNs treated as equal."""
+    """Return True if both arrays are equal bit for bit, with all NaNs treated as equal."""
     import numpy
 
     if one.dtype.kind != "f" or is_same(one, other):

@@ -78,7 +78,7 @@ class Prover(ChildProcess):
         return self.ask(CompareLevels(_sizes(blobs)), LevelGaps, b"".join(blobs))[0].levels
 
     def _ready(self, parts: Sequence[onnx.ModelProto]) -> list[bytes]:
-        """Return the parts as bytes; run the original model in the child first."""
+        """Return the parts as bytes, after the child has run the original model."""
         if self._model is not None:
             (blob,) = serialized([self._model])
             self.ask(Keep([len(blob)], self._data), Done, blob)
@@ -117,7 +117,7 @@ def beside_saved(
     saved: Sequence[Sample],
     time_limit_s: float,
 ) -> tuple[OutputCheck, ...]:
-    """Compare a model's outputs on samples with saved outputs, one file per sample."""
+    """Compare a model's outputs on samples with saved outputs for the same samples."""
     (blob,) = serialized([model])
     data = ProofData(inputs_of(model), absolute(samples), 0)
     request = CompareSaved([len(blob)], data, outputs, absolute(saved))

@@ -33,7 +33,7 @@ MOST_BANDS = 64
 
 @dataclass(frozen=True, slots=True)
 class TileRegion:
-    """Nodes `first <= at < end`, computed in bands along an axis."""
+    """Nodes at positions `first <= at < end`, computed in bands along an axis."""
 
     first: int
     end: int
@@ -63,7 +63,7 @@ class BandedRegion:
 
 
 class Bander:
-    """Computes the bands of regions in one graph, and caches the rules' answers."""
+    """Computes the bands of regions in one graph, and caches the steps of its nodes."""
 
     def __init__(self, graph: TiledGraph) -> None:
         self.graph = graph
@@ -78,7 +78,7 @@ class Bander:
         }
 
     def step(self, at: int, axis: int, need: Rows) -> BandStep | str:
-        """Return the step of a node for some rows, or the reason why there is none."""
+        """Return a node's step for output rows `need`, or the reason why there is none."""
         key = (at, axis, need)
         if key not in self._steps:
             node = self.graph.nodes[at]
@@ -134,7 +134,7 @@ class Bander:
     def _band(
         self, region: TileRegion, made: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
-        """Return the steps of one band; `need` starts with its output rows and gains all others."""
+        """Return a band's steps; `need` holds its output rows and gets those of other tensors."""
         steps: list[tuple[int, BandStep]] = []
         for at in reversed(region.nodes):
             wanted = list(self._wanted(at, need))
@@ -147,7 +147,7 @@ class Bander:
             if isinstance(step, str):
                 return step
             if not self._sums_alike(at, region.axis, step):
-                return f"{self.graph.nodes[at].op_type} would be rounded differently"
+                return f"{self.graph.nodes[at].op_type} would round differently in bands"
             for slot, name in enumerate(self.graph.nodes[at].input):
                 if slot in step.reads:
                     need[name] = step.reads[slot].hull(need.get(name))

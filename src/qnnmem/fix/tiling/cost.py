@@ -45,7 +45,7 @@ class Liveness:
         self._steps = 0
 
     def number(self, key: Hashable, size: int) -> int:
-        """Return the number of a buffer; a new buffer gets this size."""
+        """Return the number of a buffer; add the buffer with this size if it is new."""
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = len(self._sizes)
@@ -190,7 +190,7 @@ class RegionCosts:
         return [found[start] for start in (*self._steps, len(self.model.ops))]
 
     def exit_bytes(self, first: int, end: int) -> int:
-        """Return the bytes of the tensors that leave a region."""
+        """Return the bytes of a region's results that are still needed after the region."""
         made = (name for at in range(first, end) for name in self.graph.nodes[at].output)
         tensors = self.model.tensors
         return sum(

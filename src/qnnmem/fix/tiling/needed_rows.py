@@ -14,7 +14,7 @@ sum K in pieces of 128 numbers. With few pixels and a long K the pieces are long
     pixels      more than 64   33 to 64   17 to 32   up to 16
     piece       128            256        512        1024
 
-A band with the same pieces as the whole is likely equal bit by bit; the proof decides.
+A band with the same pieces as the whole is likely equal bit for bit; the proof decides.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
         if min(given) < 0:
             return f"{facts.node.op_type} that does not cover its input"
         if (before[at] + sum(given) - span) // window.strides[at] + 1 != after[at]:
-            return f"{facts.node.op_type} with windows beyond the padding"
+            return f"{facts.node.op_type} with windows that extend beyond the padding"
         pads.append(given)
     return window._replace(pads=tuple(pads))
 
@@ -195,7 +195,7 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
     wanted = Rows(need.first * stride - above, (need.end - 1) * stride - above + window.span(at))
     there = wanted.within(facts.size(0))
     if there.height < 1:
-        return f"{node.op_type} with rows of padding only"
+        return f"{node.op_type} with output rows that read only padding"
     pads = [*window.pads]
     pads[at] = (there.first - wanted.first, wanted.end - there.end)
     attributes = {
@@ -321,14 +321,14 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
     stored = facts.numbers(1)
     ends = facts.ints("pads") if stored is None else tuple(int(end) for end in stored.reshape(-1))
     if ends is None or len(ends) != 2 * rank or min(ends) < 0:
-        return "Pad with computed amounts"
+        return "Pad with computed or negative amounts"
     if attribute(facts.node, "paddings") is not None:
         return "Pad of an old operator set"
     at = rank + facts.axis
     wanted = Rows(need.first - ends[at], need.end - ends[at])
     there = wanted.within(rows_of(facts.shape(0), facts.axis))
     if there.height < 1:
-        return "Pad with rows of padding only"
+        return "Pad with a band that contains only padding"
     new = [*ends]
     new[at], new[at + rank] = there.first - wanted.first, wanted.end - there.end
     if stored is None:
@@ -362,7 +362,7 @@ _PIECE, _WIDTH, _NARROWEST = 128, 128, 16
 
 
 def sums_alike(facts: NodeFacts, step: BandStep) -> bool:
-    """Return True if a node sums in the same pieces for a band as for the whole."""
+    """Return True if a node sums in the same pieces for a band as for the whole tensor."""
     if facts.node.op_type not in WEIGHTS or WEIGHTS[facts.node.op_type] >= len(facts.node.input):
         return True
     size = rows_of(facts.result, facts.axis)
@@ -388,7 +388,7 @@ def _piece(length: int, pixels: int) -> int:
     return min(piece, length)
 
 
-# Work on each element, or on one row, whatever the other rows contain.
+# Ops whose output rows depend only on the same rows of their inputs.
 _ALIKE = frozenset({*ELEMENTWISE, "Cast", "CastLike", "Identity", "Dropout", "LRN"})
 _SOFTMAX_OF_ONE_AXIS = 13  # operator set; before it, Softmax flattened all later axes
 

@@ -151,7 +151,7 @@ class RegionSearch:
         return None if regions is None else self._covered(regions)
 
     def _again(self, regions: Sequence[TileRegion]) -> TileCover | None:
-        """Return the cover of cached regions; None if they do not belong to this model."""
+        """Return the cover of cached regions; None if they do not suit this model."""
         found, done = [], 0
         for region in regions:
             inside = done <= region.first < region.end <= self._end
@@ -202,7 +202,7 @@ class RegionSearch:
         return None
 
     def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
-        """Return the first node and the end of candidate regions around a node, shortest first."""
+        """Return candidate regions around a node as first node and end, shortest first."""
         before = self.costs.before_node
         found: set[tuple[int, int]] = set()
         for axis in AXES:
@@ -223,9 +223,10 @@ class RegionSearch:
         return sorted(likely, key=lambda one: (one[1] - one[0], one))
 
     def _inviting(self, places: Sequence[int], limit: int) -> list[int]:
-        """Return places with few live bytes: each new minimum on the way out, then local minima.
+        """Return positions with few live bytes: each new minimum by distance, then local minima.
 
-        A place farther away can have fewer live bytes but makes the region longer; either can win.
+        A position farther away can have fewer live bytes but makes the region longer, so both kinds
+        are tried.
         """
         before = self.costs.before_node
         fit = [at for at in places if before[at] <= limit]

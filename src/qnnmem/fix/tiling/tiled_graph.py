@@ -22,7 +22,7 @@ _MOST_NUMBERS = 64  # elements of a tensor that sets shapes: pads, scales, start
 
 @dataclass(frozen=True)
 class TiledGraph:
-    """Shaped model without dead nodes: `fixed` nodes compute constants, `nodes` run.
+    """Shaped model without dead nodes; `fixed` nodes compute constants, `nodes` all other tensors.
 
     In the model, the fixed nodes come first.
     """

@@ -137,12 +137,12 @@ class _Writer:
         words = "x".join(str(number) for number in value.tolist())
         wish = f"qnnmem/{value.dtype.name}/{words}"
         if wish not in self.constants:
-            # Under a new name: a model changed earlier already has such constants.
+            # Use an unused name: a model that an earlier step changed already has such constants.
             self.constants[wish] = numpy_helper.from_array(value, self._free(wish))
         return self.constants[wish].name
 
     def _free(self, wish: str) -> str:
-        """Return an unused name."""
+        """Return `wish`, or a similar name if it is already used."""
         name, number = wish, 1
         while name in self.taken:
             number += 1
@@ -217,7 +217,7 @@ class TilingRemedy:
         regions: Sequence[BandedRegion],
         graph: TiledGraph,
     ) -> Change:
-        """Return the change with its nodes as written, or in a better order if that is allowed."""
+        """Return the change, with its nodes reordered if that is allowed and saves memory."""
         plain = self._change(base, graph, regions, options)
         need = bench.judge(plain)
         limit = bench.case.limit
@@ -255,7 +255,7 @@ class TilingRemedy:
         )
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's bands; raise UsageError if the model differs."""
+        """Apply a recipe step to `base`; raise UsageError if it does not match the model."""
         graph = TiledGraph.of(base.model)
         options = replace(base.pool_options, inplace=flag(step["inplace"]))
         made = self._change(base, graph, _banded(graph, step), options)
@@ -281,7 +281,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
-    """Return the regions that change results by themselves; all regions if none does."""
+    """Return the regions that change results when used alone; if there are none, all."""
     found = set()
     for one in cover.regions:
         try:
@@ -322,7 +322,7 @@ def _as_json(graph: TiledGraph, region: TileRegion) -> dict[str, Any]:
 
 
 def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
-    """Return the regions of a recipe; raise UsageError if the model differs."""
+    """Return the regions of a recipe; raise UsageError if they do not match the model."""
     nodes = count(step["nodes"])
     if len(graph.nodes) != nodes:
         raise UsageError(
@@ -353,7 +353,7 @@ def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
 
 
 def count(value: object) -> int:
-    """Return a count from a recipe; raise ValueError for another value."""
+    """Return a recipe's value as a count; raise ValueError unless it is a valid count."""
     if type(value) is not int or not 0 <= value < 1 << 40:
         raise ValueError(f"{quote(value)} is not a valid count")
     return value

@@ -76,7 +76,7 @@ def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:
 
 
 def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
-    """Return metadata, blob offset and blob size of a 2.2 file; its root table holds the offset."""
+    """Return metadata, blob offset and blob size of a 2.2 file, whose root table has the offset."""
     count = min(_FIRST_LOOK, source.size - _START_2_2)
     flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")

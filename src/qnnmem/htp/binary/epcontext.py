@@ -48,7 +48,8 @@ def find_context(file: BinaryIO, size: int, path: Path) -> FileRange | Path:
     """Return where the context binary is: a range of this file, or another file next to it."""
     found = find_contexts(file, FileRange(0, size), path)
     if len(found) > 1:
-        # The bill of one context would look like the bill of the whole model.
+        # Refuse several contexts, because the bill of one would look like the bill of the whole
+        # model.
         raise LoadError(
             path, (f"contains {len(found)} context binaries; only one at a time can be read")
         )
@@ -86,7 +87,7 @@ def _name(file: BinaryIO, cache: FileRange, path: Path) -> str:
 
 
 class _Walker:
-    """Walks protobuf messages by position; the number of fields is bounded for the whole file."""
+    """Walks protobuf messages by position; limits the number of fields in the whole file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _MAX_FIELDS

@@ -1,9 +1,9 @@
 """Reads FlatBuffers without generated code: tables, vectors and strings, with checked offsets.
 
 The input is not trusted. Each position is compared with the end of the buffer, and a field must lie
-inside its table. All bytes returned are charged to a budget, so a file whose offsets all lead to
-one large string cannot take more memory than a few times its own size. Only the caller follows
-offsets to tables, so a cycle is walked only as deep as the caller's own code is nested.
+inside its table. A budget limits the total number of bytes returned, so a file whose offsets all
+lead to one large string cannot take more memory than a few times its size. Only the caller follows
+offsets to tables, so a cycle of offsets is followed only as deep as the caller's code is nested.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class FlatBuffer:
     def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
         """Return the start and the number of a vector's elements; its offset is at `position`.
 
-        There are at most `most` elements. They lie inside the buffer and are charged to a budget.
+        Raise Damaged if there are more than `most` elements, if they lie outside the buffer, or if
+        their bytes exceed the budget for all reads.
         """
         start, count = self.extent(position, width, where)
         if count > most:
@@ -72,7 +73,7 @@ class FlatBuffer:
         return start, count
 
     def extent(self, position: int, width: int, where: str) -> tuple[int, int]:
-        """Return a vector's start and length without reading, limiting or charging its elements."""
+        """Return a vector's start and length; its elements are not read and use no read budget."""
         start = self._target(position, where)
         count = self._number(_U32, start, where)
         if count * width > len(self._data) - start - 4:
@@ -117,7 +118,7 @@ class FlatBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table; an absent field reads as its default."""
+    """A table; reading an absent field gives the field's default."""
 
     flat: FlatBuffer
     position: int
@@ -152,12 +153,12 @@ class Table:
         return number
 
     def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
-        """Return a struct of fixed size that is stored inside the table."""
+        """Return a struct of fixed size that is stored inside the table; None if it is absent."""
         at = self.field(slot, layout.size, name)
         return None if at is None else self.flat.unpack(layout, at, self._at(name))
 
     def table(self, slot: int, name: str) -> Table | None:
-        """Return the table that a field refers to; for a union, its value."""
+        """Return the table that a field (for a union, its value) refers to; None if absent."""
         at = self.field(slot, 4, name)
         if at is None:
             return None

@@ -36,7 +36,8 @@ _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
 _SCALE_OFFSET = 1  # kind of quantization, by its number in the union
 _DEFINED = 1
-# Models that may hold a context binary; then kinds that are opened to explain what is wrong.
+# Kinds of models that may hold a context binary. Below: kinds that say nothing about a file that is
+# not a context binary.
 _MODELS = frozenset({"onnx", "epcontext"})
 _NOT_TELLING = frozenset({"htp", "binary"})
 
@@ -73,7 +74,7 @@ def content_digest(path: Path) -> str:
 
 
 def binary_at(path: Path) -> tuple[Path, FileRange]:
-    """Return the file that holds the context binary, and its range in that file."""
+    """Return the file that contains the context binary, and the binary's range in the file."""
     size, kind = regular_size(path), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is a DLC, which is not compiled")
@@ -138,7 +139,7 @@ def _check_content(context: HtpContext) -> None:
 
 
 class _ContextReader:
-    """Reader of one container; it limits the number of tensors in the whole file."""
+    """Reader of one context binary; it limits the number of tensors in the whole file."""
 
     def __init__(self, container: Container, backends: tuple[int, ...]) -> None:
         self._container, self._backends = container, backends
@@ -308,7 +309,7 @@ def _dots(version: Version) -> str:
 
 # --- The record about a graph: 40 or 112 bytes ----------------------------------------------------
 
-# version, spill/fill, VTCM, optimisation level, DLBC, HVX threads; in the alignment of C.
+# Version, spill/fill, VTCM, optimisation level, DLBC, HVX threads; aligned as in C.
 _V1 = struct.Struct("<I4xQIIB7xQ")
 # version, native K and V, safe-share IO, IO, op data, const, DDR tensors, shared weights.
 _V2 = struct.Struct("<I4xQQI4xQQQQQ")

@@ -1,13 +1,13 @@
-"""Deployment files: the context binaries that they contain, and their claims about these.
+"""Read deployment files: the context binaries in them, and what they state about the binaries.
 
 pte_file   writes ExecuTorch programs
 pieces     ranges of files, read in place
-carrier    the common output of all readers
+carrier    the common result of all readers
 pte        ExecuTorch programs
 litert     LiteRT models for an NPU, and .litertlm
 folders    Genie bundles and folders of ONNX Runtime GenAI
-archive    apps and bundles that hold any of them
-judged     bills, and a check of the claims: each distinct binary counts once
+archive    apps and bundles that contain any of these files
+judged     a bill for each distinct binary, and a check of the file's claims
 
 `opened` chooses the reader by the kind of the file.
 """
@@ -32,7 +32,7 @@ _KINDS: dict[str, CarrierKind] = {
 
 
 def is_carrier(path: Path) -> bool:
-    """Return True if a file or folder is of a kind that holds context binaries."""
+    """Return True if a file or folder is of a kind that can contain context binaries."""
     return kind_of_file(path).name in CARRIERS
 
 
@@ -40,7 +40,7 @@ def is_carrier(path: Path) -> bool:
 def opened(path: Path) -> Iterator[Carrier]:
     """Yield the contents of a deployment file or folder; pieces are readable until the block ends.
 
-    Raise LoadError if it is damaged or holds no relevant content.
+    Raise LoadError if the file or folder is damaged or contains nothing relevant.
     """
     from qnnmem.errors import LoadError
     from qnnmem.htp.carriers.carrier import Gathered, faults_of
@@ -60,7 +60,7 @@ def opened(path: Path) -> Iterator[Carrier]:
             read_archive(path, Path(scratch), found)
             carrier = found.carrier(path, _KINDS[kind], words)
         if not (carrier.payloads or carrier.dlcs or carrier.unread):
-            what = "contains no QNN context binary, and no model or other file that holds one"
+            what = "contains no QNN context binary, not even inside a model or another file"
             raise LoadError(path, what)
         yield carrier
 

@@ -1,7 +1,8 @@
-"""Apps and bundles (.apk, .aab, .zip): members that are context binaries or contain them.
+"""Read apps and bundles (.apk, .aab, .zip): members that are or contain context binaries.
 
 A stored member is read in place. A compressed member is unpacked into a scratch folder, limited in
-bytes, compression ratio and free disk space; of irrelevant members only the head is unpacked.
+bytes, compression ratio and free disk space; only the first bytes of irrelevant members are
+unpacked.
 """
 
 from __future__ import annotations
@@ -85,7 +86,13 @@ class ArchiveTree:
                 f"not unpacked: {counted(packed, 'byte')} would become {format_size(size)}",
             )
         if size > min(self._left, shutil.disk_usage(self.scratch).free // 2):
-            raise LoadError(info.filename, f"not enough disk space to unpack {format_size(size)}")
+            raise LoadError(
+                info.filename,
+                (
+                    f"cannot be unpacked: {format_size(size)} exceeds "
+                    "the limit or half of the free disk space"
+                ),
+            )
         self._left -= size
         target = self.scratch / f"{len(self._unpacked)}"
         written = 0
@@ -202,7 +209,7 @@ def _group(name: str) -> str:
 
 
 def _check_directory(path: Path) -> None:
-    """Raise Damaged before the archive's directory is loaded if it is larger than any app's."""
+    """Raise Damaged if the archive's directory is unreasonably large, before it is loaded."""
     size = regular_size(path)
     tail = read_range(path, max(0, size - (1 << 16) - _END_RECORD.size), 1 << 17)
     place = tail.rfind(_END)

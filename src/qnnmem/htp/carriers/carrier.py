@@ -1,4 +1,4 @@
-"""The common output of all deployment-file readers: pieces of the file and its claims."""
+"""The common result of all readers: the context binaries in a deployment file, and its claims."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """A deployment file and its context binaries, each distinct binary once."""
+    """A deployment file and its context binaries; identical binaries of a group appear once."""
 
     path: Path
     kind: CarrierKind
@@ -57,7 +57,7 @@ class Carrier:
 
 @dataclass(slots=True)
 class Gathered:
-    """Collected results of a reader; `carrier` merges uses of the same binary at the end."""
+    """Collects what a reader finds; `carrier` then merges uses of the same binary."""
 
     payloads: list[Payload] = field(default_factory=list)
     dlcs: list[Piece] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Gathered:
         self.shares_spill_fill |= other.shares_spill_fill
 
     def carrier(self, path: Path, kind: CarrierKind, title: str) -> Carrier:
-        """Return the final result, with each distinct binary of a group once."""
+        """Return the final result; identical binaries of a group appear once."""
         numbers = distinct(one.piece for one in self.payloads)
         once: dict[tuple[int, str], Payload] = {}
         keys = [(numbers[one.piece.place], one.group) for one in self.payloads]

@@ -107,10 +107,10 @@ def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
     try:
         piece = tree.piece(name)
     except LoadError as exc:
-        found.leave(name, f"a file in the config is missing: {exc.reason}")
+        found.leave(name, f"a file that the config names is missing: {exc.reason}")
         return None
     if not is_binary(piece):
-        found.leave(name, "a file in the config is not a QNN context binary", piece.size)
+        found.leave(name, "a file that the config names is not a QNN context binary", piece.size)
         return None
     return found.add(piece, "")
 
@@ -120,7 +120,7 @@ def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathere
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
-        found.notes.append(f"{quote(name)} in the config: {exc.reason}")
+        found.notes.append(f"{quote(name)}, named in the config: {exc.reason}")
         return
     devices = config.get("devices") if isinstance(config, dict) else None
     for device in devices if isinstance(devices, list) else ():
@@ -151,7 +151,7 @@ def read_genai(tree: Tree, name: str, found: Gathered) -> None:
         except NotCompiled:
             found.leave(where, "an ONNX model that is not compiled has no bill")
         except LoadError as exc:
-            found.leave(where, f"a file in the config cannot be read: {exc.reason}")
+            found.leave(where, f"a file that the config names cannot be read: {exc.reason}")
 
 
 def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The bill of a whole deployment file: distinct binaries count once, and its claims are checked."""
+"""The bill of a whole deployment file: each distinct binary counts once; claims are checked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ReadCarrier:
 
 @contextmanager
 def read_carrier(path: Path) -> Iterator[ReadCarrier]:
-    """Yield a carrier with its binaries read; their bytes stay accessible inside the block."""
+    """Yield a deployment file with its binaries read; they stay accessible inside the block."""
     with opened(path) as carrier:
         contexts: list[CarriedContext] = []
         unread, kept = list(carrier.unread), {}
@@ -78,9 +78,9 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
 
 @contextmanager
 def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
-    """Yield files that hold one context binary each, as the library loads them.
+    """Yield files with one context binary each, which the library can load.
 
-    The billed binaries of a carrier are copied to a temporary folder first.
+    The billed binaries of a deployment file are copied to a temporary folder first.
     """
     if not is_carrier(path):
         yield (path,)
@@ -98,7 +98,7 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def need_contexts(read: ReadCarrier) -> None:
-    """Raise LoadError with the reason if a carrier has no binary that can be billed."""
+    """Raise LoadError with the reason if a deployment file has no binary that can be billed."""
     if read.contexts:
         return
     named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
@@ -107,7 +107,7 @@ def need_contexts(read: ReadCarrier) -> None:
 
 
 def context_of(path: Path) -> HtpContext:
-    """Return the context of a file; a carrier's graphs are merged into one context."""
+    """Return the context of a file; the graphs of a deployment file are merged into one context."""
     if not is_carrier(path):
         return read_context(path)
     with read_carrier(path) as read:
@@ -139,7 +139,7 @@ def carried_bill(
     logs: Sequence[CompileLog] = (),
     kept: Callable[[CarriedContext], CompileLog | None] = lambda _: None,
 ) -> Bill:
-    """Return the bill of a carrier.
+    """Return the bill of a deployment file.
 
     `logs` has the library's log for each file of `binaries_of`; `kept` returns the cached log of a
     binary.
@@ -185,7 +185,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Return one bill for several binaries: sums of all parts but VTCM, which is used in turn."""
+    """Return one bill for several binaries: the sum of each part, but only the largest VTCM."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -193,7 +193,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
     for name in PART_NAMES:
         known = [bill.parts.get(name) for bill in bills]
         parts[name] = largest(known) if name == "VTCM" else total(known, _SUM)
-    formula = f"{_SUM} op data + weights + DDR tensors + spill/fill + IO; VTCM once"
+    formula = f"{_SUM}: op data + weights + DDR tensors + spill/fill + IO; VTCM once"
     items = sorted(
         (item for bill in bills for item in bill.largest_io),
         key=lambda item: (-item.bytes, item.graph, item.name),
@@ -218,7 +218,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
 
 
 def _domain(bills: Sequence[Bill]) -> SizeRange | None:
-    """Return the need of all contexts, or of the largest one if no domain can hold them all."""
+    """Return the need in one process domain: of all contexts if they fit, else of the largest."""
     needs = [bill.process_domain for bill in bills]
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
@@ -255,17 +255,17 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     placed = place(sizes, budget)
     if len(sizes) < 2 or sum(sizes) <= budget:
         return
-    words = f"its {len(sizes)} contexts need {sum(sizes):,} bytes in process domains"
+    words = f"the file's {len(sizes)} contexts need {sum(sizes):,} bytes in process domains"
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
         what = (
-            f"{words}, more than one process domain has; the bill compares only the "
-            f"largest context, {look}"
+            f"{words}, more than one process domain has; the bill compares only the largest "
+            f"context; {look}"
         )
         yield Trap("several-domains", what)
         return
     count = len(placed.domains)
-    what = f"{words}, at most {count} domains, but a process has {DOMAINS.value}; {look}"
+    what = f"{words} and may take {count} domains, but a process has only {DOMAINS.value}; {look}"
     yield Trap("too-many-domains", what)
 
 
@@ -293,7 +293,7 @@ def unread_words(facts: CarrierFacts) -> str:
 def facts_of(
     read: ReadCarrier, bills: Sequence[Bill] = (), chosen: Sequence[int] = ()
 ) -> CarrierFacts:
-    """Return the contents of a carrier, with the bill of each binary if there are bills."""
+    """Return facts about a deployment file, with the bill of each binary if there are bills."""
     carrier = read.carrier
     rows = tuple(
         _row(one, bills[number] if bills else None, not bills or number in chosen)
@@ -337,20 +337,22 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
     if not carrier.shares_spill_fill or None in sizes or not sizes:
         return None
     most = max(size for size in sizes if size is not None)
-    return Sourced(most, Origin.COMPUTED, "the largest buffer of all graphs, which share one")
+    return Sourced(
+        most, Origin.COMPUTED, ("the largest spill/fill of all graphs, which share one buffer")
+    )
 
 
 # --- State: the KV cache among the inputs ---------------------------------------------------------
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the size of the KV cache; the graphs of a binary share it, so the largest counts."""
+    """Return the KV-cache size: for each binary the largest size, as its graphs share the cache."""
     most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
     if not sum(most):
         return None
     source = (
-        "sum of the inputs with a dimension of the context length minus the new tokens "
-        "(both known from the attention mask), for the graph with the largest sum"
+        "sum of the inputs with a dimension equal to the context length, with or without the "
+        "new tokens (both known from the attention mask), for the graph with the largest sum"
     )
     return Sourced(sum(most), Origin.COMPUTED, source)
 
@@ -366,7 +368,7 @@ def kv_bytes(graph: HtpGraph) -> int:
 
 
 def context_length(graph: HtpGraph) -> int | None:
-    """Return the tokens that a graph attends to, from its mask; None if it has no mask."""
+    """Return the number of tokens that a graph attends to, from its mask; None without a mask."""
     sizes = _mask_sizes(graph)
     return None if sizes is None else sizes[1]
 
@@ -435,7 +437,7 @@ def _largest_spill(value: int, contexts: Sequence[HtpContext]) -> tuple[str, boo
 
 def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
     if not value:
-        return "no buffer is shared: each context has its own", True
+        return "no buffer is shared: each context has a separate buffer", True
     return _largest_spill(value, contexts)
 
 

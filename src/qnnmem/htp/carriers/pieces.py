@@ -33,7 +33,7 @@ class Piece:
         return read_range(self.file, self.start, min(count, self.size))
 
     def part(self, start: int, size: int, name: str) -> Piece:
-        """Return a range within the piece; raise Damaged if the range ends after the piece."""
+        """Return a range within the piece; raise Damaged if the range reaches past the piece."""
         if start < 0 or size < 0 or start + size > self.size:
             what = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
             raise Damaged(f"{what}, past the end of the file")

@@ -129,7 +129,7 @@ class _Program:
             self._inline = self._root.tables(3, "backend_delegate_data", MAX_PARTS)
         if location or index >= len(self._inline):
             raise Damaged(
-                f"{name} refers to data {index:,} in place {location}, which does not exist"
+                f"{name} refers to data {index:,} at location {location}, which does not exist"
             )
         extent = self._inline[index].extent(0, "data") or (0, 0)
         return self._piece.part(*extent, f"inline data {index} of {self._piece.name}")
@@ -149,7 +149,7 @@ class _Program:
         return None
 
     def _unwrap(self, blob: Piece, method: str, name: str, spec: Table | None) -> None:
-        """Find the binary after ExecuTorch's wrapper."""
+        """Add the binary that follows ExecuTorch's wrapper, or record why it has no bill."""
         head = blob.head(_WRAPPER.size)
         magic, size = 0, 0
         if len(head) == _WRAPPER.size:

@@ -51,7 +51,7 @@ def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
     header = _HEADER.pack(b"eh00", _HEADER.size, len(program) + _HEADER.size, at, _PADDING + size)
     root = struct.unpack_from("<I", program)[0] + _HEADER.size
     with target.open("xb") as file, binary.open("rb") as source:
-        # The runtime keeps contexts by this number.
+        # The runtime uses this number as the key of a loaded context.
         signature = int.from_bytes(file_digest(source, "sha256").digest()[:8], "little") >> 1
         source.seek(0)
         file.write(struct.pack("<I", root) + program[4:8] + header + program[8:])
@@ -75,7 +75,7 @@ def _program(context: HtpContext, size: int) -> bytes:
 
 
 def _spec(context: HtpContext) -> bytes:
-    """Return the compile spec: the SoC, and the flag that the binary names its own tensors."""
+    """Return the compile spec: the SoC, and the flag that the program uses a context binary."""
     import flatbuffers
 
     soc = None if context.soc_model is None else soc_by_id(context.soc_model)
@@ -132,7 +132,7 @@ def _value(tensor: TensorInfo, place: int) -> Part:
 
 
 def _table(slots: int, fields: dict[int, Any]) -> Part:
-    """Return a part that writes a table; each field is a (kind, number) pair or a part."""
+    """Return a function that writes a table; fields are (kind, number) pairs or such functions."""
 
     def write(builder: Any) -> int:
         inner = {slot: part(builder) for slot, part in fields.items() if callable(part)}

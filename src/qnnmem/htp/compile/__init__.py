@@ -136,7 +136,10 @@ def check_composed(path: Path, options: CompileOptions) -> None:
 def model_source(
     path: Path, options: CompileOptions, scratch: Path, deadline: Deadline | None = None
 ) -> ModelSource:
-    """Return the model to compile: the file itself if its inputs are fixed, to save a trial run."""
+    """Return the model to compile: the file itself if all input shapes are fixed, else a copy.
+
+    Fixing the shapes of a copy takes a trial run in ONNX Runtime.
+    """
     if options.dims or options.shapes or options.values or not _is_static(path):
         return fixed_source(path, options, scratch, deadline)
     return ModelSource(path, path.absolute().parent)
@@ -311,7 +314,7 @@ class _Job:
             try:
                 fixed = self._fixed(source)
             except LoadError as exc:
-                # No shape helps with an operator that QNN does not have.
+                # Fixed shapes do not help if QNN does not have the operator.
                 if exc.cure and not any(has_no_builder(node.line) for node in result.unsupported):
                     raise
                 return result
@@ -372,7 +375,7 @@ class _Job:
 
     def _compile(self, source: ModelSource) -> _Done | CompileFailure:
         wanted = self.options
-        # Delete files of a first compile, which was stopped late because of refused nodes.
+        # Delete the files of an earlier compile that was stopped late because of refused nodes.
         target = self.scratch / "model.onnx"
         for left in (target, *self.scratch.glob("model_*.bin")):
             left.unlink(missing_ok=True)
@@ -383,7 +386,7 @@ class _Job:
         outcome = self._ask(request, UNSUPPORTED if strict else None)
         check_started(outcome)
         if not outcome.is_done or not outcome.result(CompileReply).binaries:
-            # When memory runs out, the library refuses nodes that it could take.
+            # When memory runs out, the library refuses nodes that it would otherwise accept.
             found = self._refused(outcome, source.model)
             return self._failure("partition" if found.nodes else "compile", outcome, found)
         done = _Done(outcome, source.model)

@@ -35,7 +35,7 @@ from qnnmem.units import format_size
 if TYPE_CHECKING:
     import onnx
 
-# --- A model of which HTP runs a part: its EPContext model loads the binary ----------------------
+# --- Partitioned models: HTP runs a part, and an EPContext model loads the binary -----------------
 
 
 TOLERANCE = 0.02  # relative to an output's largest value; FP16 explains differences up to this
@@ -44,7 +44,7 @@ _RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU
 
 
 def compared(difference: float, output: str) -> PartitionCheck:
-    """Return the verdict on a run from the output with the largest relative difference."""
+    """Return the verdict on a run; `output` has the largest relative difference from the CPU."""
     share = f"{difference:.2%}" if difference < 1 else "100% and more"
     if difference <= TOLERANCE:
         what = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
@@ -129,7 +129,7 @@ def _parsed(epcontext: bytes) -> onnx.ModelProto:
 def missing_in_epcontext(
     outputs: Sequence[str], epcontext: bytes, binary: str
 ) -> Iterator[MissingOutput]:
-    """Yield outputs that the EPContext model does not take from its binary."""
+    """Yield the outputs that the EPContext model does not take from `binary`, with the reason."""
     graph = _parsed(epcontext).graph
     made = {name: node for node in graph.node for name in node.output}
     constants = {item.name for item in graph.initializer}
@@ -148,7 +148,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return True if a node runs a graph of this binary; only main nodes name the file."""
+    """Return True if a node runs a graph of this binary; only main nodes contain its file name."""
     found = {item.name: item for item in node.attribute}
     if "main_context" in found and not found["main_context"].i:
         return True
@@ -310,7 +310,7 @@ def say_why(
     decisive: str = "",
     quantized: bool = False,
 ) -> Words:
-    """Return one sentence: the failure, its subject, the number, the cure.
+    """Return a sentence with the failure, what failed, the number and the cure.
 
     `decisive` is the first log line with the reason. If the model is already `quantized`, the
     sentence does not suggest quantization.

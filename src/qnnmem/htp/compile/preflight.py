@@ -1,4 +1,4 @@
-"""Checks before a compile: warn of late failures and slow compiles; state sizes and limits."""
+"""Checks before a compile: warnings about late failures and slow compiles; sizes and limits."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from qnnmem.loader.onnx.passes.guard import GuardedModel
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-# --- Ranks: a compile accepts a wrong declaration and fails much later ----------------------------
-# Only rules that need no values are here; other ranks stay unknown.
+# --- Ranks: the compiler accepts a wrong rank at first and fails much later -----------------------
+# Only ops whose rank follows without values are listed; other ranks stay unknown.
 
 
 _BROADCAST = frozenset(
@@ -147,7 +147,7 @@ _MOST_BYTES = 256 << 20  # limit on the constants that are folded and examined
 _FOLDING_S = 30.0  # a warning is not worth more time
 _NAMED = 3
 _FLOATS = (1, 11)  # TensorProto.FLOAT, DOUBLE
-# Inputs that do not become FP16 tensors. Tried for Clip: limits of 3.4e38 do no harm.
+# Inputs that do not become FP16 tensors. Tested for Clip: limits of 3.4e38 do no harm.
 _PARAMETERS = {
     "Clip": (1, 2),
     "DequantizeLinear": (0, 1, 2),
@@ -160,7 +160,7 @@ _FACTORS = ("alpha", "beta", "gamma")
 
 @dataclass(frozen=True, slots=True)
 class _Large:
-    """A constant with values beyond FP16."""
+    """A constant with values beyond FP16's range."""
 
     name: str
     operator: str  # the node that reads it
@@ -230,7 +230,7 @@ class _Search:
     def _batch_norm(
         self, node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Yield the node's factor and offset, as the library computes them, if beyond FP16."""
+        """Yield the scale and offset that the library computes for the node, if beyond FP16."""
         import numpy
 
         values = [self._values(known[name]) for name in node.input[1:5]]
@@ -343,7 +343,7 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
     from qnnmem.loader.onnx.sizes.size_search import shape_model
     from qnnmem.loader.onnx.trial import TrialChild
 
-    # Few files state the length of a sequence inside the model; shape inference finds it.
+    # Few files state the sequence length of tensors inside the model; shape inference finds it.
     given = Fixed(options.dims, options.shapes, options.values)
     try:
         with TrialChild(path, min(_SHAPING_S, options.time_limit_s)) as child:
@@ -375,8 +375,8 @@ def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
 
 
 # --- Sizes and limits, for machines without a compiler --------------------------------------------
-# Invalid options are refused here as well, so that nobody moves to another machine only to learn of
-# a typing error.
+# Invalid options are also refused here, so that nobody moves to another machine only to learn of a
+# typing error.
 
 
 Facts = tuple[tuple[str, Sourced], ...]

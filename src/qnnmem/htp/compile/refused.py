@@ -73,7 +73,7 @@ def _with_lines(
 
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
-    """Yield refused nodes, each with the first line that gives a reason before its verdict."""
+    """Yield refused nodes, each with the first log line before its verdict that gives a reason."""
     nodes: list[RefusedNode] = []
     said, decisive, failed = "", "", False
     for line in log:
@@ -245,10 +245,10 @@ def type_name(number: int) -> str:
 # --- Refused nodes by their names in the model ----------------------------------------------------
 
 
-# ONNX Runtime replaces a node by one in QNN's layout, under a new name.
+# ONNX Runtime can replace a node with a node in QNN's layout, whose name has this suffix.
 _REMADE = re.compile(r"_token_\d{1,9}$")
 _SHOWN = 8  # most inputs and most outputs shown for a node
-# QNN makes no graph of only these nodes.
+# QNN does not create a graph that consists only of such nodes.
 _NO_WORK = ("Constant", "QuantizeLinear", "DequantizeLinear")
 _UNTOLD = "?"  # for a type that the file does not state
 _UNMAPPED_TYPES = ("bfloat16", "complex64", "complex128", "float8", "string", "uint4", "int4")
@@ -289,10 +289,10 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
 def with_origins(
     listed: Sequence[RefusedNode], judged: Sequence[RefusedNode], model: Path
 ) -> tuple[RefusedNode, ...]:
-    """Return refused nodes by their names in the model, also for functions that were expanded.
+    """Return refused nodes, with the original node for each function that was expanded.
 
     ONNX Runtime judges such a function once as one node, in `judged`. It then expands the function,
-    and `listed` has only the nameless parts.
+    and `listed` has only the nameless nodes of the expansion.
     """
     names = {(node.name, node.operator) for node in listed}
     origins = [n for n in judged if (n.name, n.operator) not in names and has_no_builder(n.line)]
@@ -323,7 +323,7 @@ def _nameless_kinds(model: Path) -> set[str] | None:
 def named(
     on_cpu: Iterable[Sequence[str]], refused: Iterable[RefusedNode], model: Path, soc: Soc
 ) -> tuple[OnnxNode, ...]:
-    """Return the nodes that stay on the CPU, with the reasons why QNN refused them."""
+    """Return the nodes that stay on the CPU, with QNN's reasons for refusing them."""
     nodes = tuple(refused)
     left = list(zip(nodes, described(nodes, model, soc).nodes, strict=True))
     found = []
@@ -339,7 +339,7 @@ def named(
 
 
 def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
-    """Return the nodes whose operator ONNX Runtime itself does not know."""
+    """Return the nodes with an operator or type that ONNX Runtime itself rejects."""
     from qnnmem.loader.onnx import read_guarded
 
     unknown = unknown_operator(sentence)
@@ -355,7 +355,7 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
         for at, node in enumerate(nodes)
         if node.op_type == operator and (not domain or node.domain == domain)
     ]
-    # Such a model is refused as a whole, before any node is judged.
+    # ONNX Runtime rejects such a model as a whole, before it judges any node.
     nodes_ = described(found or [RefusedNode("", operator, sentence, index=-1)], model, soc).nodes
     return Described(nodes_, all_refused=True)
 
@@ -403,7 +403,7 @@ def _described(
 
 
 def _with_type(reason: str, tensors: Iterable[str]) -> str:
-    """Return a reason that names the unmapped type if only one type is possible."""
+    """Return `reason`, or a reason that names the unmapped type if only one type is possible."""
     words = {text.split(" ")[0] for text in tensors}
     found = sorted(words & set(_UNMAPPED_TYPES))
     return f"ONNX Runtime has no QNN data type for {found[0]}" if len(found) == 1 else reason

@@ -49,7 +49,7 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
         expected = None if span is None else _expected(case, span, one.context)
         findings = [*_findings(one, span, expected, case), *claims.get(number, ())]
         if number in lonely:
-            findings.append("no process domain has room for it with the others")
+            findings.append("with the other contexts loaded, no process domain has room for it")
         rows.append(
             LlmActual(
                 file=one.name,
@@ -98,7 +98,7 @@ def _usual_size(model: LlmModel) -> int:
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]]:
-    """Return the context binaries, and by index the file's false claims about them."""
+    """Return the context binaries, and by index the claims about them that are false."""
     if not is_carrier(path):
         context = read_context(path)
         return [_Found(path.name, context, bill_of(context, case.soc))], {}
@@ -113,7 +113,7 @@ def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]
 
 
 def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
-    """Yield the layers of each context, counted by KV caches; None if none are recognised."""
+    """Yield the layers, embedding and head of each context; None if none of them is recognised."""
     first = 0
     for one in contexts:
         graph = one.graphs[0] if one.graphs else None
@@ -172,18 +172,24 @@ def _findings(
         yield f"its {len(graphs)} graphs share no weights: up to {more:,} bytes are stored twice"
     if expected and abs(one.context.file_bytes / expected - 1) > _NEAR:
         share = 100 * (one.context.file_bytes / expected - 1)
-        yield f"{share:+.0f} % against {case.recipe.name}: another recipe, or weights stored twice"
+        yield (
+            f"file size {share:+.0f} % against {case.recipe.name}: another recipe, or "
+            "weights stored twice"
+        )
     if span is not None and span.layers and len(graphs) > 1:
         each = [sum(one.nbytes for one in _caches(case.model, graph)) for graph in graphs]
         more = sum(each) - max(each)
         if more:
-            yield f"{more:,} bytes of KV cache are counted again, once for each further graph"
+            yield (
+                f"{more:,} bytes of KV cache are counted more than once, because each graph "
+                "has its own"
+            )
     if span is None:
         yield "it could not be matched with layers of the model"
 
 
 def _lonely(bills: Sequence[Bill]) -> set[int]:
-    """Return the indexes of contexts that fit into no process domain, in any loading order."""
+    """Return the indexes of contexts that fit in no process domain, even in the best order."""
     needs = [0 if one.process_domain is None else one.process_domain.low.value for one in bills]
     placed = best_order(needs, pd_budget().value)
     late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]

@@ -23,7 +23,7 @@ _MAX_CONFIG = 1 << 20  # bytes; a config.json has a few KiB
 _MAX_HEADER = 1 << 26  # of a GGUF file: vocabularies of 262,144 tokens take 16 MiB
 _MAX_NAME = 80
 
-# Limits of a decoder, far beyond any real model; sums of such sizes do not overflow.
+# Upper limits for a decoder, far beyond any real model, so that sums of sizes do not overflow.
 _BOUNDS = {
     "hidden": 1 << 17,
     "layers": 1 << 10,
@@ -47,7 +47,7 @@ FAMILIES = (  # families whose layers were compiled for the rule
     *("llama", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3", "gemma3_text", "mistral"),
     *("mixtral", "qwen2_moe", "qwen3_moe", "granite", "smollm3", "olmo2", "internlm2", "exaone"),
 )
-# Parts of a decoder that the rule does not cover.
+# Keys in config.json of decoder parts that the size rule does not cover.
 _REFUSED = {
     "kv_lora_rank": "compressed KV caches (multi-head latent attention)",
     "ssm_cfg": "state-space layers",
@@ -89,7 +89,9 @@ def read_model(text: str) -> LlmModel:
         families = dict.fromkeys(name.partition("-")[0] for name in known)
         hint = f"did you mean {meant}?" if meant else (f"Known families: {', '.join(families)}.")
         what = f"{quote(text)} is neither a file nor a known model"
-        raise UsageError(what, cure=f"{hint} A config.json or a GGUF file works for any other")
+        raise UsageError(
+            what, cure=(f"{hint} A config.json or a GGUF file works for any other model")
+        )
     if path.is_dir():
         path = path / "config.json"
     head = read_head(path, 4) if path.is_file() else b""
@@ -181,7 +183,7 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
         notes.append("sliding windows are counted as full KV caches, their upper bound")
     if family not in FAMILIES:
         notes.append(f"the family {family} is unknown and is planned like Llama")
-    # Transformers treats a missing field as tied.
+    # Transformers ties head and embedding if the field is missing.
     tied = values.get("tie_word_embeddings", True) is not False
     return checked(
         path,
@@ -251,7 +253,7 @@ _GGUF = {
 
 
 class _Header:
-    """Reader of a GGUF header; struct.error or IndexError if it is truncated."""
+    """Reader of a GGUF header; raises struct.error or IndexError if the header is truncated."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 4
@@ -373,7 +375,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
     if part in _MATRICES:
         if bits not in (recipe.bits, 8):
             what = f"{part} can have {recipe.bits} bits like its layer, or 8, but not {bits}"
-            raise UsageError(what, cure=("change all with ", Setting("bits", "layers=8")))
+            raise UsageError(what, cure=("change all matrices with ", Setting("bits", "layers=8")))
         others = tuple(one for one in recipe.wide if one != part)
         return replace(recipe, wide=(*others, part) if bits == 8 else others, wide_layers=None)
     if part not in _PARTS:
@@ -382,7 +384,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
     field, allowed = _PARTS[part]
     if bits not in allowed:
         listed = ", ".join(map(str, allowed))
-        raise UsageError(f"{part} cannot be {quote(bits)}; choose one of {listed}")
+        raise UsageError(f"{part} cannot have {quote(bits)} bits; choose one of {listed}")
     return replace(recipe, **{field: bits})
 
 

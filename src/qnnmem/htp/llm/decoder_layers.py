@@ -1,7 +1,8 @@
 """A few decoder layers as an ONNX model: quantized, static, with random weights.
 
 The graph resembles an export: RMS norms, rotary embedding, grouped heads without copies of the KV
-cache, a mask, a gated MLP. The cache is an input, and only its new rows are an output.
+cache, a mask, a gated MLP. The cache is an input, and only its entries for new tokens are an
+output.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def write_layers(
 
 
 class _Decoder:
-    """Builder of the graph; each name is a float tensor between two quantized tensors."""
+    """Builder of the graph; each name is a float tensor that is quantized and dequantized again."""
 
     def __init__(self, model: LlmModel, recipe: LlmRecipe, ar: int, context: int) -> None:
         import numpy

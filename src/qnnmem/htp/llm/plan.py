@@ -91,7 +91,7 @@ def llm_case(
     bits: Iterable[tuple[str, int]],
     shards: tuple[int, ...],
 ) -> LlmCase:
-    """Return the case to plan; raise UsageError if settings contradict the model or each other."""
+    """Return the case to plan; raise UsageError if settings contradict the model or one another."""
     parts = find_recipe(recipe, model, bits)
     return _checked(
         LlmCase(model=model, recipe=parts, soc=find_soc(soc), context=context, ar=ar, shards=shards)
@@ -190,7 +190,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
 
 
 def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
-    """Return a result as one row of a table."""
+    """Return a result as a table row."""
     return LlmRow(
         setting=setting,
         answer=result.answer,
@@ -226,7 +226,7 @@ def _best(case: LlmCase) -> _Judged:
     tried = []
     for count in counts:
         each, rest = divmod(layers, count)
-        # The last shard also has the head, so the first shards take the remaining layers.
+        # The last shard also has the head, so the first shards take the remainder of the division.
         sizes = [each + (number < rest) for number in range(count)]
         tried.append(_judged(case, list(_cut(case, sizes))))
         if tried[-1].fits:
@@ -318,7 +318,8 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
         [rule.spill_range(one, how) for one in graphs],
     )
     compile_low, compile_high, low, high = [], [], 0, 0
-    # A graph of a shared context has a few KiB of private weights, which take a whole unit.
+    # If several graphs share a context, each has a few KiB of private weights, which take a whole
+    # unit.
     own, shared = (1, weights) if len(graphs) > 1 else (weights, 0)
     for graph, inputs, spill in zip(graphs, io, spills, strict=True):
         ddr, ops = rule.ddr_range(graph, how), rule.op_range(graph, how)
@@ -411,8 +412,8 @@ def _recipe_range(case: LlmCase) -> SizeRange | None:
     whole = LayerSpan(0, case.model.layers, embedding=True, head=True)
     sizes = [rule.weights(case.model, one, whole, case.measured) for one in found]
     source = (
-        "weights: from a 4-bit head with one scale per channel, "
-        "to 8-bit head and down matrices with blocks of 16"
+        "weights: at least with a 4-bit head and one scale per channel, "
+        "at most with 8 bits for the head and the `down` matrices and a scale per 16 values"
     )
     return _range(sizes[0], sizes[1], source)
 

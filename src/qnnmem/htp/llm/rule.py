@@ -23,7 +23,7 @@ OPS_IN_FILE = 1.9  # factor from bytes of ops in the file to op data in memory
 _OPS_ONCE = 16 * 1024
 _TABLE = 40_960  # bytes of an embedding in addition to its values
 _LOGIT_COPIES = 1.7  # DDR tensors of a head with many rows, in multiples of its output
-# The maximum over 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
+# Maxima of 30 compiles of 1 to 24 layers, for 2 to 8 MiB of VTCM, with a margin:
 _SCORES_IN_DDR = 3  # copies of the scores of all heads, if larger than VTCM
 _SCORE_COPIES = 4  # copies of attention scores that may spill: with mask, after softmax
 _KEY_COPIES = 4  # copies of a layer's keys that may spill, values included
@@ -80,12 +80,12 @@ class LlmGraph(NamedTuple):
 
     @property
     def keys(self) -> int:
-        """Size of the keys of a layer; its values have the same size."""
+        """Size of the keys of a layer; the values of the layer have the same size."""
         return self.model.kv_heads * self.head_keys
 
 
 class MeasuredParts(NamedTuple):
-    """Numbers of a graph that was compiled with all its layers, so that they are exact."""
+    """Exact numbers of a graph that was compiled with all its layers."""
 
     op_data: int
     ddr_tensors: int
@@ -95,8 +95,9 @@ class MeasuredParts(NamedTuple):
 class LayerRatios(Struct, frozen=True):
     """Ratios of compiled layers to the rule; the defaults leave the rule unchanged.
 
-    `compiled` is keyed by tokens at a time, layers and context, and applies only to these. Graphs
-    with shared weights are tiled differently; for them it only widens the ranges.
+    The keys of `compiled` are the tokens at a time, layers and context of a compiled graph; its
+    sizes apply only to that graph. Graphs with shared weights are tiled differently; for them the
+    sizes only widen the ranges.
     """
 
     weights: float = 1.0
@@ -108,7 +109,7 @@ class LayerRatios(Struct, frozen=True):
 
 
 def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
-    """Return inputs, outputs and count of each kind of matrix in a layer."""
+    """Return the inputs, outputs and number of the matrices of each kind in a layer."""
     hidden, inter, count = model.hidden, model.inter, max(1, model.experts)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     return {

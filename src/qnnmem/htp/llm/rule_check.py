@@ -43,7 +43,7 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
 def plain_case(case: LlmCase) -> LlmCase:
-    """Return the case with all layers alike, because these are compiled to check the rule."""
+    """Return the case with equal layers and without experts, as compiled to check the rule."""
     if case.recipe.bits == _FLOAT:
         cure = ("remove ", Setting("compile"))
         raise UsageError("floating-point layers are planned by rule, not compiled", cure=cure)
@@ -53,7 +53,7 @@ def plain_case(case: LlmCase) -> LlmCase:
 
 
 def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
-    """Return the ratios of compiled layers to the rule for each graph."""
+    """Return the ratios of compiled layers to the rule, per graph."""
     plain = plain_case(case)
     weights = rule.layer_weights(plain.model, plain.recipe)
     found = {ar: _slopes(bills, ar) for ar in case.ar}

@@ -79,7 +79,7 @@ def _start(served: Served, replies_fd: int) -> tuple[int, int]:
         os.close(results)
         os.close(replies_fd)  # else the parent would not notice the end of this program
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        # Prepared now: once memory has run out, too little may be left to report that.
+        # Encoded now: once memory has run out, too little may be left to encode this reply.
         out_of_memory = encode(LibraryRefusal("MemoryError", _stage(served), memory=True))
         with os.fdopen(answers, "wb") as stream:
             try:
@@ -107,7 +107,7 @@ def _answer(served: Served) -> WireMessage:
 
     try:
         perform = _performer(served.library, served.request)
-        # The limit is for the library. Import first: an import without memory may crash.
+        # The limit is for the library. Import first: an import that runs out of memory may crash.
         limit_memory(served.memory_limit)
         return perform()
     except Refused as exc:

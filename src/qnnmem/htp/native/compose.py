@@ -163,7 +163,7 @@ class ComposeTable:
         self.calls = bind(self.interface.table, BACKEND_CALLS)
 
     def check(self) -> None:
-        """Raise the error of the first call that was refused, if any."""
+        """Raise the error of the first refused call, if any."""
         if self._refusal is not None:
             raise self._refusal
 
@@ -182,7 +182,7 @@ class ComposeTable:
         self.interface.table[place] = ctypes.cast(function, c_void_p).value
 
     def _graph_configs(self, settings: HtpSettings) -> int:
-        """Return the address of a `QnnGraph_create` config list, as ONNX Runtime would pass."""
+        """Return the address of a graph config list, as ONNX Runtime would pass it."""
         wanted = [CHtpGraphConfig(_PRECISION, 0, _FP16)]
         if settings.vtcm_mb is not None:
             wanted.append(CHtpGraphConfig(_VTCM_MB, 0, settings.vtcm_mb))
@@ -195,7 +195,7 @@ class ComposeTable:
         return addressof(listed)
 
     def _create_graph(self, context: Any, name: bytes, _configs: Any, out: Any) -> int:
-        # A DLC and a client pass no config, or one for another device.
+        # Ignore `_configs`: a DLC and a client pass none, or settings for another device.
         handle = self._library["graph_create"](context, name, self._configs, out)
         if self._fine(handle, "QnnGraph_create", name):
             self.graphs.append(_Graph(int(out[0])))
@@ -237,7 +237,7 @@ class ComposeTable:
 
 
 class LibraryCalls:
-    """Replays the recorded calls in a file, in order; the calls compose graphs."""
+    """Composes graphs by repeating the calls recorded in a file, in order."""
 
     def __init__(self, calls: Mapping[str, Any], context: Any) -> None:
         self._calls, self._context = calls, context
@@ -247,7 +247,7 @@ class LibraryCalls:
         self._tensors: dict[int, CTensor] = {}
 
     def make(self, path: Path) -> None:
-        """Make the calls of all graphs, up to the first refused call."""
+        """Repeat the calls of all graphs, up to the first refused call."""
         try:
             with path.open("rb") as stream:
                 frame = read_frame(stream, CallFile, _MOST)

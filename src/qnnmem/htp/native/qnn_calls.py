@@ -137,7 +137,7 @@ def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp
 
 
 def say(text: str) -> None:
-    """Write a line of qnnmem's own to the log."""
+    """Write one of qnnmem's own lines to the log."""
     os.write(2, f"{OWN_MARK} {text}\n".encode())
 
 
@@ -192,8 +192,8 @@ def _text(value: bytes | None) -> str:
 
 
 # --- A client of libQnnHtp ------------------------------------------------------------------------
-# Nothing is checked here. A wrong call is made unchanged, to see the library's own response: a
-# code, or the end of this process.
+# Nothing is checked here. A wrong call is passed on unchanged, to see the library's own response: a
+# code, or a crash of this process.
 
 
 _CUSTOM = 2
@@ -319,7 +319,7 @@ class _Client:
         return int(_CODE & code)
 
     def _tensors(self, listed: Any, count: int, given: Mapping[int, CallTensor]) -> Any:
-        """Return the inputs or outputs that a call passes, with the binary's descriptions."""
+        """Return the tensors that a call passes: the binary's, with the call's memory."""
         wanted = [k for k in range(count) if listed[k].of.v1.id in given]
         tensors = (CTensor * len(wanted))()
         for place, k in enumerate(wanted):
@@ -332,7 +332,7 @@ class _Client:
         return tensors
 
     def _memory(self, what: CallTensor) -> tuple[int, int]:
-        """Return the tensor's memory union: a handle, or an address and its stated size."""
+        """Return the tensor's memory union: a handle and 0, or an address and a size."""
         if what.handle is not None:
             return self._handle(what.handle), 0
         if what.file is not None:
@@ -352,7 +352,7 @@ class _Client:
         return self._mapped[path] + offset
 
     def _guarded(self, size: int) -> int:
-        """Return the address of `size` bytes that end at a protected page: overruns crash."""
+        """Return the address of `size` bytes before a protected page: overruns crash."""
         page = mmap.PAGESIZE
         room = max(page, -(-size // page) * page)
         mapped = mmap.mmap(-1, room + page)

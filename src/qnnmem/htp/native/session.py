@@ -1,4 +1,4 @@
-"""Requests that use ONNX Runtime: its QNN provider compiles, runs and composes; its quantizer."""
+"""Requests that use ONNX Runtime: compile, run and compose with QNN's provider; quantize."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     import onnx
 
 PROVIDER = "QNNExecutionProvider"
-# Severities of ONNX Runtime's session and default loggers. The library's own level follows the
-# session's. Its lines come through the default logger, always with severity verbose.
+# Severities of ONNX Runtime's session and default loggers. The library uses the session's level,
+# but its lines come through the default logger, always with severity verbose.
 LOG_LEVELS = {"verbose": (0, 0), "info": (1, 0), "error": (3, 0)}
 _CODE = re.compile(r"\bCode: (\d{1,5})\b|error code:? (\d{4,5})\b")
 _MOST = 1e300
@@ -108,9 +108,9 @@ def compare(folder: Path, request: CompareRequest) -> CompareReply:
 
 
 def _difference(wanted: Any, found: Any) -> tuple[float, float]:
-    """Return the largest CPU-HTP difference and the largest CPU value, both absolute.
+    """Return the largest absolute CPU-HTP difference and the largest absolute CPU value.
 
-    Only the elements that are finite on the CPU count.
+    Only elements whose CPU value is finite count.
     """
     import numpy
 
@@ -227,8 +227,8 @@ def assignment(session: Any) -> tuple[list[Node], int]:
 
 
 # --- Recording ONNX Runtime while it composes a model for libQnnHtp, without compiling -----------
-# The functions of the real library are called as usual: it decides which operators it supports, and
-# assigns tensor ids. Only its last step, which compiles, is left out.
+# The functions of the real library are called as usual: they decide which operators are supported,
+# and assign tensor ids. Only the last function, which compiles, is not called.
 
 
 _ERROR = 0xFFFF
@@ -287,7 +287,7 @@ class Listener:
         self._functions.put(place, kinds, call)
 
 
-# --- Quantizing a float model like ONNX Runtime prepares models for QNN ---------------------------
+# --- Quantizing a float model in the way that ONNX Runtime prepares models for QNN ----------------
 
 
 # Activation and weight types by their names in onnxruntime.quantization.

@@ -93,7 +93,7 @@ _SHOWN = 8
 class HtpBackend:
     """`Qnn_BackendHandle_t` of the HTP backend; `findings` holds every broken rule.
 
-    `compute` executes graphs in place of the real library, e.g. where that is not installed.
+    `compute` executes graphs in place of the real library, for example if it is not installed.
     """
 
     def __init__(self, compute: Compute | None = None, time_limit_s: float = TIME_LIMIT_S) -> None:
@@ -259,7 +259,7 @@ def _mode_of(memory: Any) -> IoMode:
 
 
 class HtpClientGraph:
-    """`Qnn_GraphHandle_t`: a graph of a context, ready to execute."""
+    """`Qnn_GraphHandle_t`: a compiled graph of a context, ready to execute."""
 
     def __init__(self, context: HtpClientContext, described: HtpGraph) -> None:
         self.context, self.described = context, described
@@ -274,7 +274,7 @@ class HtpClientGraph:
         return inputs, outputs
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """Execute the graph (`QnnGraph_execute`); return the reserved and copied bytes."""
+        """Execute the graph (`QnnGraph_execute`); return how many bytes it reserved and copied."""
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
@@ -447,7 +447,7 @@ class HtpComposedContext(HtpClientContext):
         drafts = [one for one in self._drafts.values() if one.is_finalized or one is graph]
         calls, made = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)
-        # Each tensor states whether it is a memhandle.
+        # The settings need no IO mode: each tensor states whether it is a memhandle.
         wanted = self._options
         settings = HtpSettings(self._soc.model_id, wanted.vtcm_mb, wanted.opt_level, log="info")
         request = ComposeRequest("calls", calls, made, settings)
@@ -490,7 +490,7 @@ class HtpComposedGraph(GraphDraft):
         return self._finalized("QnnGraph_execute").tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
-        """Execute the graph (`QnnGraph_execute`); return the reserved and copied bytes."""
+        """Execute the graph (`QnnGraph_execute`); return how many bytes it reserved and copied."""
         return self._finalized("QnnGraph_execute").execute(inputs, outputs)
 
     @property

@@ -81,7 +81,7 @@ class IoLayer:
     ) -> Inference:
         """Execute the graph once, with any mix of raw buffers and handles.
 
-        Return the reserved and copied bytes.
+        Return how many bytes were reserved and copied.
         """
         before = self.reserved
         copied_in = copied_out = 0
@@ -144,7 +144,7 @@ class IoLayer:
 
     def _raw(self, tensor: TensorInfo, memory: Any) -> memoryview:
         if memory is None:
-            self._refuse("Q7", f"tensor {quote(tensor.name)} was given no buffer", MEASURED)
+            self._refuse("Q7", f"tensor {quote(tensor.name)} has no buffer", MEASURED)
         if isinstance(memory, SharedBuffer):
             if memory.is_freed:
                 where = f" at {memory.freed_at.split(': ')[0]}" if memory.freed_at else ""
@@ -159,7 +159,10 @@ class IoLayer:
         try:
             return memoryview(memory).cast("B")
         except TypeError:
-            self._refuse("Q7", f"the buffer of tensor {quote(tensor.name)} is not contiguous bytes")
+            self._refuse(
+                "Q7",
+                (f"the buffer of tensor {quote(tensor.name)} is not a contiguous block of bytes"),
+            )
         except ValueError:  # a view that was released
             self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
 

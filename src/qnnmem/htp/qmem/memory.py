@@ -84,7 +84,7 @@ class SharedBuffer:
             self._watchers.append(tell)
 
     def close(self) -> None:
-        """Free the buffer; registries that still use it report that."""
+        """Free the buffer; registries that still use it record a finding."""
         if self.fd < 0:
             return
         self.freed_at = caller_line()
@@ -158,7 +158,8 @@ class MemRegistry:
         self._alive = True
         self._siblings = [] if siblings is None else siblings
         self._siblings.append(self)
-        # Resources of registered handles, and the lines that deregistered handles last.
+        # Resource of each registered handle; of a deregistered handle, the line that deregistered
+        # it.
         self._handles: HandleTable[MemHandle, Resource, str] = HandleTable(MAX_KEPT)
         self._reported: set[MemHandle] = set()  # reported as freed while registered
         self.findings = FindingLog()  # all refusals and reports, in order
@@ -189,7 +190,7 @@ class MemRegistry:
         return handles
 
     def deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Deregister every valid handle of any context: the C call takes no context either."""
+        """Deregister every valid handle of any context, because the C call names no context."""
         bad = ""
         for number, handle in enumerate(handles):
             owner = self._owner(handle)
@@ -315,11 +316,11 @@ class MemRegistry:
         """Return the size of the tensor; a scalar is described as one dimension of 1."""
         if not given.dimensions or not all(0 < size < 1 << 40 for size in given.dimensions):
             shape = "x".join(map(str, given.dimensions[:8])) or "without dimensions"
-            what = f"the shape {shape} does not set every dimension"
+            what = f"the shape is {shape}; every dimension must be set and above 0"
             self.fail(8004, finding("Q3", what, _REGISTER))
         size = tensor_bytes(given.dimensions, given.data_type)
         if size is None:
-            what = f"data type {given.data_type:#x} has no size"
+            what = f"data type {given.data_type:#x} has no known size"
             self.fail(8000, finding("Q6", what, _REGISTER))
         return size
 

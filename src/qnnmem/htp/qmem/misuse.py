@@ -257,7 +257,7 @@ class Misuse(NamedTuple):
 
     what: str
     make: Callable[[_Stage], None]
-    # A mistake that needs a handle ends at the registration, which the x86 library refuses.
+    # By default only the registration: the x86 library refuses it, so later calls have no handle.
     calls: Callable[[HtpGraph], list[Call]] = _ask_register
 
 
@@ -423,7 +423,9 @@ def _asked(
     if outcome.kind == "crashed" and outcome.signal is not None:
         return LibraryAnswer(signal=outcome.signal)
     if outcome.kind == "timeout":
-        raise not_in_time(path, f"the library did not make the calls within {ends.limit_s:g} s")
+        raise not_in_time(
+            path, (f"the calls in the library did not finish within {ends.limit_s:g} s")
+        )
     if not outcome.is_done:
-        raise CannotTell(f"the library did not make the calls: {outcome.sentence[:300]}")
+        raise CannotTell(f"the calls in the library failed: {outcome.sentence[:300]}")
     return LibraryAnswer(outcome.result(CallsReply).codes[-1])

@@ -80,7 +80,7 @@ def qmem_of(
         raise CannotTell("the binary has no graph, so it has no inputs or outputs")
     hinted = sum(io_mode(tensor) is IoMode.MEMHANDLE for tensor in tensors)
     rows = tuple(_rows(context, bill, copy_time or measure_copy))
-    # Least memory, then fewest copied bytes: memhandle at both steps.
+    # Least memory first, then fewest copied bytes: this selects memhandle at both steps.
     best = min(rows, key=lambda row: (row.internal, row.copied))
     result = QmemResult(
         file=bill.file,
@@ -225,14 +225,14 @@ def advise(qmem: QmemResult) -> str:
     if qmem.prepared is None:
         return (
             f"{qmem.memhandle_tensors} of {qmem.tensors} inputs and outputs are prepared for "
-            "memhandle: prepare all, and pass registered shared memory; "
-            f"against raw that {saved} per inference"
+            "memhandle: prepare all of them, and pass registered shared memory; compared "
+            f"with raw, that {saved} per inference"
         )
     return f"prepare and execute with memhandle: this {saved} per inference"
 
 
 def traps(qmem: QmemResult) -> Iterator[str]:
-    """Yield warnings about surprising rows, with this model's numbers."""
+    """Yield warnings about surprising combinations, with this model's numbers."""
     wasted = qmem.row(IoMode.RAW, IoMode.MEMHANDLE).internal
     late = qmem.row(IoMode.MEMHANDLE, IoMode.RAW).reserved_at_first_inference.value
     if wasted:
@@ -244,8 +244,8 @@ def traps(qmem: QmemResult) -> Iterator[str]:
         )
     if qmem.memhandle_tensors < qmem.tensors:
         yield (
-            "the hint is also inside the compiled blob: prepare the model again, do not patch "
-            "the file"
+            "the memory type of each tensor is also in the compiled blob: prepare the model "
+            "again, do not patch the file"
         )
 
 
@@ -274,8 +274,8 @@ def run_rows(
 ) -> QmemRun:
     """Return the results of all combinations, executed within one time limit.
 
-    `binaries` has the binary prepared for each mode. Both modes can use the same binary: the
-    library for x86 stores the hint and ignores it.
+    `binaries` has the binary prepared for each mode. Both modes can use the same binary, because
+    the library for x86 ignores the mode that the binary states.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
     inputs = made_up_inputs(graphs[IoMode.RAW], seed)
@@ -362,7 +362,7 @@ def _client_memory(
 
 
 def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
-    """Return random bytes for every input: normal floats, noise if quantized, else 0 and 1.
+    """Return random input bytes: normally distributed floats, noise if quantized, else 0 and 1.
 
     Whole numbers might be indices, so they must be valid for a small table.
     """
@@ -432,7 +432,7 @@ _OF_BINARY = (Setting("run"), " takes the context binary itself, not a model tha
 
 
 class QmemTable(NamedTuple):
-    """The table with the results of its execution, or why it cannot be executed here."""
+    """The costs of all combinations; `no_run` says why they cannot be executed."""
 
     result: QmemResult
     no_run: Words = ""  # why the combinations cannot be executed; empty if they can be or were
@@ -448,10 +448,10 @@ def qmem_of_file(
     worker: Worker | None = None,
     progress: Progress,
 ) -> QmemTable | CompileFailure:
-    """Return the table of a binary or a model, or the failure of its compile.
+    """Return the table of a binary or a model, or the reason why the model does not compile.
 
     `run` also executes the combinations. `misuse` makes every deliberate mistake with the first
-    graph, in the real library too if there is one.
+    graph, in the real library too if it is installed.
     """
     ends = Deadline.after(options.time_limit_s)
     try:
@@ -509,9 +509,11 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
     if why := obstacle(context.graphs):
         return chain_words("it ", why)
     if soc is None and context.soc_model is None:
-        return "the four rows are executed for a SoC: ", Setting("soc"), " chooses it"
+        return "executing the four combinations needs a SoC: ", Setting("soc"), " chooses it"
     if not library_there():
-        return Setting("run"), " executes the four rows with the real library, on Linux x86-64"
+        return Setting("run"), (
+            " executes the four combinations with the real library, on Linux x86-64"
+        )
     return ""
 
 

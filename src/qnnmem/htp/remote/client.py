@@ -91,7 +91,9 @@ class Connection(PipeEnd):
         except BaseException as exc:
             self.close(0.2)
             if isinstance(exc, RuntimeError):  # no thread could be started
-                raise UsageError(f"a worker cannot be watched ({exc})") from exc
+                raise UsageError(
+                    f"the threads that watch a worker cannot be started ({exc})"
+                ) from exc
             raise
 
     @property
@@ -125,7 +127,7 @@ class Connection(PipeEnd):
                 if not isinstance(message, Beat):
                     return message, frame[1]
         except queue.Empty:
-            self._why = self._why or "did not keep the time limit"
+            self._why = self._why or "exceeded the time limit"
             kill_group(self._process)
             raise self.lost() from None
         except ValueError:
@@ -164,7 +166,7 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait briefly for the threads: a program outside the process group might hold a pipe."""
+        """Wait briefly for the threads; a program outside the process group may hold a pipe."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:
@@ -205,7 +207,7 @@ class Connection(PipeEnd):
         try:
             versions = msgspec.json.decode(text, type=ready(Hello))
             if other := versions.difference():
-                what = f"{other}: install the same qnnmem on both ends"
+                what = f"{other}: install the same version of qnnmem on both machines"
                 raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
             hello = msgspec.json.decode(text, type=ready(WorkerHello))
         except (ValueError, RecursionError):
@@ -226,7 +228,7 @@ class Connection(PipeEnd):
         self._threads[1].join(0.5)
         words = f"the HTP worker {show_command(self.command)} {what}"
         said = _last_line(self._said) or _last_line(self._noise)
-        return f"{words}; its last line: {said}" if said else words
+        return f"{words}; last line of its output: {said}" if said else words
 
     def _read(self) -> None:
         """Read frames from the pipe until it ends."""
@@ -260,7 +262,7 @@ class Connection(PipeEnd):
             self._noise = (self._noise + line)[-_TAIL:]
             self._heard = time.monotonic()
         if room <= 0:
-            self._why = "is not a worker"
+            self._why = "sent no greeting, so it is not a worker"
         return False
 
     def _read_errors(self) -> None:
@@ -275,7 +277,7 @@ class Connection(PipeEnd):
             self._beat(self.send)
 
     def _watch(self) -> None:
-        """Kill a silent worker: a network can be cut without notice."""
+        """Kill a worker after a long silence, because a network can fail without notice."""
         if self._falls_silent():
             self._why = self._why or f"was silent for {self._silence_s:g} s"
             kill_group(self._process)
@@ -285,7 +287,7 @@ class Connection(PipeEnd):
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:
-    """Start a command in its own session, safe from Ctrl-C and password prompts; return it."""
+    """Start a command in its own session, safe from Ctrl-C and password prompts."""
     pipe = subprocess.PIPE
     try:
         return subprocess.Popen(  # noqa: S603  the user's own command, no shell
@@ -364,7 +366,7 @@ class RemoteLibrary:
 
     @property
     def memory_limit(self) -> int:
-        """The largest address space of a request on that machine, in bytes."""
+        """The largest address space of a request on the worker's machine, in bytes."""
         return self.connect().hello.memory_limit
 
     def close(self) -> None:
@@ -385,7 +387,8 @@ class RemoteLibrary:
         """Return the outcome of a request on the worker; `keep` receives the whole log."""
         if not isinstance(request, RemoteRequest):
             raise UsageError(
-                "the library is on another machine, which does not support this request"
+                "a library on another machine does not support this request; use a library "
+                "on this machine"
             )
         parcel = pack(request, places)
         try:
@@ -540,7 +543,7 @@ class _Answer:
         view[:] = b"".join(parts)
 
     def _write(self, name: str, size: int) -> None:
-        """Write a result file into the output's folder; its name must start like the output's."""
+        """Write a result file, whose name must start with the output's stem, next to the output."""
         output = self._parcel.output
         plain = name.isprintable() and name == Path(name).name and "\\" not in name
         if output is None or not plain or not name.startswith(output.stem):

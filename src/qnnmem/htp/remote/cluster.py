@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 
 class SentModel(NamedTuple):
-    """A model named by content: its request, and the size of each file."""
+    """A model to send: its request, which names files by hash, and the size of each file."""
 
     request: bytes
     sizes: dict[str, int]
 
 
 class ClusterModel:
-    """The model of cluster tasks; `answers` returns whether any worker is left."""
+    """A model for cluster tasks; `answers` returns True while a worker is left."""
 
     def __init__(self, path: Path, executor: Executor, answers: Callable[[], bool]) -> None:
         whole = path.absolute()
@@ -117,7 +117,7 @@ def run_there(
 
 @contextmanager
 def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
-    """Yield the model as a file of this cluster worker, or the hashes of files not yet here."""
+    """Yield the model as a file of this cluster worker, or the hashes of files that it lacks."""
     from qnnmem.temporary_folder import temporary_folder
 
     store = _store()
@@ -139,7 +139,7 @@ def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path
 
 
 def library_there_is() -> str:
-    """Return the library's name on this cluster worker, or `!` and the reason for having none."""
+    """Return the library's name on this cluster worker; if it has none, `!` and the reason."""
     from qnnmem.htp.library import find_library
 
     try:

@@ -106,7 +106,7 @@ class FileStore:
         return found
 
     def make_room(self, size: int) -> None:
-        """Free disk space for a file; raise OutputError if even an empty store is too small."""
+        """Free disk space for a file; raise OutputError if emptying the store is not enough."""
         kept = sum(one.stat().st_size for one in self.folder.iterdir() if one.is_file())
         for most in (None, 0):
             free = shutil.disk_usage(self.folder).free
@@ -170,7 +170,7 @@ def full_or(exc: OSError) -> OutputError:
     """Return the error for a file that the worker cannot write."""
     if exc.errno in _FULL:
         return OutputError("the disk is full")
-    return OutputError(f"a file cannot be written there ({(exc.strerror or str(exc)).lower()})")
+    return OutputError(f"the worker cannot write a file ({(exc.strerror or str(exc)).lower()})")
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -315,7 +315,7 @@ def _packed_weights(
 
 
 def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, ...] | None:
-    """Return the files of every sample; the paths in a list are only valid on this machine."""
+    """Return each sample's files by hash; paths in a calibration list are only valid locally."""
     from qnnmem.calibration import find_samples, read_sample
     from qnnmem.htp.native.session import model_inputs
 
@@ -389,7 +389,7 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
         _check_weights(changes["model"], changes["folder"])
     if isinstance(request, ComposeRequest):
         if request.kind == "library":  # the worker would run code of the client
-            raise Damaged("sends a model of another type")
+            raise Damaged("sends a model library, whose code a worker does not run")
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.dlc")
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest | ComposeRequest):
         changes["output"] = None if request.output is None else _output(request.output, folder)
@@ -452,7 +452,8 @@ def with_paths(
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)
-        # Without a binary no EPContext model is needed; a composed graph never has one.
+        # A reply without a binary needs no EPContext model; a composed graph never has an EPContext
+        # model.
         if (epcontext is None) is not isinstance(request, ComposeRequest) and binaries and request:
             raise ValueError("a binary without its model")
         return msgspec.structs.replace(reply, binaries=binaries, epcontext=epcontext)
@@ -482,7 +483,7 @@ def _placed_samples(
         files = []
         for position, (name, path) in enumerate(sample):
             if path.suffix not in _SAMPLES:
-                raise Damaged("has a sample of another type")
+                raise Damaged("has a sample with an unsupported file suffix")
             target = folder.root / "samples" / f"{number}-{position}{path.suffix}"
             files.append((name, folder.place(path.name.removesuffix(path.suffix), target)))
         made.append(tuple(files))

@@ -153,7 +153,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request; it refers to the worker's folders as `out` and `root`."""
+    """The outcome of a request; `out` and `root` are the worker's folders named in its texts."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results

@@ -180,7 +180,7 @@ class Server(PipeEnd):
             self._beat(self._send)
 
     def _watch(self, work: Path) -> None:
-        """Close the connection if the client falls silent, by force if the work does not stop."""
+        """Close the connection of a silent client; end this process if its work does not stop."""
         if self._falls_silent():
             self._over.set()
         with suppress(queue.Full):
@@ -279,7 +279,7 @@ class Server(PipeEnd):
     def _deliver(
         self, outcome: RequestOutcome, folder: RequestFolder, log: Path | None
     ) -> RemoteOutcome:
-        """Send the files of an outcome; return the outcome with their names in place of paths."""
+        """Send the files of an outcome; return the outcome with file names in place of paths."""
         made: list[Path] = []
 
         def named(path: Path) -> Path:

@@ -290,8 +290,9 @@ def _text(value: bytes | None) -> str:
 # --- Model libraries ------------------------------------------------------------------------------
 
 _COMPOSE = "QnnModel_composeGraphs"
-# The first 25 functions are enough to compose. The others are left out: a library that was built
-# for a shorter table reads its last arguments from there, so no function may be there.
+# The first 25 functions are enough to compose a graph. The table is passed by value: a library that
+# was built for a shorter table reads its last arguments from the memory after these functions, so
+# no other function may be there.
 _FIRST = 25
 
 

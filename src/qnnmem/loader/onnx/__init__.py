@@ -10,11 +10,11 @@
 
 To debug a wrong input size, look at resolve; a missing or wrong branch, fold; any other wrong
 shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the name of its
-pass as `stage`.
+pass as `stage`; for open this is `resolve`.
 
 Each pass calls these modules, in order:
 
-    read      bounded_file, wire
+    read      bounded_file, protobuf_wire
     guard     tensor, well_formed
     open      trial (inlines functions), well_formed
     resolve   inputs
@@ -74,10 +74,10 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 
 
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
-    """Return the ONNX graph to whose nodes `Op.sources` refer after `read` with the same options.
+    """Return the ONNX graph from which `read` builds the model; `Op.sources` index its nodes.
 
-    Its value infos have the types of all tensors. External data is not moved: locations were
-    checked and are relative to the model's folder.
+    The options must be those of `read`. Value infos have the types of all tensors. External data is
+    not moved: locations were checked and are relative to the model's folder.
     """
     from qnnmem.loader.onnx.passes.shape import write_typed
 

@@ -92,7 +92,7 @@ class NodeWriter:
         return self._nodes.constant(values, kind, self._fresh())
 
     def give(self, value: str, name: str) -> None:
-        """Rename a result to `name`, the name of an output."""
+        """Give a result the name of an output: rename it, or add an Identity node."""
         drawn = self._nodes.nodes
         last = drawn[-1] if len(drawn) > self._first else None
         if last is not None and list(last.output) == [value]:

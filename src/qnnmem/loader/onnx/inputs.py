@@ -132,7 +132,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
 def _shaped(
     name: str, given: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
 ) -> NDArray[Any]:
-    """Return the elements in a shape that the input accepts; raise UsageError if none does."""
+    """Return the elements in a shape that the input accepts; raise UsageError if there is none."""
     import numpy
 
     if sizes is None:
@@ -157,7 +157,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the sizes, the free size chosen to give `count` elements; None if impossible."""
+    """Return the sizes, with the free size set so that they give `count` elements, or None."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -166,7 +166,7 @@ def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
 
 
 def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
-    """Return the numbers in the input's type; raise UsageError if that loses information."""
+    """Return the numbers in the input's type; raise UsageError if they do not fit into it."""
     import numpy
 
     kind, wanted = given.dtype.kind, _kind(dtype)
@@ -202,7 +202,7 @@ _SHOWN = 12
 
 
 class FixedInputs(NamedTuple):
-    """Inputs with static shapes, and constants that replace inputs with a given value."""
+    """Inputs with static shapes, and constants in place of the inputs whose value is given."""
 
     inputs: tuple[onnx.ValueInfoProto, ...]
     constants: tuple[onnx.TensorProto, ...]

@@ -24,7 +24,7 @@ _BY_DATA = "depends on the data"
 
 
 def check_scope(trials: Trials, scope: Scope) -> None:
-    """Raise LoadError for shapes that are valid for one run only, or too large."""
+    """Raise LoadError for data-dependent or too large shapes, and unsupported ops or types."""
     refuse_dependent(trials, scope, [name for name in scope.measured if name not in trials.stated])
     for index in live(scope.graph):
         node = scope.graph.node[index]
@@ -54,7 +54,7 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
 
 
 def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
-    """Raise LoadError if a reshape changes the number of elements; inference accepts that."""
+    """Raise LoadError if a reshape changes the number of elements, which inference accepts."""
     names = node.input[0], node.output[0]
     # A stated shape is an upper bound, and so are all shapes that follow from it.
     if any(name in trials.stated or name in scope.flow.culprit for name in names):
@@ -103,8 +103,8 @@ class DependentShapes(LoadError):
             listed = ", ".join(map(str, self.shapes[:_LISTED]))
             what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
         state = f"set {'its largest shape' if is_one else 'their largest shapes'} with "
-        # The branches of an If have known sizes, which the reason lists; a trial run took one
-        # branch.
+        # For an If, the reason lists the shape of each branch; a trial run took only one branch, so
+        # its shape is no suggestion.
         tried = {
             one.name: seen[one.name]
             for one in self.shapes
@@ -145,7 +145,8 @@ def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None
 def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> DependentShapes:
     """Return the error about tensors whose shapes depend on data."""
     makers = {name: node for node in scope.graph.node for name in node.output}
-    # The shape of a tensor made from other unknown tensors may follow from theirs.
+    # Prefer tensors whose inputs have known types: the shapes of later tensors may follow from
+    # theirs.
     names = [
         name
         for name in names

@@ -148,15 +148,15 @@ class Scope:
     bodies: Mapping[str, tuple[Scope, ...]] = field(default_factory=dict)
     outer: frozenset[str] = frozenset()
     outer_const: frozenset[str] = frozenset()
-    # Sources of types, in order: inference alone, bodies, bodies that read tensors of stated shape,
-    # trial runs, the file.
+    # Tensors by the source of their type, in this order: inference alone, bodies, bodies that read
+    # tensors of stated shape, trial runs, the file.
     settled: frozenset[str] = frozenset()
     proven: Mapping[str, OnnxType] = field(default_factory=dict)
     bounded: Mapping[str, OnnxType] = field(default_factory=dict)
     measured: Mapping[str, OnnxType] = field(default_factory=dict)
     declared: frozenset[str] = frozenset()
-    # Outputs of control flow without a type: a trial run may measure `steady` ones; for the others
-    # there are reasons.
+    # Outputs of control flow without a type: a trial run may measure `steady` outputs; for other
+    # outputs `reasons` says why there is no type.
     steady: frozenset[str] = frozenset()
     reasons: Mapping[str, str] = field(default_factory=dict)
 

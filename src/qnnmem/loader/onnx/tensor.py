@@ -102,7 +102,7 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> 
 
 _INT64, _UINT32, _UINT64, _FLOAT64 = 7, 12, 13, 11
 _COMPLEX64, _COMPLEX128 = 14, 15
-# Types whose typed values are bit patterns, not numbers.
+# Types whose values in int32_data are bit patterns, not numbers.
 _PATTERNS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8})
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _ENTRIES = frozenset({"location", "offset", "length", "checksum"})
@@ -176,7 +176,7 @@ def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
     """Raise LoadError unless a tensor's data is unambiguous and agrees with its shape.
 
-    Irrelevant entries are removed from the message.
+    Fields that do not apply to the tensor are removed from the message.
     """
     name = quote(tensor.name)
     dtype = DType.UINT8 if tensor.data_type == STRING else DTYPES.get(tensor.data_type)

@@ -42,7 +42,7 @@ from qnnmem.wire import Done, Frame, WireMessage
 if TYPE_CHECKING:
     import onnx
 
-# Limit of computed constants: real models have kilobytes, a few nodes can request terabytes.
+# Limit for computed constants: real models need kilobytes, but a few nodes can request terabytes.
 MAX_COMPUTED = 256 << 20
 T = TypeVar("T", bound=WireMessage)
 
@@ -71,7 +71,7 @@ class TrialChild(ChildProcess):
         return inlined
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the model after the optimisations that precede all execution providers."""
+        """Return the model as onnxruntime optimises it before it selects execution providers."""
         import onnx
 
         request = OptimiseBasic(self._path.parent.resolve())
@@ -113,7 +113,7 @@ class TrialChild(ChildProcess):
         fetch: Sequence[str],
         folder: Path | None,
     ) -> list[onnx.TensorProto]:
-        """Return the values of constants in order, computed without any optimisation.
+        """Return the values of the constants in `fetch`, computed without any optimisation.
 
         Only the shapes of `inputs` matter; `folder` holds external data.
         """
@@ -127,7 +127,7 @@ class TrialChild(ChildProcess):
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
     ) -> NodeOrder:
-        """Return the order in which onnxruntime runs the nodes; the model must be loadable."""
+        """Return the order in which onnxruntime runs the nodes, or why it cannot run them."""
         return self._ask(Order(list(inputs)), NodeOrder, model.SerializeToString())[0]
 
     def open(self, model: onnx.ModelProto) -> None:
@@ -149,7 +149,8 @@ class TrialChild(ChildProcess):
         import onnx
 
         given = onnx.GraphProto(initializer=values).SerializeToString()
-        # Floats fail only because of sizes; integers may also be indices that are out of range.
+        # With float inputs a run fails only because of sizes; integer inputs can also be indices
+        # that are out of range.
         quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
         tries = TRIES if thorough else TRIES[:quick]
         return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
@@ -306,12 +307,14 @@ def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
 
     where = quote(tensor.name)
     if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
-        raise LoadError(trials.path, f"tensor {where} controls the flow but is not a stored scalar")
+        raise LoadError(
+            trials.path, (f"tensor {where} controls a branch or loop but is not a stored scalar")
+        )
     try:
         return int(numpy_helper.to_array(tensor).reshape(-1)[0])
     except (TypeError, ValueError) as exc:
         raise LoadError(
-            trials.path, f"tensor {where} controls the flow but is not a number"
+            trials.path, f"tensor {where} controls a branch or loop but is not a number"
         ) from exc
 
 

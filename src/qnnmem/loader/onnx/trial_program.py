@@ -86,7 +86,7 @@ class OutputTypes(WireMessage, frozen=True):
 
 
 class OptimiseBasic(WireMessage, frozen=True):
-    """A request to optimise the model as onnxruntime does before all execution providers."""
+    """A request to optimise the model as onnxruntime does before it selects execution providers."""
 
     doing: ClassVar[str] = "folding constants"
     folder: Path

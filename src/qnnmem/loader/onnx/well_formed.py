@@ -186,12 +186,12 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Return whether an operator belongs to neither the ONNX standard nor onnxruntime."""
+    """Return whether an operator's domain is outside those with known output shapes."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 
 def first_foreign(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return the first operator outside the standard and onnxruntime; None if there is none."""
+    """Return the first foreign operator (see `is_foreign`); None if there is none."""
     return next((node for node in nodes if is_foreign(node)), None)
 
 

@@ -45,11 +45,11 @@ def read_with_graph(
     dims: Mapping[str, int] | None = None,
     reals: bool = False,
 ) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
-    """Return the result of `read`, ONNX nodes that compute it, and its states as pairs.
+    """Return the model, ONNX nodes that compute it, and its states as pairs of names.
 
-    The nodes are None if an operator has no translation; a note in the model names it. With `reals`
-    the nodes compute with real numbers between DequantizeLinear and QuantizeLinear, which other
-    tools can change.
+    The nodes are None if an operator has no translation; a note in the model names the operator.
+    With `reals`, the nodes compute with real numbers between DequantizeLinear and QuantizeLinear,
+    which other tools can change.
     """
     from qnnmem.loader.tflite.operators import translate
 
@@ -60,7 +60,7 @@ def read_with_graph(
     except Damaged as exc:
         raise LoadError(path, str(exc), cure=model.assumed) from exc
     except NotTranslated as exc:
-        note = f"layout only, without a program: {exc}; the graph cannot be executed here"
+        note = f"layout only, without a program: {exc}; the graph cannot be executed"
         return replace(model, notes=(*model.notes, note)), None, ()
 
 

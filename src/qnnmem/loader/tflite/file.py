@@ -18,7 +18,7 @@ from qnnmem.units import MAX_BYTES, MAX_RANK
 
 @dataclass(frozen=True, slots=True)
 class NestedGraph:
-    """A subgraph that an operator runs, with everything its caller needs to know."""
+    """A subgraph that an operator runs, with its states, size and output shapes."""
 
     model: Model
     reads: tuple[str, ...]  # constants, and outer tensors passed without a copy
@@ -150,7 +150,7 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
 
 
 def say_first(file: TfliteFile) -> Words:
-    """Return the warnings that make every number uncertain; empty if there are none."""
+    """Return the warnings about placeholder sizes and custom operators; empty if there are none."""
     given = (_placeholders(file), unknown_inside(_custom(file)))
     parts: list[Words] = [part for part in given if part]
     return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]

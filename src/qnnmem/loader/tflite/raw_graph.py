@@ -196,7 +196,7 @@ class _Decoder:
         return stored, buffer.DataAsNumpy().tobytes()
 
     def _code(self, code: Any) -> tuple[str, bool]:
-        # The first field is the older, 8-bit one; a writer fills either or both.
+        # The first field is the older 8-bit field; writers fill either field or both.
         number = max(code.DeprecatedBuiltinCode(), code.BuiltinCode())
         name = builtin_names().get(number, f"BUILTIN_{number}")
         custom = name == "CUSTOM"
@@ -221,7 +221,7 @@ class _Decoder:
     def _pay(self, cost: int) -> None:
         self._left -= cost
         if self._left < 0:
-            raise ValueError("the content is larger than the file")
+            raise ValueError("the tables, vectors and strings together are larger than the file")
 
 
 @cache
@@ -254,7 +254,7 @@ def _subgraphs(op: Any, kind: str) -> tuple[int, ...]:
     return ()
 
 
-# Table of the schema, and its fields with the names in the generated bindings.
+# Options table of each operator in the schema, and its fields as in the generated bindings.
 _ACTIVATION = "FusedActivationFunction"
 _POOL = (
     *("Pool2DOptions", "Padding", "StrideW", "StrideH", "FilterWidth", "FilterHeight"),
@@ -363,11 +363,11 @@ UNSIZED = {5: "strings", 13: "a resource", 14: "a variant"}
 
 VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
 
-# Given a constant, these return the same values: float16 weights, or sparse weights, which are
-# counted dense.
+# Operators that return the values of a constant input unchanged: float16 weights, or sparse
+# weights, which are counted dense.
 STORED_FORMS = VIEWS | {"DEQUANTIZE", "DENSIFY"}
 
-# With every shape fixed, their result does not depend on the input's elements.
+# Operators whose result depends only on the input's shape, not on its elements.
 SHAPE_QUERIES = frozenset({"SHAPE", "RANK"})
 
 NEVER_FOLDED = frozenset(
@@ -390,10 +390,10 @@ NEVER_FOLDED = frozenset(
     }
 )
 
-# The size of their outputs depends on the values they read.
+# Operators whose output size depends on the values that they read.
 DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE"})
 
-# They run a nested graph in a way that this reader does not support.
+# Operators that run a nested graph in a way that this reader does not support.
 UNFOLLOWED = frozenset({"STABLEHLO_CASE", "STABLEHLO_WHILE"})
 
 ELEMENTWISE = frozenset(

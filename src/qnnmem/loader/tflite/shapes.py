@@ -209,7 +209,7 @@ def split_at(call: Call) -> list[Shape]:
     rest = shape[axis] - sum(size for size in sizes if size != -1)
     known = [rest if size == -1 else size for size in sizes]
     if sum(known) != shape[axis] or len(known) != len(call.outputs) or min(known) < 0:
-        raise Damaged(f"cannot split {shape[axis]:,} into parts with another sum")
+        raise Damaged(f"cannot split {shape[axis]:,} into parts with a different sum")
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in known]
 
 
@@ -325,7 +325,7 @@ def broadcast_to(call: Call) -> list[Shape]:
 
 
 def fill(call: Call) -> list[Shape]:
-    """Return the output shape of FILL, and of other ops whose first input is that shape."""
+    """Return the output shape of FILL, and of other ops whose first input is the output shape."""
     return [_sizes(call.value(0))]
 
 
@@ -390,11 +390,11 @@ def _connect(call: Call) -> list[Shape]:
     shape, (units, width) = call.shape(0), call.of_rank(1, 2)
     if call.option("KeepNumDims"):
         if not shape or shape[-1] != width:
-            raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,}")
+            raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,} inputs")
         return [(*shape[:-1], units)]
     rows, rest = divmod(elements(shape), width) if width else (0, 1)
     if rest:
-        raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,}")
+        raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,} inputs")
     return [(rows, units)]
 
 
@@ -475,7 +475,7 @@ def depth_to_space(call: Call) -> list[Shape]:
 
 
 def space_to_batch(call: Call) -> list[Shape]:
-    """Return the output shape of SPACE_TO_BATCH_ND: a batch for each place in a block."""
+    """Return the output shape of SPACE_TO_BATCH_ND: each place in a block becomes a batch."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
     inner = _inner(shape, blocks, margins)
     padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
@@ -522,7 +522,7 @@ def _block(call: Call) -> int:
 
 def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
     if len(margins) != 2 * len(blocks) or len(shape) < 1 + len(blocks) or min(blocks) < 1:
-        raise Damaged("has blocks of a different rank than its input")
+        raise Damaged("has block sizes or margins that do not match its input")
     return shape[1 : 1 + len(blocks)]
 
 

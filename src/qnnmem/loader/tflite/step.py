@@ -30,7 +30,7 @@ INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # types that may b
 
 @dataclass
 class TfliteDraft(NodeDraft):
-    """The ONNX graph under construction, with the main graph of the file."""
+    """The ONNX graph under construction for the main graph of a file."""
 
     graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
     names: tuple[str, ...] = ()  # names of the graph's tensors
@@ -283,7 +283,7 @@ class TfliteStep(NodeWriter):
         return self.one("Clip", value, *limits)
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
-        """Return the name of quantized real numbers; halves are rounded away from zero."""
+        """Return the name of real numbers after quantization; halves are rounded away from zero."""
         import numpy
 
         scale, zero = self.encoding(tensor)
@@ -327,7 +327,7 @@ class TfliteStep(NodeWriter):
         self.give(value, self._draft.names[self.op.outputs[place]])
 
     def moves(self) -> bool:
-        """Return whether elements can be copied: tensors of the output type have its encoding."""
+        """Return True if elements can be copied: inputs of the output's type have its encoding."""
         first = self.result()
         held = [
             self._draft.graph.tensors[at] for at in (*self.op.inputs, *self.op.outputs) if at >= 0

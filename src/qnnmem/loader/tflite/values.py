@@ -177,7 +177,8 @@ _WAYS: dict[str, Callable[[Any, Call], Any]] = {
 }
 
 _CONVERT = "convert the model again with the required shapes"
-# Operators whose output converters store with the input's sizes; the interpreter resizes it.
+# For the output of these operators, converters store the input's sizes; the interpreter resizes the
+# output.
 _MISSTATED = ("RFFT2D",)
 
 

@@ -137,7 +137,8 @@ def _read_table(file: memoryview) -> list[Section]:
         raise Damaged(f"the header states {count:,} sections; allowed: 3 to {MAX_GRAPHS + 2:,}")
     if header_size != HEADER_SIZE + SECTION_SIZE * count or header_size > len(file):
         raise Damaged(
-            f"the header states its own size as {header_size:,} bytes with {count:,} sections"
+            f"the header states a size of {header_size:,} bytes, which is wrong for {count:,} "
+            "sections"
         )
     head = bytearray(file[:header_size])
     struct.pack_into("<I", head, _CRC_AT, 0)

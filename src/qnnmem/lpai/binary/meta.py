@@ -32,7 +32,7 @@ E = TypeVar("E", bound=Enum)
 Read = Callable[[Any], T]
 
 MAX_META = 64 << 20  # bytes
-# The numbers of brackets and commas limit the parser's memory before it starts.
+# Brackets and commas are counted before parsing, which limits the parser's memory.
 MAX_VALUES = 2_000_000
 MAX_GRAPHS = 1024
 MAX_TENSORS = 100_000  # in a binary, bodies included
@@ -40,7 +40,8 @@ MAX_ELEMENTS = 1 << 40  # in a tensor
 MAX_POOL = 1 << 40  # bytes
 MAX_COUNT = (1 << 31) - 1  # frames, nodes, float ops
 _MAX_BODIES_DEEP = 16
-# Fields that are stored elsewhere, or are reported before planning.
+# Fields outside the description: a program has its own section, and other fields are reported
+# before planning.
 _NOT_STORED = frozenset(("program", "assumed", "encodings", "holds_for"))
 
 

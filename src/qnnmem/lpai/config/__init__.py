@@ -1,1 +1,1 @@
-"""The config files of LPAI: schema, reading, checking, writing."""
+"""Read, check and write the config files of LPAI."""

@@ -1,7 +1,7 @@
 """Checks of config files: every key, contradictory settings, and pairs of files.
 
-Every key must be known, in its section, given once and with an allowed value. A tool file is
-checked together with the LPAI file that it names.
+Every key must be known, in its section, given once and with an allowed value. A tool file, as given
+with `--config_file`, is checked together with the LPAI file that it names.
 """
 
 from __future__ import annotations
@@ -364,7 +364,10 @@ def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigF
     """Yield findings about settings of a tool file that contradict its LPAI file."""
     direct = setting(lpai, _TARGET) == "adsp" and not _only_prepares(lpai)
     if direct and setting(tool.root, _PERSISTENT) is False:
-        text = 'direct mode (target_env "adsp") reads the model binary in place and needs true here'
+        text = (
+            'direct mode (target_env "adsp") reads the model binary in place, so '
+            "is_persistent_binary must be true"
+        )
         cure = 'add "context_configs": {"is_persistent_binary": true}'
         yield find.error(
             _place(tool.root, _PERSISTENT), _PERSISTENT, "direct-needs-persistent", text, cure
@@ -394,7 +397,7 @@ def locate(text: str, tool_file: Path) -> Located | None:
 
     The tools look in the current folder only; on a development machine the files are next to the
     tool file. A path of the device, e.g. `/data/x.conf`, also matches `x.conf` in both folders.
-    Raise Damaged if the file is outside them.
+    Raise Damaged if the file is outside both folders.
     """
     found = config_file(tool_file, text)
     if found is not None:
@@ -419,7 +422,7 @@ def lint_files(paths: Sequence[Path], strict: bool = False) -> LintResult:
 
 @dataclass(slots=True)
 class _Run:
-    """Files and findings of one call, in order of appearance."""
+    """Files and findings of one `lint_files` call, in order of appearance."""
 
     named: set[Path]
     seen: dict[Path, tuple[Document, FileKind] | None] = field(default_factory=dict)

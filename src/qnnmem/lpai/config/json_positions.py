@@ -289,7 +289,7 @@ class _Reader:
             return "a string is in single quotes; JSON uses double quotes"
         if self.text.startswith("/*", self.spot):
             return "a comment is never closed"
-        return f"{quote(found)} is here where {wanted} is expected"
+        return f"{quote(found)} is found where {wanted} is expected"
 
 
 def _no_value(word: str) -> str:

@@ -1,4 +1,4 @@
-"""The keys of both config files: type, values, default and source of each fact.
+"""The keys of both LPAI config files, with type, values, default and source of each.
 
 `--config_file` names the tool file, which points to the LPAI file. Paths are dotted; `[]` matches
 any entry of a list.
@@ -122,7 +122,7 @@ LPAI_KEYS = (
 KEYS = {FileKind.TOOL: TOOL_KEYS, FileKind.LPAI: LPAI_KEYS}
 BY_PATH = {key.path: key for key in (*TOOL_KEYS, *LPAI_KEYS)}
 
-# Sections of the HTP backend's own file, which users pass by mistake.
+# Sections of the HTP backend's config file, which users pass by mistake.
 HTP_SECTIONS = ("graphs", "devices", "context", "groupContext", "memory")
 
 MEM_TYPE = "lpai_graph.execute.mem_type"

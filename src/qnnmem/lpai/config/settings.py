@@ -110,7 +110,7 @@ def read_run_config(path: Path) -> RunConfig:
 
 
 def read_lpai_config(path: Path) -> LpaiConfig:
-    """Return the settings of an LPAI file, or of the one that a tool file points to."""
+    """Return the settings of an LPAI file, given directly or named by a tool file."""
     document = read_strictly(path)
     kind = classify(document.root)
     if kind is FileKind.TOOL:
@@ -127,7 +127,7 @@ def _what(kind: FileKind) -> str:
 
 
 def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
-    """Return the LPAI settings for a tool file, and a note if another path than named was read."""
+    """Return the LPAI settings for a tool file, and a note if they come from another path."""
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig(), ""
@@ -185,7 +185,7 @@ def _graph(document: Document, entry: JsonNode) -> GraphSettings:
 
 
 def _settings(document: Document, section: str, form: type[_T]) -> _T:
-    """Return a `form` whose fields have the values of the section's keys of the same names."""
+    """Return a `form` object; each field has the value of the section's key with the same name."""
     names = signature(form).parameters
     values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
     return form(**values)

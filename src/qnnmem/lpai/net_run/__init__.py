@@ -452,7 +452,9 @@ class _Run:
             cure = "write the file again with one float32 for each element, or pass native files"
             raise qnn_error(6004, finding("R4", str(exc), cure=cure)) from exc
         count, copied = device.counted(name)
-        text = f"Graph {quote(name)}: executions {count}, bytes of IO and state copied {copied}"
+        text = (
+            f"Graph {quote(name)}: execution count {count}; bytes copied for IO and state: {copied}"
+        )
         self._console.log(LogLevel.INFO, text)
 
     def _show_progress(self, tally: Tally) -> None:

@@ -171,7 +171,7 @@ class Executed(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The counters of a graph."""
+    """How often a graph was executed, and how many bytes were copied."""
 
     executions: int
     copied_bytes: int
@@ -373,7 +373,7 @@ def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
 
 
 class Start(WireMessage, frozen=True):
-    """The memory limit and the settings of the device."""
+    """First message: the address-space limit of the child, and the settings of the device."""
 
     memory_limit: int
     settings: DeviceSettings
@@ -472,7 +472,7 @@ def _failure(exc: Exception) -> DeviceFailure:
     ):  # MemoryError, or a library that cannot be mapped
         return DeviceFailure("memory")
     if isinstance(exc, OSError):
-        return DeviceFailure("usage", f"the binary cannot be run here: {sentence(exc)}")
+        return DeviceFailure("usage", f"this machine cannot run the binary: {sentence(exc)}")
     if isinstance(exc, QnnMemError):
         return DeviceFailure("usage", str(exc))
     return DeviceFailure("fault", f"{type(exc).__name__}: {exc}")

@@ -1,7 +1,7 @@
 """The device of a run in a child process, with limits on memory and on the time of each call.
 
-The parent sends calls and receives results; it reads and writes all files except the binary.
-Answers are checked here, because an untrusted program might have changed them.
+The parent sends calls and receives results; it reads and writes all files except the binary. The
+parent checks every answer, because an untrusted program might have changed it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LARGEST_ANSWER = 64 << 20  # without outputs: log lines, findings, times
 
 @dataclass(frozen=True, slots=True)
 class RunLimits:
-    """Limits on the time and memory of a program."""
+    """Limits on the memory of an untrusted program and on the time of each call."""
 
     time_s: float = TIME_LIMIT_S  # for loading the binary, and for each execution
     memory: int | None = None  # address space in bytes; None: three quarters of the machine
@@ -164,7 +164,7 @@ class DeviceChild(ChildProcess):
         return frame
 
     def _timed(self, limit_s: float, work: Callable[[], T]) -> T:
-        """Return the result of some work; kill the child if it takes too long."""
+        """Return the result of `work`; kill the child if it takes longer than the limit."""
         whole = self.deadline
         self.deadline = Deadline.after(min(limit_s, whole.left_s))
         try:
@@ -213,7 +213,7 @@ class DeviceChild(ChildProcess):
         code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
             code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"
-        # The rule's own cure is about damaged files, so another cure is given here.
+        # This cure replaces the rule's cure, which is about damaged files.
         error = qnn_error(code, replace(finding("B1", what, call=noticed), cure=""))
         self.findings.append(error.finding)
         self._log(LogLevel.ERROR, str(error))

@@ -5,7 +5,7 @@ An input list has one line for each inference:
     entries are separated by single spaces; an entry is `path` or `tensor:=path`
     empty lines are ignored
     headers are ignored: an optional first line with `#`, and an optional next line with `%`
-    names are used only if every entry of the first line has a name; they then set the order for all
+    names count only if every entry of the first line has one; they set the order for all lines
 
 Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written next to
 the results, as `input_list.txt` and `Input_<i>/<tensor>.raw`; with several graphs, in a folder for
@@ -134,7 +134,7 @@ class InputList:
     def _warn_of_order(
         self, entries: Sequence[InputEntry], order: Sequence[str], number: int, warn: Line
     ) -> bool:
-        """Return True, and warn, if the names in a line are in another order than is used."""
+        """Warn and return True if the names in a line are not in the order that is used."""
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
@@ -310,7 +310,7 @@ class OutputTree:
         _make(folder)
 
     def graph_folder(self, stem: str | None) -> Path:
-        """Return the folder for a graph's results; None gives the common folder."""
+        """Return the folder for a graph's results; without a stem, the folder of the whole run."""
         if stem is None:
             return self.folder
         _make(self.folder / stem)
@@ -318,7 +318,7 @@ class OutputTree:
 
     @property
     def has_results(self) -> bool:
-        """True if an earlier run left results here."""
+        """True if an earlier run left results in the folder."""
         return any(True for pattern in ("Result_*", "*/Result_*") for _ in self._find(pattern))
 
     def _find(self, pattern: str) -> Iterator[Path]:
@@ -459,7 +459,8 @@ class _GraphInputs:
         """Return the input list and the content of each file, including the list file."""
         stems = file_stems(self.graph.inputs)
         words = [sanitized(name) for name in stems]
-        # Names make a list more readable; tensors with equal sanitised names need a plain list.
+        # Names make a list more readable; tensors with equal sanitised names need a list without
+        # names.
         named = [f"{word}:=" if len(set(words)) == len(words) else "" for word in words]
         _check_listable(folder, named=bool(named[0]))
         contents: dict[Path, Callable[[], bytes]] = {}

@@ -1,7 +1,7 @@
 """The log of a run: the lines of qnn-net-run, explanations, and durations of API calls.
 
 The lines that the real tool would print go to one stream, warnings and diagnostics to another, so
-that scripts can parse the former.
+that scripts can parse the lines of the tool.
 """
 
 from __future__ import annotations

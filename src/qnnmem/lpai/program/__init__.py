@@ -43,9 +43,9 @@ _LITERALS = {
 }
 
 # Smaller constants are part of the graph that onnxruntime sees: shape inference needs their
-# numbers, and lending them would only cost time in every run.
+# numbers, and passing them by reference would only cost time in every run.
 INLINE_BYTES = 1024
-# LPAI has megabytes; weights in other files could have any size, as files can be sparse.
+# LPAI has megabytes of memory, but a sparse file can claim weights of any size.
 MAX_CONSTANTS = 2 << 30
 TIME_LIMIT_S = 60.0
 # Prefix of node names in a program, by which onnxruntime's profile shows their order.
@@ -236,7 +236,7 @@ class ProgramSource:
         nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
         reads = dict.fromkeys((*outside_reads(nodes), *names))
         made = {name for node in nodes for name in node.output}
-        # Of the remaining tensors only the shape matters: any values of that shape will do.
+        # Only the shapes of the remaining tensors matter, so any values will do.
         blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
         feeds = [
             TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
@@ -262,7 +262,7 @@ class ProgramSource:
         return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
-        """Return the indexes of the nodes that compute constants that the file does not store."""
+        """Return the indexes of the nodes from which constants outside the file are computed."""
         found: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:

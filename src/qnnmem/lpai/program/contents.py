@@ -182,7 +182,10 @@ def _operators() -> dict[str, frozenset[str]]:
 
 
 def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Return the operators that no public source lists for LPAI, with how often each occurs."""
+    """Return how often each operator occurs that no public source lists for LPAI.
+
+    `nodes` are pairs of domain and operator.
+    """
     found: dict[str, int] = {}
     for kind, domain in nodes:
         plain = kind.removeprefix("QLinear")  # QLinear: the quantized form of an operator

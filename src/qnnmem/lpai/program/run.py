@@ -95,12 +95,14 @@ class Parts:
         ]
 
     def _check_windows(self) -> None:
-        """Raise ProgramError unless an op fills each window and its reset input has a value."""
+        """Raise ProgramError unless an op fills each window and each reset input has a value."""
         made = {name for names in self.made for name in names}
         for window in self.graph.windows:
             reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
             if window.new not in made or (reset is not None and not reset.nbytes):
-                raise ProgramError(f"no op fills or empties window {window.name[:80]!r}")
+                raise ProgramError(
+                    f"no op fills window {window.name[:80]!r}, or its reset input is empty"
+                )
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
         """Return a model of the ops from `first` up to but not including `last`.
@@ -126,8 +128,8 @@ class Parts:
                 part.graph.input.append(helper.make_tensor_value_info(name, *form))
         outputs = [name for made in self.made[first:last] for name in made]
         for name in outputs:
-            # Without a shape: declared ranks can be wrong, and onnxruntime infers them anyway. Of
-            # another type a tensor could be larger than its place.
+            # Declare the type but no shape. Without its type, a tensor could be larger than its
+            # place. Declared shapes can have wrong ranks, and onnxruntime infers shapes anyway.
             info = part.graph.output.add(name=name)
             info.type.tensor_type.elem_type = self.form(name)[0]
         return part
@@ -175,7 +177,7 @@ class Parts:
         return tensor
 
     def lent(self, model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
-        """Return those constants of a stage that onnxruntime reads directly from the binary."""
+        """Return the constants of a stage that onnxruntime reads directly from the binary."""
         return {t.name: self.values[t.name] for t in model.graph.initializer if t.external_data}
 
 
@@ -210,7 +212,7 @@ class Stage:
                 self._bind_input(name, addresses[name])
                 self._addresses[name] = addresses[name]
         for name in self.writes:
-            # Only different stages may use the same tensor as input and as output.
+            # No stage has the same tensor as input and as output, so `_addresses` can hold both.
             if self._addresses.get(name) != addresses[name]:
                 element, shape = self._forms[name]
                 self._binding.bind_output(name, "cpu", 0, element, shape, addresses[name])
@@ -265,10 +267,11 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     """Return whether onnxruntime runs a program in the planned order.
 
     Raise ProgramError if the program crashes, cannot be opened or computes other shapes than
-    planned. A program that fails only on random inputs is accepted, but the result is False
-    because its order is unknown.
+    planned. A program that fails only on random inputs is accepted, but the result is False because
+    its order is unknown.
 
-    A child process runs the program. With `here` this process runs it, and must be a limited child.
+    A child process runs the program. With `here` the current process runs it, which must then be a
+    child process with limits.
     """
     from qnnmem.errors import ChildFailed
     from qnnmem.loader.onnx.trial import TrialChild

@@ -225,7 +225,7 @@ def rewrite_states(
 
 
 def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
-    """Return the model in a file; None if a look at its bytes shows that no node has state."""
+    """Return the model in a file; None if its bytes show that no node has state."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.passes.read import mentions
 
@@ -307,7 +307,7 @@ def _rewrite(
 
 
 def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
-    """Restore the inputs that constants had replaced."""
+    """Turn the constants in `names` back into the inputs that they had replaced."""
     kept = [item for item in graph.initializer if item.name not in names]
     del graph.initializer[:]
     graph.initializer.extend(kept)
@@ -379,13 +379,13 @@ def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
 
 
 def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWindow, ...]:
-    """Return each window together with the outputs that wait until the window is full."""
+    """Return the windows, each with the outputs that are only valid once the window is full."""
     steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
     outputs = [item.name for item in graph.output]
     found = []
     for window in windows:
         waiting = _behind(window, steps) if window.mode == BLOCKING else set()
-        # A counter reads no frames, so the graph does not connect it with its window.
+        # A counter does not read the frames that it counts, so `_behind` does not find it.
         for other in windows:
             if other.counter is not None and other.kept.new in waiting:
                 waiting.add(other.counter[1])

@@ -48,17 +48,18 @@ _DEFAULT_OPSET = 17
 DOMAIN = "qti_aisw"
 BLOCKING, LEFT, RIGHT = 0, 1, 2
 ATTRIBUTES = ("buffer_size", "buffer_dim", "stride", "mode", "buffer_padding")
-# Far above any window of a low-power model; limits the memory that hostile numbers can claim.
+# Far above any window of a low-power model; limits the memory that a malicious file can claim.
 MAX_FRAMES = 1 << 20
 _MAX_TITLE = 200
 _INT = 2  # AttributeProto.AttributeType; 0 in files that omit it
 
-# All windows together: far above the memory of such a device; zeros of this size are stored.
+# Limit of all windows together: far above the memory of such a device. The model file stores zeros
+# of this size.
 MAX_KEPT_BYTES = 256 << 20
 _INT64, _BOOL = 7, 9
 _QUANTIZED = frozenset({2, 3, 4, 5})  # 8- and 16-bit integers
 _COUNTER = OnnxType(_INT64, (1,))
-# First operator sets with Slice by inputs, with Where, and with Min of integers.
+# First opsets in which Slice takes its limits as inputs, Where exists, and Min accepts integers.
 _SLICE_BY_INPUTS, _WHERE, _INTEGER_MIN = 10, 9, 12
 
 
@@ -441,7 +442,8 @@ def _slice(draft: Draft, window: BufferWindow, kept: str) -> onnx.NodeProto:
 def _kept_unless_reset(
     draft: Draft, window: BufferWindow, full: OnnxType, kept: str
 ) -> list[onnx.NodeProto]:
-    # By index, because Where on the values has no 16-bit integer kernel in onnxruntime 1.31.
+    # Reset by choosing an index: Where on the values has no 16-bit integer kernel in onnxruntime
+    # 1.31.
     import numpy as np
 
     positions = np.arange(window.kept.frames, window.kept.size, dtype=np.int64)
@@ -491,7 +493,7 @@ def _to_the_left(
     if window.kept.reset is not None:
         count = tensor("count_kept")
         nodes = [_op("Where", [window.kept.reset, number("none", [0]), counter[0]], count)]
-    # The counter starts at zero like all state, so padding is added at its use.
+    # The counter starts at zero like all state, so padding is added where the counter is used.
     room = window.kept.size - window.kept.padding
     more, lead, index, clipped = map(tensor, ("more", "lead", "spread", "position"))
     nodes += [

@@ -223,8 +223,8 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
     recurrent = sum(kind in RECURRENT for kind in kinds)
     if recurrent:
         yield (
-            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; "
-            "between time steps the kernel here keeps full precision, but a device does not"
+            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; between "
+            "time steps onnxruntime's kernel keeps full precision, but a device does not"
         )
     control = sum(kind in CONTROL for kind in kinds)
     if control:
@@ -234,7 +234,7 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
 def _worst_error(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> float | None:
-    """Return the largest output error, relative to the range of that output."""
+    """Return the largest output error, relative to the largest absolute value of that output."""
     import numpy
 
     before, after = open_session(model), open_session(result)

@@ -116,8 +116,8 @@ class _Border:
         self.entering = {name for name in model.inputs if name in floats}
         for op in filter(_is_mover, model.ops):
             if all(name in self.entering for name in op.inputs if name in floats):
-                # An op that reads only integers computes its float result, which therefore is not
-                # an input.
+                # An op that reads only integers computes its float result: that is not an unchanged
+                # input.
                 self.entering.update(n for n in op.outputs if n in floats and _reads(op, floats))
         self.leaving = self._leaving(model) - self.entering
 

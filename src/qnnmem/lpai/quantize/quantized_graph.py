@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Feed = Mapping[str, "NDArray[Any]"]
-# Tensors fetched in one run; a model with more is run several times for each sample.
+# Bytes of tensors fetched in one run; if a model has more, it runs several times for each sample.
 _FETCH_BYTES = 512 << 20
-# Numbers of this size count as infinity, as in masks made of the largest float.
+# Numbers at least this large count as infinity, as in masks made of the largest float.
 ENDLESS = 1e30
 _KEPT_FEEDS = 8
 _FLOATS = ("tensor(float)", "tensor(float16)")
 
-# Their result is never the mask itself unless all inputs are masks.
+# Ops that return the mask itself only if all inputs are masks.
 _PICK = ("Max", "Min", "Clip")
 
 METADATA_KEY = "qnnmem.quant."
@@ -44,7 +44,7 @@ RECURRENT = ("LSTM", "GRU", "RNN")
 _BIASED = ("Conv", "ConvTranspose", "Gemm", "BatchNormalization", "InstanceNormalization")
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 
-# Their bodies are graphs, which onnxruntime's static quantizer does not change.
+# Ops with bodies, which onnxruntime's static quantizer does not change.
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 # First ONNX operator sets with a stable QuantizeLinear, and with 16-bit integers in it.
 _OPSET_8_BITS, _OPSET_16_BITS = 13, 21
@@ -227,7 +227,7 @@ def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
 
 
 def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
-    """Return the range of the finite values that replace infinities, widened only where needed."""
+    """Return `seen`, widened on each side where infinities were replaced by finite values."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
     return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
@@ -277,7 +277,7 @@ def name_nodes(graph: onnx.GraphProto) -> None:
 
 
 def own_biases(graph: onnx.GraphProto) -> None:
-    """Copy shared biases, so that each node has its own.
+    """Copy shared biases, so that each node has a separate bias.
 
     The scale of a bias depends on the node's input and weight. onnxruntime also copies shared
     biases, but under names that the model might already use for something else.
@@ -293,7 +293,7 @@ def own_biases(graph: onnx.GraphProto) -> None:
 
 
 def drop_unread_states(graph: onnx.GraphProto) -> None:
-    """Remove results of recurrent ops that nothing reads; all of them are optional."""
+    """Remove unread results of recurrent ops; in ONNX all of these results are optional."""
     read = {name for node in graph.node for name in reads(node)}
     read |= {item.name for item in graph.output}
     for node in graph.node:
@@ -516,7 +516,8 @@ def _options(
         "ForceQuantizeNoInputCheck": True,
         "MinimumRealRange": _LEAST_RANGE,
         "TensorQuantOverrides": overrides,
-        # A Relu may be dropped because its range starts at 0; the range of a state may start below.
+        # Without states, a Relu whose range starts at 0 may be dropped; the range of a state may
+        # start below 0.
         "QDQKeepRemovableActivations": has_states,
         "UseQDQContribOps": _opset(model) < opset,
     }

@@ -39,7 +39,7 @@ class ComposedContext:
 
     def __init__(self, backend: Backend, options: PrepareOptions) -> None:
         expect(backend, Backend, "a context needs a backend from Backend.create")
-        expect(options, PrepareOptions, "options must be those of prepare")
+        expect(options, PrepareOptions, "options must be a PrepareOptions object")
         self.backend, self.is_freed = backend, False
         self._options = options
         self._drafts: dict[str, ComposedLpaiGraph] = {}

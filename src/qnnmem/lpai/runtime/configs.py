@@ -259,7 +259,7 @@ class _Check:
     def _memory_type(self, mem_type: int, what: str) -> None:
         known = {m.value for m in MemType if m is not MemType.UNDEFINED}
         if mem_type not in known:
-            sentence = f"{what} has no memory type ({mem_type:#x})"
+            sentence = f"the memory type of {what}, {mem_type:#x}, does not exist"
             self._fail(_INVALID, "R14", sentence, what)
         profile = self._backend.profile
         if mem_type not in profile.mem_types:
@@ -268,7 +268,7 @@ class _Check:
             self._fail(1000, "R14", sentence, what)
 
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
-        """Report T5 if a descriptor names another heap than the buffer's own."""
+        """Report T5 if a descriptor names another heap than the one the buffer came from."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
             said, given = MemType(mem_type).name, buffer.mem_type.name
             sentence = f"{what} is declared as {said}, but its memory came from the {given} heap"

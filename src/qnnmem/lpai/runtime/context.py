@@ -34,7 +34,7 @@ from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.qnn.enums import MemType
 from qnnmem.qnn.shared_memory import MemHandle
 
-# Enough to notice that a buffer holds something else, and cheap enough for every execution.
+# Enough bytes to detect that a buffer was reused, and few enough to compare in every execution.
 _HEAD_BYTES = 4096
 _WHOLE_CHECKS = 64  # checks of the whole binary; later checks compare only its head
 
@@ -171,7 +171,7 @@ class Context:
 
     @property
     def compared_bytes(self) -> int | None:
-        """How many bytes of the binary the next execution checks for changes; None for all."""
+        """Number of bytes of the binary that the next execution compares; None for all."""
         return None if self._checks < _WHOLE_CHECKS else _HEAD_BYTES
 
     def check_binary(self, call: str) -> None:
@@ -297,7 +297,7 @@ def try_programs(
     trusted: bool = False,
     limited: bool = False,
 ) -> dict[str, bool]:
-    """Return whether each graph runs in the planned order; fail with 5005 if one cannot run.
+    """Return by graph whether its ops run in the planned order; fail with 5005 if one cannot run.
 
     With `trusted`, no program is run. With `limited`, this process runs the programs, because it is
     itself a limited child.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Counters:
-    """How many executions, early terminations and copied bytes a graph has had."""
+    """Counts of a graph's executions, early terminations and copied bytes."""
 
     executions: int = 0
     early_terminations: int = 0
@@ -48,7 +48,7 @@ class UserBuffer:
 
     @property
     def extent(self) -> Extent:
-        """The buffer's addresses in the application, which can be another process."""
+        """Address range of the buffer in the application, which can be another process."""
         if self.owner is None:
             start = _address(self.array)
             return Extent(start, start + self.array.size)
@@ -65,7 +65,7 @@ class GivenBuffers:
 
     @cached_property
     def owners(self) -> dict[str, ClientBuffer | None]:
-        """The buffers that can be freed, by the name of their tensor in a sentence."""
+        """The client's buffers by label, e.g. `input 'x'`; None if the memory cannot be freed."""
         parts = (("input", self.inputs), ("output", self.outputs))
         return {f"{kind} {n[:80]!r}": b.owner for kind, given in parts for n, b in given.items()}
 
@@ -221,7 +221,7 @@ class Execution:
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
-        """Return, by name, the memory of planned buffers that lie outside their pool."""
+        """Return by buffer name the memory of planned buffers that are not in their pool."""
         moved: dict[str, NDArray[Any]] = {}
         for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
             for name, user in given.items():
@@ -302,15 +302,15 @@ class Execution:
 
     @cached_property
     def _cuts(self) -> list[int]:
-        """The positions after ops at which a blocking window can end the execution."""
+        """Numbers of executed ops after which a blocking window can end the execution."""
         fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
         return sorted(at + 1 for at in fills if at + 1 not in fills)
 
     def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
-        """Return the sessions for this execution.
+        """Return the stages of this execution, each with an onnxruntime session.
 
-        If single ops run in only one execution, each session is opened before its op and closed
-        after it, because all sessions together would hold a second copy of every weight.
+        If ops run one by one in this execution only, each session is opened before its op and
+        closed after it, because all sessions together would hold a second copy of every weight.
         """
         count = len(self.graph.model.ops)
         if stepped and self._in_order:
@@ -382,7 +382,8 @@ class Execution:
                 continue  # state without bytes
             target, source = self._views[old], self._views[new]
             if self._maker.get(new, -1) < done and _address(target) != _address(source):
-                # State computed from the old state of another pair must not see that replaced.
+                # New state inside persistent memory must be copied before another state overwrites
+                # it.
                 inside = self._buffer[new].pool is Pool.PERSISTENT
                 moves.append((target, source.copy() if inside else source))
         for target, source in moves:

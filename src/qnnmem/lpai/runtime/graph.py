@@ -388,7 +388,8 @@ class Graph:
                     self._fail(
                         6022, "R2", sentence, "QnnGraph_finalize", buffer=name, need=need, given=0
                     )
-                # A lenient platform: on the ARM side the DSP process allocates pools.
+                # On a lenient platform, the DSP process allocates missing pools, as on the ARM
+                # side.
                 taken = own_pool(pool.value, need, self._backend.profile.start_alignment)
                 setattr(self, pool.value, taken)
             if taken is not None:

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 _INVALID_TENSOR = 6004
 _CALL = "QnnGraph_execute"
-_SIZE = "pass the size of the tensor's dimensions and data type, exact or rounded up"
+_SIZE = "pass the size that follows from the tensor's dimensions and data type, exact or rounded up"
 _Places = Sequence[tuple[str, Extent]]  # label and address range of each tensor
 
 
 class UnchangedTensors(list[QnnTensor]):
-    """Tensors that nobody changes, with raw buffers: checked again only if memory was freed."""
+    """Tensors with raw buffers that never change, checked again only if memory was freed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class IoCheck:
                 self._backend.note(found)
 
     def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
-        """Fail if an input or output overlaps memory that a graph or a context holds."""
+        """Fail if an input or output overlaps memory that is reserved for a graph or context."""
         for name, user in given.items():
             if user.owner is None:
                 continue
@@ -271,7 +271,7 @@ def _is_tensor(tensor: object) -> bool:
 
 
 def typed(view: NDArray[Any], tensor: Tensor) -> NDArray[Any]:
-    """Return bytes as an array with a tensor's type and shape, if numpy has the type."""
+    """Return bytes as an array of a tensor's type and shape; unchanged if numpy lacks the type."""
     import numpy
 
     try:

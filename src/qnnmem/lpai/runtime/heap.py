@@ -6,8 +6,8 @@
   Extensions     allocates binary, IO and pools of a run as qnn-net-run's LPAI extensions do
 
 A freed buffer is filled with poison and its bytes stay mapped for a while, so that a later use is
-reported and does not crash. TCM does not grow with the machine: a TCM heap without its own capacity
-uses the documented pool, which exists once per process. The five messages about TCM are exactly the
+reported and does not crash. TCM has a fixed size: a TCM heap without an explicit capacity uses the
+documented pool, which exists once per process. The five messages about TCM are exactly the
 documented ones. `choices.toml` lists qnnmem's choices where the documentation is silent.
 """
 
@@ -87,7 +87,7 @@ class AddressSpace:
             return len(self._taken)
 
     def take(self, size: int, align: int, _log: Log) -> int | None:
-        """Return a free address, or None if there is no room."""
+        """Return the address of a free block, or None if no free block is large enough."""
         with self._lock:
             self._take_back()
             return self._place(size, align)
@@ -154,7 +154,7 @@ def process_tcm() -> TcmSpace:
 
 
 class HeapBuffer:
-    """A buffer of a heap: its real memory is at `address`, its simulated one at `heap_address`."""
+    """A buffer of a heap: real memory at `address`, simulated memory at `heap_address`."""
 
     def __init__(self, heap: Heap, heap_address: int, size: int, align: int, name: str) -> None:
         if not isinstance(heap, Heap) or not isinstance(heap_address, int):
@@ -321,7 +321,7 @@ class Heap:
     def abandon_with(self, owner: object) -> Callable[[], object]:
         """Free all buffers when Python collects `owner`; return a function that frees them at once.
 
-        Without an owner, nothing else could free them.
+        Otherwise the buffers would stay allocated in a pool that outlives the owner.
         """
         ending = weakref.finalize(owner, _give_all, self._room, self._held)
         ending.atexit = False
@@ -417,7 +417,7 @@ class Extensions:
             backend.refuse(1000, "T3", sentence, "")
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
-        """Return a buffer for the binary, an input or an output; fail if there is no room."""
+        """Return a buffer for the binary, an input or an output; fail if the memory is full."""
         found = allocate_io(
             self.mem_type, size, label, ddr=self._ddr, tcm=self._tcm, log=self._backend.log
         )
@@ -496,7 +496,7 @@ class TcmPool:
 
     @property
     def used(self) -> int:
-        """How many bytes all heaps use; each allocation counts with its rounded size."""
+        """Number of bytes that all heaps use; each allocation counts with its rounded size."""
         return self._room.used
 
     @property

@@ -136,7 +136,7 @@ def _whole(*values: object) -> bool:
 
 
 def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
-    """Make finalize fail if the plan places a tensor over another that is still needed."""
+    """Make finalize fail if the plan lets a tensor overwrite another that is still needed."""
     found = [describe(collision) for collision in islice(collisions(compiled), MAX_FINDINGS)]
     for later in found[1:]:
         backend.note(later)
@@ -255,7 +255,9 @@ def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextC
         )
         backend.fail(INVALID_CONFIG, _binary_finding("T5", sentence, buffer))
     if given not in (None, MemType.DDR) and said is None:
-        sentence = f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE states another type"
+        sentence = (
+            f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE is not set, which means DDR"
+        )
         backend.note(_binary_finding("T5", sentence, buffer))
     if config.persistent_binary:
         _note_alignment(backend, buffer)

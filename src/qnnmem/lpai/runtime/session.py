@@ -91,7 +91,7 @@ class Session:
     def context(self) -> Context:
         """The context of the binary."""
         if self._context is None:
-            raise AssertionError("a session cannot change its context")
+            raise AssertionError("the context of this session was not created")
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:
@@ -122,7 +122,7 @@ class Session:
         if found is not None:
             return found
         sentence = "the windows of the model are not full yet"
-        cure = "pass further frames, or pass all of them in one call as a list"
+        cure = "pass further frames, or pass all frames in one call as a list"
         raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
 
     def _fill(self, frames: Iterable[Mapping[str, Any]]) -> Arrays | None:
@@ -198,7 +198,7 @@ class Session:
 
     @property
     def counters(self) -> Counters:
-        """How many executions, early terminations and copied bytes there were so far."""
+        """Counts of executions, early terminations and copied bytes so far."""
         return self.graph.counters
 
     @property
@@ -244,7 +244,7 @@ class Session:
         self.close()
 
     def _read(self, content: memoryview) -> Any:
-        """Return the binary in memory: mapped from its file, or copied to TCM if in use."""
+        """Return the binary in memory: mapped from its file, or copied to TCM if it is used."""
         if self._extensions.mem_type is MemType.DDR:
             return content
         buffer = self._extensions.allocate(len(content), "model binary")

@@ -116,7 +116,7 @@ def _binary_released(t: Trial) -> None:
 
 def _names_read(t: Trial) -> None:
     names = tuple(info.graph_name for info in get_binary_info(binary()))
-    t.check(names == _NAMES, "the binary has other names")
+    t.check(names == _NAMES, "the binary has unexpected graph names")
 
 
 def _properties(t: Trial) -> None:
@@ -124,8 +124,12 @@ def _properties(t: Trial) -> None:
     asked, sizes = ([custom_property(n) for n in group] for group in ((0, 1), (1, 101)))
     client.backend.get_property([*asked, None])
     client.graph.get_property([*sizes, None])
-    t.check(asked[1].value.value is False, "x86 mode requires a persistent binary")
-    t.check([s.value.value for s in sizes] == [256, 128], "the sizes are not those of the plan")
+    t.check(
+        asked[1].value.value is False, ("x86 mode reports that it requires a persistent binary")
+    )
+    t.check(
+        [s.value.value for s in sizes] == [256, 128], ("the reported sizes differ from the plan")
+    )
 
 
 def _hardware(t: Trial) -> None:
@@ -162,7 +166,7 @@ def _cores(t: Trial) -> None:
 def _islands(t: Trial) -> None:
     t.client(profile=_ARM, configs=[custom(_ISLAND)])
     client = t.client(profile=_ARM, configs=[custom(_ISLAND, n) for n in ("counter", "plain")])
-    t.check(len(client.context.config.island) == 2, "one was lost")
+    t.check(len(client.context.config.island) == 2, "island mode is not set for both graphs")
 
 
 def _wrong_hardware(t: Trial) -> None:
@@ -198,7 +202,10 @@ def _sizes(t: Trial) -> None:
     for size in (100, 101, 128):
         inputs, outputs = client.tensors()
         inputs[0].data_size = outputs[0].data_size = size
-        t.check(client.graph.execute(inputs, outputs) == 0, f"{size} bytes do not execute")
+        t.check(
+            client.graph.execute(inputs, outputs) == 0,
+            (f"execute fails with a data size of {size}"),
+        )
 
 
 def _wrong_sizes(t: Trial) -> None:
@@ -224,7 +231,7 @@ def _early(t: Trial) -> None:
     numbers(outputs[0])[:] = -1
     first = client.graph.execute(inputs, outputs)
     t.check(first == EARLY_TERMINATION, f"{first} instead of 6038")
-    t.check(is_all(numbers(outputs[0]), -1), "the output was touched")
+    t.check(is_all(numbers(outputs[0]), -1), ("the output was changed before the window was full"))
     t.check(client.graph.execute(inputs, outputs) == 0, "a full window gave no result")
     t.check(is_all(numbers(outputs[0]), 8), "wrong result")
 
@@ -237,7 +244,7 @@ def _freed_output(t: Trial) -> None:
     told: list[int] = []
     client.graph.execute_async(inputs, outputs, told.append)
     client.finish()
-    t.check(told == [6004], f"the notification reported {told}")
+    t.check(told == [6004], f"the notification reported {told} instead of [6004]")
 
 
 def _queued(t: Trial, *, blocks: bool) -> TrialClient:
@@ -256,7 +263,7 @@ def _waits(t: Trial) -> None:
     with client.held():
         client.graph.execute_async()
         Thread(target=third, daemon=True).start()
-        t.check(not done.wait(0.02), "the call did not wait for room in the queue")
+        t.check(not done.wait(0.02), "the call did not wait for space in the queue")
     t.check(done.wait(WAIT_S), "the call never returned")
     client.finish()
     t.check(client.graph.counters.executions == 3, "an execution was lost")
@@ -267,7 +274,7 @@ def _in_order(t: Trial) -> None:
     for number in range(8):
         client.graph.execute_async(notify=lambda code, n=number: order.append(code or n))  # type: ignore[misc]  # a default binds the number
     client.graph.execute()
-    t.check(order == list(range(8)), f"the order was {order}")
+    t.check(order == list(range(8)), f"the executions ended in the order {order}")
 
 
 def _full(t: Trial) -> None:
@@ -275,14 +282,14 @@ def _full(t: Trial) -> None:
     with client.held():
         client.graph.execute_async(notify=told.append)
         t.refused(client.graph.execute_async, notify=told.append)
-    t.check(told == [0], f"notifications reported {told} instead of one 0")
+    t.check(told == [0], f"notifications reported {told} instead of [0]")
 
 
 def _signal_again(t: Trial) -> None:
     client, signal = t.client("plain").ready(), Signal()
     client.graph.execute(signal=signal)
     client.graph.execute(signal=signal)
-    t.check(not signal.in_use, "the signal is still taken")
+    t.check(not signal.in_use, "the signal is still in use")
 
 
 def _signal_twice(t: Trial) -> None:
@@ -296,7 +303,7 @@ def _signal_twice(t: Trial) -> None:
 
 @contextmanager
 def _shared() -> Iterator[int]:
-    """Yield a file descriptor with room for some tensors."""
+    """Yield the descriptor of a file that is large enough for some tensors."""
     with tempfile.TemporaryFile() as file:
         file.truncate(_ROOM)
         yield file.fileno()
@@ -379,7 +386,7 @@ def _left(t: Trial, *wanted: str) -> None:
     found = leaks()
     rules = [leak.rule for leak in found]
     t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
-    t.check(all(" at " in leak.sentence for leak in found), "a line is missing")
+    t.check(all(" at " in leak.sentence for leak in found), "a leak report has no line number")
 
 
 def _freed_in_order(t: Trial) -> None:
@@ -458,7 +465,7 @@ CALLS = (
            .refused(lambda c: c.on(""), 6003)),
     keeps("R13", "only one graph enabled, and that graph executed",
           lambda t: t.client(configs=[KEEP, _enable("counter")]).ready().gives(2)),
-    breaks("R13", "enabling an unknown graph, or executing a disabled one", (5010, 6035),
+    breaks("R13", "enabling an unknown graph, or executing a disabled graph", (5010, 6035),
            lambda t: t.client(configs=[_enable("plain"), KEEP]).ready()
            .refused(lambda c: c.graph.execute(), 6035)
            .refused(lambda _: Client(configs=[_enable("nothing")]), 5010)),
@@ -475,7 +482,7 @@ CALLS = (
     keeps("R16", "a context freed after its last execution, then the backend",
           lambda t: t.client().ready().executed().freed("context", "backend").no_findings()),
     breaks("R16", "executing a graph after its context was freed", 6039, _executed_after_free),
-    keeps("R19", "a binary for this hardware version, or for an older one",
+    keeps("R19", "a binary for this hardware version, or for an older version",
           lambda t: [t.client(profile=profile(hw_version=version)).holds(
               lambda c: c.context.compiled.hw_version == "v6", "the binary is for other hardware")
               for version in ("v6", "v7")]),

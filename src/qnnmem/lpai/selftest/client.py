@@ -185,7 +185,7 @@ def retrieved(compiled: CompiledGraph) -> Graph:
 
 
 class Tenant:
-    """A separate context with one graph, which takes all memory from an arena."""
+    """A separate context with one graph; all its memory comes from an arena."""
 
     def __init__(self, arena: Arena, name: str) -> None:
         content = arena.cut(len(binary()))
@@ -261,7 +261,9 @@ class ContractCase:
         except QnnMemError as exc:
             trial.problems.append(str(exc))
         except Exception as exc:  # any other exception breaks the contract of the runtime
-            trial.problems.append(f"{type(exc).__name__} instead of a code: {exc!s:.200}")
+            trial.problems.append(
+                f"{type(exc).__name__} raised instead of a QNN code: {exc!s:.200}"
+            )
         for code in sorted(set(self.codes) - trial.seen):
             trial.problems.append(f"no call was refused with {code}")
         return trial.problems[0] if trial.problems else ""

@@ -56,7 +56,10 @@ _NO_ADDRESS = custom(SCRATCH, Mem(MemType.DDR, 256, None))
 _PREPARE = custom(GraphOption.SET_CFG_PREPARE)
 _ONE_CORE = custom(GraphOption.SET_CFG_CORE_AFFINITY, CoreAffinityCfg(core_selection=1))
 _HIGH = Config(GraphConfigOption.PRIORITY, Priority.HIGH)
-_NOT_FINALIZED = (lambda c: not c.graph.is_finalized, "the graph counts as finalized")
+_NOT_FINALIZED = (
+    lambda c: not c.graph.is_finalized,
+    ("the graph is finalized although finalize failed"),
+)
 
 _NAMES = ("counter", "double", "plain", "window")
 _SAID = custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, MemType.TCM)
@@ -68,7 +71,7 @@ def _fps(number: int) -> Config:
 
 
 def _scratch(client: Client, size: int = 0, start: int = 0) -> Config:
-    """Return a scratch config that claims `size` extra bytes and starts `start` bytes too late."""
+    """Return a config for scratch, misaligned by `start`, that claims `size` extra bytes."""
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     block = client.heap.allocate(need + 64, 64)
     return custom(SCRATCH, Mem(MemType.DDR, need + size, block.view[start:]))
@@ -216,7 +219,7 @@ def _extensions(mode: str = "adsp", version: str = "v6", kind: str = "tcm") -> E
 
 
 def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> None:
-    """Check the log of TCM allocations; if the case breaks a rule, the last one must fail."""
+    """Check the log of TCM allocations; in a case that breaks a rule, the last one must fail."""
     lines: list[str] = []
     backend = Backend.create(profile=profile("adsp"), log=lambda _, text: lines.append(text))
     made = Extensions(backend, kind)
@@ -256,7 +259,7 @@ def _input_freed(t: Trial) -> None:
     inputs, outputs = client.tensors()
     block = client.buffer(512)
     inputs[0].client_buf = block.array[128:][:128].data
-    t.check(client.graph.execute(inputs, outputs) == 0, "a slice is not an input")
+    t.check(client.graph.execute(inputs, outputs) == 0, "a slice was refused as an input")
     block.free()
     t.refused(client.graph.execute, inputs, outputs)
 
@@ -286,7 +289,7 @@ def _planned_for_16(t: Trial) -> None:
     client.graph = retrieved(replace(graph("plain"), scratch_bytes=Bytes(272)))
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     client.give(SCRATCH, client.heap.allocate(need, 64)).finalize()
-    t.check(need == 320, f"{need} bytes are asked for instead of 320")
+    t.check(need == 320, f"the reported size is {need} bytes instead of 320")
 
 
 def _all_in_one_block(t: Trial) -> None:
@@ -296,7 +299,7 @@ def _all_in_one_block(t: Trial) -> None:
     for tenant in tenants:
         tenant.context.free()
     arena.block.free()
-    t.check(codes == [0, 0, 0, 6038], f"the codes are {codes}")
+    t.check(codes == [0, 0, 0, 6038], f"execute returned {codes}")
     t.check(not arena.rules, f"findings: {', '.join(arena.rules)}")
 
 
@@ -404,7 +407,7 @@ def _by_address(t: Trial) -> None:
     inputs, outputs = client.tensors()
     numbers(inputs[0])[:] = 3
     inputs[0].client_buf = inputs[0].client_buf.address
-    t.check(client.graph.execute(inputs, outputs) == 0, "an address is not an input")
+    t.check(client.graph.execute(inputs, outputs) == 0, "an address was refused as an input")
 
 
 # fmt: off
@@ -415,10 +418,10 @@ MEMORY = (
     keeps("R2", "both pools passed, then finalize", lambda t: t.client().ready().gives(2)),
     keeps("R2", "NULL descriptors for pools whose required size is 0",
           lambda t: t.client("bare").set(*_NULL).finalize().gives(6, 3)),
-    keeps("R2", "no pools at all in a lenient ARM profile",
+    keeps("R2", "no pools passed, in an ARM profile that does not require them",
           lambda t: t.client(profile=profile("arm", client_brings_pools=False)).finalize()
           .gives(2)),
-    breaks("R2", "no pools at all in ARM mode", 6022,
+    breaks("R2", "no pools passed in ARM mode", 6022,
            lambda t: t.client(profile=profile("arm")).refused(Client.finalize).ready().gives(2)),
     breaks("R2", "finalize without scratch", 6022,
            lambda t: t.client().give_persistent().refused(Client.finalize).ready()),
@@ -430,7 +433,7 @@ MEMORY = (
     keeps("R3", "a lenient profile accepts misaligned memory, with a finding",
           lambda t: t.client(profile=profile(lenient_scratch=True)).noted(
               lambda c: c.set(_scratch(c, start=16)))),
-    breaks("R3", "a start address 16 bytes past an aligned one", 6000, _wrong_scratch(start=16)),
+    breaks("R3", "a start address 16 bytes past alignment", 6000, _wrong_scratch(start=16)),
     breaks("R3", "a size that is not a multiple of the size alignment", 6000, _wrong_scratch(63)),
     keeps("R4", "exactly the required size",
           lambda t: t.client().give_scratch().holds(
@@ -450,10 +453,10 @@ MEMORY = (
     breaks("R7", "NULL in place of scratch", 6000,
            lambda t: t.client().ready().refused(lambda c: c.set(_NO_SCRATCH))
            .refused(lambda c: c.set(_NO_ADDRESS)).gives(2)),
-    breaks("R7", "one invalid option among valid ones: nothing changes", 6000,
+    breaks("R7", "an invalid option among valid options: nothing changes", 6000,
            lambda t: t.client().ready().refused(lambda c: c.set(_fps(7), _NO_SCRATCH))
            .holds(lambda c: c.graph.perf.fps == 1, "half of a refused call took effect")),
-    keeps("R7", "an option given twice: the last one counts; options after NULL are ignored",
+    keeps("R7", "an option given twice: the last value counts; options after NULL are ignored",
           _last_wins),
     breaks("R7", "scratch replaced during an execution", 1005,
            _replaced_during_execution),
@@ -474,8 +477,8 @@ MEMORY = (
            6022, _moved_tensor),
     keeps("X2", "every byte of a pool written, but none outside the pool", _within),
     breaks("X2", "one byte written after the end of scratch", FINDING, _overrun),
-    keeps("X3", "only tensors that are still needed written", _poison),
-    breaks("X3", "bytes of scratch written that belong to no tensor", FINDING,
+    keeps("X3", "no bytes written except those of live tensors", _poison),
+    breaks("X3", "a byte of scratch written that belongs to no live tensor", FINDING,
            lambda t: _poison(t, touch=True)),
     keeps("X4", "new views requested after scratch was replaced", _fresh_view),
     breaks("X4", "a view used after scratch was replaced", 6004, _stale_view),
@@ -483,10 +486,10 @@ MEMORY = (
     breaks("X5", "the same persistent memory for two graphs", FINDING,
            lambda t: t.client().ready().on("double").noted(
                lambda c: c.give(PERSISTENT, c.persistent))),
-    keeps("X6", "state that only its graph changes, resets and restores", _restored),
-    breaks("X6", "state that something other than its graph changes", FINDING, _state_touched),
+    keeps("X6", "state changed, reset and restored only by its graph", _restored),
+    breaks("X6", "state changed by something other than its graph", FINDING, _state_touched),
     keeps("H1", "every byte of a heap allocated, freed, and allocated again", _whole_heap),
-    breaks("H1", "one byte more than a heap has, requested from it", 1002, _heap_full),
+    breaks("H1", "an allocation one byte larger than the heap", 1002, _heap_full),
     keeps("T1", "an allocation of exactly the TCM pool's size",
           lambda t: _tcm(t, [_TCM], [_OPENED, f"Allocate size {_TCM} from tcm pool 0"])),
     breaks("T1", "an allocation one byte larger than the TCM pool", 1002,

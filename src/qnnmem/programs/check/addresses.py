@@ -50,7 +50,7 @@ def describe(
 ) -> tuple[str, str, Trace]:
     """Return a description of an address, and how and where its memory was freed."""
     if address < _NULL:
-        return "NULL" if not address else f"{address:#x}, a member of NULL", "", ()
+        return "NULL" if not address else f"{address:#x}, a member of a struct at NULL", "", ()
     gone = process.buffers.freeing(address)
     if gone is not None:
         buffer, freeing = gone
@@ -162,7 +162,7 @@ def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, .
 def _note_write_behind(
     session: ClientSession, process: ClientProcess, address: int, trace: Trace
 ) -> None:
-    """Report rule X2: the first write to the page between two blocks."""
+    """Report rule X2: the first write to the guard page between two blocks."""
     block = process.memory.block_before(address)
     if block is None:
         return  # an execution has ended meanwhile

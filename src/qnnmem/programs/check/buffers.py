@@ -141,7 +141,7 @@ class ClientBuffers:
             raise Unreadable(address, size)
         self._drop_freed(_MOST_BYTES - room)
         if self._bytes + room > _MOST_BYTES:
-            raise TooMuchMemory(f"{room:,} bytes are over the limit of one call")
+            raise TooMuchMemory(f"a buffer of {room:,} bytes is over the limit of one call")
         try:
             array = numpy.zeros(room, numpy.uint8)
         except MemoryError as exc:
@@ -179,7 +179,7 @@ class ClientBuffers:
             self._guarded[place] = made
 
     def cover(self, buffer: ForeignMemory) -> Extent | None:
-        """Return the pages that hold only this buffer, so that they can be closed; else None."""
+        """Return the pages that hold only this buffer, for blocking access to them; else None."""
         low = -(-buffer.address // _PAGE) * _PAGE
         high = buffer.end // _PAGE * _PAGE
         block = self._memory.block_at(buffer.address)
@@ -216,9 +216,9 @@ class ClientBuffers:
         return found
 
     def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
-        """Return buffers with bytes written beside their block, and where.
+        """Return addresses of overwritten bytes beside blocks, each with the buffer in the block.
 
-        The result covers overruns since the last call, and blocks in the given range. Each place
+        The result covers overruns since the last call, and blocks in the given range. Each address
         is returned once.
         """
         if not size and not self._overrun:

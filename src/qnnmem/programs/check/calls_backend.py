@@ -280,5 +280,5 @@ def not_supported(call: ClientCall) -> int:
 
 
 def nothing(call: ClientCall) -> int:
-    """Return success for a function that has no effect here."""
+    """Return success for a function that has no effect on this backend."""
     return 0

@@ -51,7 +51,7 @@ class CheckedContext:
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes of client memory the context itself uses, without its graphs."""
+        """Bytes of client memory that the context itself uses, without its graphs."""
         registered: int = sum(memory.size for memory, _ in tuple(self.handles.values()))
         return registered + (0 if self.binary is None else self.binary.size)
 
@@ -214,7 +214,10 @@ def mem_register(call: ClientCall) -> int:
     one: CheckedContext = call.handle(0, "context", 5002)
     count = call.number(2)
     if not 0 < count <= _MOST_DESCRIPTORS:
-        call.fail(8000, finding("M2", f"{count:,} descriptors are given", call=call.name))
+        call.fail(
+            8000,
+            finding("M2", f"the number of descriptors, {count:,}, is out of range", call=call.name),
+        )
     opened: list[int] = []
     try:
         descriptors = [_descriptor(call, call.word(1) + 48 * at, opened) for at in range(count)]
@@ -263,7 +266,10 @@ def mem_deregister(call: ClientCall) -> int:
     """Answer `QnnMem_deRegister`; return its error code."""
     count = call.number(1)
     if not 0 < count <= _MOST_DESCRIPTORS:
-        call.fail(8000, finding("M2", f"{count:,} handles are given", call=call.name))
+        call.fail(
+            8000,
+            finding("M2", f"the number of handles, {count:,}, is out of range", call=call.name),
+        )
     numbers = call.memory.unpack(f"<{count}Q", call.word(0))
     unknown = 0
     for number in numbers:

@@ -33,6 +33,7 @@ from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Protection
+from qnnmem.programs.stacks import Trace
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
@@ -52,12 +53,22 @@ _POOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SeenTensors:
-    """Inputs or outputs of an execution, cached until the client passes different structs."""
+    """Inputs or outputs of an execution, cached until the client changes their description."""
 
     data: bytes
+    dimensions: layout.Dimensions
+    sizes: list[bytes]  # the content of `dimensions`
     changes: int  # change count of the client's buffers
     tensors: UnchangedTensors
     on_stack: list[tuple[str, int]]  # tensors whose buffer is on a stack, and its address
+
+    def is_current(self, data: bytes, process: ClientProcess) -> bool:
+        """Return True if an execution describes the tensors as the cached one did."""
+        same = (self.data, self.changes) == (data, process.buffers.changes)
+        try:
+            return same and self.dimensions.read(process.memory) == self.sizes
+        except Unreadable:
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +309,10 @@ def _check_null(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None
         return
     one.has_marks = False  # do not report the consequences again
     for kind, name in missing:
-        sentence = f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors have"
+        sentence = (
+            f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors of the "
+            "call have buffers"
+        )
         end = "it is read from scratch" if kind == "input" else "its result stays in scratch"
         found = finding("R9", f"{sentence}: {end}", call.name, buffer=f"{kind} {name!r}")
         call.note(replace(found, cure="set clientBuf of every input and output"))
@@ -365,6 +379,8 @@ def execute_async(call: ClientCall) -> int:
                 _note_gone(call, one, exc.address)
                 code = code or _ARGUMENT
             if function:
+                if code not in (0, EARLY_TERMINATION):
+                    call.session.note_failed(process)
                 process.notify(function, argument, code)
         except Hangup:  # the process may have ended
             _note_undelivered(call, one)
@@ -394,10 +410,10 @@ def execute_async(call: ClientCall) -> int:
 
 
 def _cover(call: ClientCall, flight: Flight | None) -> None:
-    """Make the client report accesses to the buffers of an execution before it ends.
+    """Make the client report accesses to an execution's buffers while the execution runs.
 
-    Pages that also hold other data stay open, and so do inputs without `--trace-state`: a system
-    call fails if its buffer is on a closed page.
+    Output pages become inaccessible, and with `--trace-state` input pages become read-only: then
+    system calls with them fail. Pages that also hold other data stay accessible.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
@@ -420,7 +436,7 @@ def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
 
 
 def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Delay the end of an execution, report buffers that changed meanwhile; return its code."""
+    """Delay the end of an execution, report changed or freed buffers, and return its code."""
     if flight is None:
         return code
     if flight.is_held:
@@ -469,7 +485,7 @@ def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
                 call.fail(_ARGUMENT, replace(found, cure="pass writable memory"))
 
 
-# Memory before and after
+# Tensors of a call, and copies of the client's memory
 
 
 def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
@@ -495,8 +511,8 @@ def _given(
     data = layout.tensor_bytes(call.memory, call.word(at), call.number(at + 1))
     if not data and not call.word(at):
         return None if known else []
-    changes, before, notes = call.process.buffers.changes, one.seen.get(at), len(call.found)
-    if before is not None and (before.data, before.changes) == (data, changes):
+    before, notes = one.seen.get(at), len(call.found)
+    if before is not None and before.is_current(data, call.process):
         _note_returned(call, before.on_stack)
         return before.tensors
     kind = _KINDS[at > 1]
@@ -511,7 +527,9 @@ def _given(
     ]
     if len(call.found) == notes and all(map(_is_plain, items, made)):
         made = UnchangedTensors(made)
-        one.seen[at] = SeenTensors(data, call.process.buffers.changes, made, local)
+        dimensions = layout.Dimensions(items)
+        sizes, changes = dimensions.read(call.memory), call.process.buffers.changes
+        one.seen[at] = SeenTensors(data, dimensions, sizes, changes, made, local)
     _note_returned(call, local)
     return made
 
@@ -581,12 +599,13 @@ def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
 def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnTensor) -> None:
     """Report rule R9 if the client describes a tensor differently from the binary."""
     name, wrong = known.name[:80], ""
+    trace: Trace = ()
     if item.version not in _VERSIONS:
         wrong = f"has version {item.version:#x}, which does not exist"
     elif item.id != known.id:
-        wrong = f"has id {item.id}, but the graph has it with id {known.id}"
+        wrong = f"has id {item.id}, but id {known.id} in the graph"
     elif item.data_type != known.data_type:
-        wrong = f"has data type {item.data_type:#x}, but the graph has {known.data_type:#x}"
+        wrong = f"has data type {item.data_type:#x}, but {known.data_type:#x} in the graph"
     elif item.rank or item.dimensions:  # some clients set neither
         try:
             given = layout.dimensions(call.memory, item.dimensions, item.rank)
@@ -596,10 +615,14 @@ def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnT
             wrong = f"has {item.rank:,} dimensions at {item.dimensions:#x}, which cannot be read"
         elif given != tuple(known.dimensions):
             wrong = f"has dimensions {list(given)}, but the graph has {list(known.dimensions)}"
+        block = call.memory.freed_block_at(item.dimensions) if wrong else None
+        if block is not None:
+            wrong += ": their memory was freed"
+            trace = call.session.symbols.trace(call.memory, [block.caller])
     if wrong:
         found = finding("R9", f"tensor {name!r} {wrong}", call.name, buffer=name, line="")
         cure = "copy the description from QnnSystemContext_getBinaryInfo, and set only the buffer"
-        call.note(replace(found, cure=cure))
+        call.note(replace(found, cure=cure), trace, "freed at")
 
 
 def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> Any:

@@ -116,7 +116,7 @@ def check_client(
 
 
 def _tell(folder: Path, options: ClientOptions) -> None:
-    """Pass options to the client as files in its folder; one file's size is the alignment."""
+    """Pass options to the client as files in its folder; the size of a file is the alignment."""
     if options.trace_state:
         (folder / "trace").touch()
     (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))

@@ -101,7 +101,8 @@ _CHANGES = frozenset(
         *("QnnContext_free", "QnnGraph_setConfig", "QnnMem_register", "QnnMem_deRegister"),
     }
 )
-# Codes of queries for missing objects; no program gives up because of these.
+# Codes for functions, properties or devices that do not exist; no program gives up because of
+# these.
 _HARMLESS = frozenset({1000, 2000, 14000})
 # Shortages of this machine, for which the program is not responsible.
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC})
@@ -271,10 +272,8 @@ def answer(call: ClientCall) -> int:
     if call.name in _CHANGES:
         session.note_moment(number, call.name)
     if code not in (0, EARLY_TERMINATION):
+        session.note_failed(call.process, may_give_up=code not in _HARMLESS or bool(call.found))
         with session.lock:
-            session.refused.add(call.process.pid)
-            if code not in _HARMLESS or call.found:
-                session.failed.add(call.process.pid)
             session.codes[call.name] = session.codes.get(call.name, 0) + 1
         _remember(call, code)
     return code

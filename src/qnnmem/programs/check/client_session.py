@@ -59,7 +59,7 @@ _LIBRARY_CLOSED, _OVERRUN, _IN_HANDLER, _POINTER = (
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
 TIME_LIMIT_S = 600.0  # seconds for one execution, as in net-run
-# Rules that a device does not check: it would continue with wrong memory.
+# Below, _UNNOTICED: rules that a device does not check. It would continue with wrong memory.
 _ALLOCATED = frozenset({"R1", "R3", "R4"})  # rules that the allocating line may break
 _UNNOTICED = frozenset({"R3", "R4", "R7", "R8", "R9", "R10", "X5", "X6", "X8", "C5"})
 
@@ -176,7 +176,8 @@ class ClientProcess:
         self.is_calling_back = False
         self.threads = 0  # threads that called QNN, including ended threads
         self.crashed = self.has_ended = False  # ended by a signal; ended by itself
-        # Reports a signal that the program handles itself, if no more calls follow.
+        # Function that reports a signal which the program handled itself; dropped if another call
+        # follows.
         self.caught: Callable[[], None] | None = None
         self.is_debugged = _is_debugged(pid)
         self.served = 0  # number of calls received
@@ -195,9 +196,9 @@ class ClientProcess:
         return self._presence.is_there()
 
     def uncover(self, extent: Extent) -> None:
-        """Make the pages of an output accessible again, unless a callback keeps the thread busy.
+        """Make the pages of an output accessible again, unless the notification thread is busy.
 
-        In that case the client opens the pages at the next access, without a report.
+        In that case, the client makes the pages accessible at the next access, without a report.
         """
         self.buffers.uncover(extent)
         if self.notifier is None or not self.notifying.acquire(timeout=_UNCOVER_S):
@@ -248,7 +249,7 @@ class ClientSession:
         self.profile, self.symbols, self.lenient = profile, symbols, lenient
         self.binary_info, self.trace_state = binary_info, trace_state
         self.findings = FindingList(say)
-        # By number; freed handles keep kind and place.
+        # Handles by number; kind and place of freed handles are stored.
         self.handles: HandleTable[int, Handle, tuple[str, Trace]] = HandleTable(_MOST_HANDLES)
         self.processes = KnownProcesses[ClientProcess]()
         self.failures: dict[tuple[str, int], Failure] = {}  # by object and handle
@@ -295,6 +296,13 @@ class ClientSession:
             if is_new and len(self.timeline) < _MOST_MOMENTS:
                 self.timeline.append(HeldMoment(number, what, contexts, held))
 
+    def note_failed(self, process: ClientProcess, *, may_give_up: bool = True) -> None:
+        """Record that a process received an error code."""
+        with self.lock:
+            self.refused.add(process.pid)
+            if may_give_up:
+                self.failed.add(process.pid)
+
     def place(self, trace: Trace) -> str:
         """Return file and line of a call stack as text."""
         return ProgramCaller(trace, self.symbols).place
@@ -329,7 +337,9 @@ class ClientSession:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
         if any(process.memory.is_crowded for process in self.processes.now()):
-            yield NotChecked(f"limit: {MOST_WATCHED:,} buffers whose release is watched")
+            yield NotChecked(
+                f"releases of buffers beyond the limit of {MOST_WATCHED:,} watched buffers"
+            )
 
     def close(self) -> None:
         """Close the memory of all processes."""
@@ -567,7 +577,7 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """Return False for a graph: it is freed with its context, not by a call."""
+    """Return False for a finding about a graph: no call frees it, it is freed with its context."""
     return found.handle != "graph"
 
 

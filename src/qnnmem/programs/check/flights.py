@@ -111,7 +111,7 @@ class Flights:
         return not has_threads(graph)
 
     def may_hold(self, graph: FlyingGraph, thread: Hashable) -> bool:
-        """Return True if fewer executions of the thread were delayed than the limit allows."""
+        """Return True if an execution of this graph by this thread may still be delayed."""
         return self._held[id(graph), thread] < _HOLDS
 
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
@@ -145,7 +145,7 @@ class Flights:
         return None
 
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
-        """Return the execution whose closed pages hold an address, with the buffer; else None."""
+        """Return the execution that blocks access to an address, and its buffer; else None."""
         with self._changed:
             flights = [one for one in self._now if one.graph.process is process]
         for flight in flights:
@@ -258,7 +258,8 @@ def _shared_buffer(
             for other_name, taken in theirs:
                 if buffer.extent.overlap(taken.extent):
                     sentence = (
-                        f"{name} shares bytes with {other_name} that another execution still {done}"
+                        f"{name} shares bytes with {other_name} of another execution, which "
+                        f"still {done} them"
                     )
                     cure = "wait for that execution to end, or use separate memory"
                     place = buffer.address

@@ -146,7 +146,7 @@ def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
 def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
     yield from end.not_checked
     if end.left_out:
-        limit = f"the trace is over {format_size(MOST_BYTES)} or {MOST_PARTS:,} parts"
+        limit = f"a trace holds {format_size(MOST_BYTES)} or {MOST_PARTS:,} entries"
         yield NotChecked(f"{counted(end.left_out, 'event')} (limit: {limit})")
 
 

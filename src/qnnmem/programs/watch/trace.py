@@ -182,7 +182,7 @@ class TraceRecorder:
 
     def __init__(self, file: Path, symbols: Symbols) -> None:
         self.symbols = symbols
-        # Read through the same descriptor: the program can replace the file.
+        # The trace is read through the same descriptor, because the program can replace the file.
         self._file = file.open("w+b")
         self._encode = msgspec.json.Encoder().encode
         self._lock = threading.Lock()
@@ -201,7 +201,7 @@ class TraceRecorder:
         return time.monotonic_ns() - self._start
 
     def add(self, event: Event) -> None:
-        """Record one event if there is room."""
+        """Record one event, unless the trace has reached its limit."""
         line = self._encode(event) + b"\n"
         with self._lock:
             bytes_now, parts_now = self._bytes + len(line), self._parts + parts_of(event)

@@ -1,7 +1,7 @@
-"""Run a program with the observer and record a trace, once or once per failing call.
+"""Run a program with the observer: once for a trace, or once per call that must fail.
 
-run the unchanged program and count the calls of the function
-for each call: run the program with that call failing, and check how it ends
+To make calls fail, the program first runs unchanged, and the calls of the function are counted.
+Then it runs once for each of these calls, with only that call failing, and its end is checked.
 
 A run is bad if it crashed, hung, or leaked more than the run without a failure.
 """

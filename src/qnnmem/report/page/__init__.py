@@ -4,6 +4,6 @@ document   the file: head, sections in order, security policy
 markup     escaped text, tables, numbers
 charts     bars and lines as SVG, readable without JavaScript
 sections   a section for each kind of result, by its schema
-plan ...   one kind of result each, from JSON values
-memory_map the figure of a map, drawn by map.js: address by time, every tensor a box
+plan ...   a module for each kind of result, rendered from JSON values
+memory_map the figure of a memory map, drawn by map.js: each tensor is a box by time and address
 """

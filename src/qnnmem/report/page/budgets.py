@@ -75,7 +75,7 @@ def _margin(one: ModelCheck) -> tuple[float, str, str]:
 
 
 def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Html:
-    """Return a table of files by targets; a cell links to each graph of a file."""
+    """Return a table of files by targets; each cell links to the graphs of a file."""
     cells: dict[tuple[str, str], list[Html]] = {}
     for at, one in listed:
         _, kind, words = _margin(one)

@@ -57,7 +57,7 @@ def bars(rows: Sequence[Bar], title: str) -> Html:
 
 
 def limit_bars(rows: Sequence[Bar], title: str, aside: Sequence[Bar] = ()) -> Html:
-    """Return the tightest limit as a bar if its use is large enough to see, the others as text.
+    """Return the tightest limit as a bar if its use is large enough to see, other limits as text.
 
     `aside` limits are always text lines, because reaching them is normal.
     """
@@ -182,7 +182,7 @@ def line(
 ) -> Html:
     """Return a chart of one curve and its limits; `shown` formats the values, by default as sizes.
 
-    `names` replace the numbers from 0 below the chart.
+    `names` are written below the chart instead of the numbers 0, 1, 2 and so on.
     """
     alone = [("", points)]
     return curves(alone, title, limits, unit=unit, stepped=stepped, shown=shown, names=names)

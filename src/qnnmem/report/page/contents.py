@@ -87,7 +87,7 @@ def _beyond(number: int) -> Iterator[Html]:
 
 
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
-    """Return a section about an LPAI binary: TCM for all graphs and for each, then the graphs."""
+    """Return a section about an LPAI binary: TCM of all graphs and each graph, then the graphs."""
     name = PurePath(file).name or "a binary"
     made = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(

@@ -124,7 +124,7 @@ def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _line(shown: Evidence, *, is_alone: bool) -> Html:
-    """Return a log line with its place; for the only log (`is_alone`), omit the file name."""
+    """Return a log line with its place, but no file name if there is only one log (`is_alone`)."""
     place = f"line {shown.line:,}" if is_alone else f"{shown.file}:{shown.line}"
     times = f" ({shown.count:,} times)" if shown.count > 1 else ""
     return tag(

@@ -27,7 +27,7 @@ def fix_section(fix: FixedModel) -> PageSection:
                 *_bars(fix),
                 *([tag("p", f"Obstacle: {fix.obstacle}")] if fix.obstacle else []),
                 *_next(fix),
-                table(head, rows, "Trials in order; the chosen one is bold"),
+                table(head, rows, "Trials in order; the chosen trial is bold"),
                 *_deployment(fix),
                 *_maps(fix),
                 *_chain(fix),

@@ -179,7 +179,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
 
 
 def _missing(bill: Bill) -> Iterator[Html]:
-    """Yield the outputs that the context lacks; without them the bill covers part of the model."""
+    """Yield the outputs that the context lacks; the bill does not cover their part of the model."""
     if bill.missing_outputs:
         rows = [(one.name, one.reason) for one in bill.missing_outputs]
         words = "The context binary lacks these outputs of the model."
@@ -223,7 +223,7 @@ def _largest(bill: Bill) -> Iterator[Html]:
         rows = [Bar(one.name, [(kinds.get(one.kind, "io"), one.bytes)]) for one in items]
         yield bars(rows[:_MOST_TENSORS], "Largest tensors")
         cells = [(one.name, one.graph, one.kind, one.bytes) for one in items]
-        yield details("All of them", table(("tensor", "graph", "kind", "bytes"), cells))
+        yield details("Table of these tensors", table(("tensor", "graph", "kind", "bytes"), cells))
 
 
 def _sources(bill: Bill) -> Html:
@@ -462,7 +462,7 @@ def qmem_section(qmem: QmemResult) -> PageSection:
     rows = [_way(row, qmem.recommended) for row in qmem.rows]
     body = [
         tag("p", qmem.advice, class_="answer"),
-        table(head, rows, "Bytes of each combination; the recommended one is bold"),
+        table(head, rows, "Bytes of each combination; the recommended combination is bold"),
         *(tag("p", trap) for trap in qmem.traps),
     ]
     return PageSection(f"Raw and memhandle IO of {file_name(qmem.file)}", lines(body))
@@ -520,7 +520,7 @@ def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
     unread = [(one.name, one.bytes, one.why) for one in facts.unread]
     for title, head, rows in (
         ("Contexts, each counted once", _CONTEXTS, contexts),
-        ("Kept by the application", ("what", "bytes", "origin", "from"), sides),
+        ("Memory of the application", ("what", "bytes", "origin", "from"), sides),
         ("What the file claims", ("what", "the file states", "the binaries state", ""), claims),
         ("Parts without a bill", ("part", "bytes in the file", "why"), unread),
     ):

@@ -90,7 +90,7 @@ def details(title: str, body: Html, *, is_open: bool = False, name: str = "") ->
 
 
 def badge(fits: bool | None, words: tuple[str, str, str] = FITS) -> Html:
-    """Return a verdict as a one-word badge."""
+    """Return a verdict as a badge; `words` are the texts for True, False and None."""
     kind, word = {True: ("good", words[0]), False: ("bad", words[1]), None: ("open", words[2])}[
         fits
     ]

@@ -81,7 +81,9 @@ def _answer(plan: PlanResult) -> Html:
         return tag("p", scratch, class_="answer")
     tcm = plan.tcm
     if not plan.budgets and tcm is not None:
-        return answer(False, f"{tcm.buffers:,} allocations, TCM serves {tcm.max_buffers:,}")
+        return answer(
+            False, (f"{tcm.buffers:,} allocations, but TCM allows only {tcm.max_buffers:,}")
+        )
     told = [_budget_words(plan, one) for one in _by_need(plan)[:1]]
     return answer(plan.fits, *told, "" if "scratch" in plan.limits else f"; {scratch}")
 
@@ -214,7 +216,7 @@ def _live(plan: PlanResult) -> Iterator[Html]:
 
 
 def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
-    """Yield each step that changes how many bytes are alive, with the new number."""
+    """Yield each step at which the number of live bytes changes, with the new number."""
     changes: dict[int, int] = {}
     for one in buffers:
         changes[one.lower] = changes.get(one.lower, 0) + one.size_bytes

@@ -38,7 +38,7 @@ def client_section(found: ClientResult) -> PageSection:
     """Return a section with the findings of check-client, and charts of live objects by call."""
     where = ", ".join(filter(None, (found.mode, found.hw_version)))
     known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
-    more = f"{counted(found.left_out, 'finding')} more over the limit are not listed"
+    more = f"{counted(found.left_out, 'finding')} more were found but are not listed"
     body = [
         *_answer(found.passes, bool(found.calls), found.verdict, _is_open(found)),
         *(_rule(one) for one in found.findings[:_MOST]),
@@ -110,7 +110,7 @@ def _program(command: Sequence[str]) -> str:
 
 
 def _is_open(found: ClientResult | WatchResult) -> bool:
-    """Return True if some calls were not checked and the others have no findings."""
+    """Return True if some calls were not checked and the checked calls have no findings."""
     return bool(found.not_checked) and not found.findings
 
 

@@ -61,7 +61,7 @@ class Group:
 
 
 def group(graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> list[Group]:
-    """Return live, non-constant nodes of a graph with quantization folded in."""
+    """Return each live, non-constant node with the quantization nodes folded into it."""
     folding = _Folding(graph, alive, const)
     groups = [
         folding.group(index)
@@ -141,7 +141,8 @@ class _Folding:
             return False
         if maker in self.dequantize or is_op(self.nodes[maker], *CONTROL):
             return False
-        # Read once, by this node: scale and zero point are other tensors.
+        # This node must be the only reader, through its data input: scale and zero point are
+        # constants.
         return self.readers[name] == [index] and is_real(self.nodes[maker])
 
 
@@ -156,7 +157,7 @@ def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) ->
         return False
     before, after = graph.node[found.before[0]], graph.node[found.after[0]]
     names = [*before.input[1:3], *after.input[1:3]]
-    # Several scales run along an axis, which the op between may move.
+    # Scales per axis depend on the axis, which the op between the two nodes may move.
     if before.attribute or after.attribute or any(types[name].shape for name in names if name):
         return False
     if types[before.input[0]].elem != types[after.output[0]].elem:
@@ -393,11 +394,12 @@ def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
 
 
 def _may_overwrite(scope: Scope, found: Group) -> bool:
-    """Return whether every input as large as the output is read element by element.
+    """Return True if the output can safely overwrite every input of the same size in bytes.
 
-    A small broadcast input can have as many bytes as a wide result of narrow elements (four floats
-    compared into sixteen bools). Overwriting it would be wrong, and so would overwriting a tensor
-    that a body captures.
+    Each such input must have as many elements as the output. A small broadcast input can have as
+    many bytes as a wide result of narrow elements (four floats compared into sixteen bools), but
+    other elements still need its values. A tensor that a body captures must not be overwritten
+    either.
     """
     result = _tensor(scope, found.outputs[0])
     rivals = [

@@ -29,7 +29,7 @@ def read(path: Path) -> ReadModel:
 
 @stage("read")
 def admit(path: Path, blob: bytes) -> ReadModel:
-    """Return bytes in memory after the check of `read`; errors name them `path`."""
+    """Check bytes in memory as `read` does, and return them; errors name `path` as the file."""
     check_wire(path, blob)
     return ReadModel(path, blob)
 

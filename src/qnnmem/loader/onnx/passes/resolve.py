@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from qnnmem.loader.onnx.trial import TrialChild
 
-# From this version on, initializers need not be inputs; older files are equivalent once cleaned.
+# From this version on, initializers need not be inputs. Older files are equivalent once their
+# initializers are no longer inputs.
 MIN_IR_VERSION = 8
 _CONTENT = (
     *("node", "input", "output", "initializer"),
@@ -67,16 +68,16 @@ class OpenModel:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel(OpenModel):
-    """A model whose inputs have fixed shapes; inputs with a given value are constants."""
+    """A model whose inputs have fixed shapes; every input whose value is given is a constant."""
 
     stated: Mapping[str, tuple[int, ...]]  # shapes stated by the caller, also of inner tensors
-    # Inputs with a value, in the syntax of the command line.
+    # Values that the caller gave for inputs, in the syntax of the command line.
     valued: Mapping[str, str] = field(default_factory=dict)
 
 
 @stage("resolve")
 def open_model(model: GuardedModel, child: TrialChild) -> OpenModel:
-    """Return the model with functions inlined, without unread initializers and declared shapes."""
+    """Return the model with functions inlined; drop unread initializers and declared shapes."""
     head = copied_without(model.proto, "graph", "functions")
     head.graph.CopyFrom(copied_without(model.proto.graph, *_CONTENT))
     head.ir_version = max(head.ir_version, MIN_IR_VERSION)
@@ -146,7 +147,7 @@ def _declared(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[s
 
 
 def _without_unused(graph: OnnxGraph) -> OnnxGraph:
-    """Return the graph without unread initializers and declared shapes."""
+    """Return the graph; drop initializers that no node reads, and shapes that the file declares."""
     stored = {item.name for item in graph.initializer}
     read = {name for node in graph.node for name in reads(node)}
     read.update(item.name for item in graph.output)

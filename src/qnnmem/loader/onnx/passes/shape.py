@@ -1,9 +1,9 @@
 """Fifth pass: gives every tensor of the graph and its bodies a type.
 
     repeat until every type is known:
-        fold and shape a body like a graph of its own once its outer tensors are known
-        where this settles outputs, or a trial run finds types, infer and fold again
-        measure the remaining types in a trial run
+        fold and shape each body whose outer tensors are known, like a graph
+        if this gives new types of outputs, infer and fold again
+        otherwise measure the missing types in a trial run, then fold again
 
 The output types of If, Loop and Scan follow from those of their bodies.
 """
@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 
     from qnnmem.loader.onnx.trial import TrialChild
 
-# Each round settles a control-flow node or stops; the time limit applies long before.
+# Each round settles a control-flow node or is the last one; the time limit ends the loop long
+# before this number of rounds.
 _MAX_ROUNDS = 100_000
 
 
@@ -156,7 +157,7 @@ def _with_outcome(
     given = {name: one for name, one in zip(node.output, results, strict=False) if name}
     kinds = {name: one for name, one in given.items() if isinstance(one, OnnxType)}
     words = {name: one for name, one in given.items() if isinstance(one, str)}
-    # From a tensor of stated shape follows only a bound, never a proof.
+    # Types that follow from a stated shape are upper bounds, which prove nothing.
     certain = scope.flow.culprit.keys().isdisjoint(reads(node))
     scope = replace(
         scope,
@@ -213,7 +214,8 @@ def _missing(scope: Scope) -> list[str]:
 
 def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, bool]:
     """Return the scope with types measured in a trial run, and whether to infer again."""
-    # A tensor of stated shape lacks only its element type; once measured, inference can continue.
+    # A tensor of stated shape lacks only its element type; once that is measured, inference can
+    # continue.
     missing = [name for name in missing if name in trials.stated] or missing
     refuse_dependent(trials, scope, [name for name in missing if name not in trials.stated])
     try:
@@ -311,7 +313,7 @@ def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
 def formal_inputs(
     path: Path, node: onnx.NodeProto, typed: Mapping[str, OnnxType]
 ) -> list[OnnxType]:
-    """Return the types of a body's own inputs."""
+    """Return the types of the formal inputs of a node's bodies."""
     if is_op(node, "If"):
         return []
     if is_op(node, "Loop"):
@@ -413,7 +415,8 @@ def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.Tens
     given = [name for name in node.input[:2] if name]
     if any(name not in found for name in given):
         return False
-    # Carried values with a constant start, minus those whose update depends on data.
+    # Start with the carried values that begin as constants; remove those whose update depends on
+    # data.
     fixed = {graph.input[0].name, graph.input[1].name}
     carried = list(zip(graph.input[2:], node.input[2:], graph.output[1:], strict=False))
     fixed |= {inner.name for inner, outer, _ in carried if outer in found}

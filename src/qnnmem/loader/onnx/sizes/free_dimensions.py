@@ -23,7 +23,7 @@ _SIDES = (224, 48, 32, 320, 640, 256, 512, 64, 128, 112, 96)
 _CHANNELS = (3, 1, 4, 64, 80, 128)
 _ONES = (1, 2, 4, 8, 64)
 _SAMPLES = (16000, 512, 1536, 1024, 4096, 32000, 48000, 8000, 480, 160, 128)
-# Windows of audio, if an input states the sample rate: 32 ms first, all at _RATE.
+# Lengths of audio windows at _RATE, if an input states the sample rate: 32 ms first.
 _WINDOWS = (512, 1536, 1024, 480, 320, 160, 16000, 4096, 32000, 256, 128)
 _RATE = 16000
 _RATES = frozenset({8000, 11025, 12000, _RATE, 22050, 24000, 32000, 44100, 48000})
@@ -150,9 +150,9 @@ def _is_sound(item: onnx.ValueInfoProto) -> bool:
 
 
 def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
-    """Yield sizes of input axes that follow from the first weights they reach."""
+    """Yield sizes of input axes, derived from the weights of the first op that reads the input."""
     stored = {item.name: tuple(item.dims) for item in graph.initializer}
-    # Axes of tensors that are transposed or renamed inputs.
+    # For each input, and each transposed or renamed input: the input axis behind each of its axes.
     axes = {
         item.name: [(item.name, at) for at in range(len(dims_of(item)))] for item in graph.input
     }
@@ -199,7 +199,7 @@ def _switches(graph: OnnxGraph) -> Iterator[Switch]:
 def _steers(
     graph: AnyGraph, reached: set[str], known: dict[str, int], numbers: dict[int, None]
 ) -> bool:
-    """Return whether a condition depends on the reached names; add compared values to `numbers`."""
+    """Return whether an If depends on `reached` names; add compared constants to `numbers`."""
     known = known | dict(_constants(graph))
     found = False
     for node in graph.node:

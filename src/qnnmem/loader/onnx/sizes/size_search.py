@@ -253,9 +253,9 @@ def search(
     *,
     grow: bool = False,
 ) -> Found:
-    """Return the first candidate that runs and can be shaped.
+    """Return the first candidate that runs and can be shaped, otherwise a guess and the reason.
 
-    `grow` tries sizes near the start first.
+    `grow` first doubles and halves the sizes of `start`.
     """
     near: deque[OpenChoice] = deque([start])
     far = iter(_grown(start)) if grow else iter(())

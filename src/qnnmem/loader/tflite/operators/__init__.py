@@ -37,14 +37,14 @@ _OF_16_BITS = frozenset(
     }
 )
 _VARIABLES = ("READ_VARIABLE", "ASSIGN_VARIABLE")
-# In a damaged file, a row may misread numbers and raise any of these.
+# In a damaged file, a translation may misread numbers and raise any of these exceptions.
 _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 def translate(
     file: TfliteFile, model: Model, *, reals: bool = False
 ) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
-    """Return the model, whose ops refer to ONNX nodes, these nodes, and its states as pairs.
+    """Return the model with ops that refer to ONNX nodes, these nodes, and its states as pairs.
 
     A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated names
     an operator that has no translation; Damaged names an operator that contradicts the shapes in
@@ -120,7 +120,7 @@ class _Variables:
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The old and new value of each variable."""
+        """Names of the old and the new value of each variable."""
         return tuple(self.now.items())
 
     def follow(self, raw: RawOp) -> None:

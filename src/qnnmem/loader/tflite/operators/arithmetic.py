@@ -273,7 +273,7 @@ def _sum(kind: str, step: TfliteStep) -> None:
     (left, _), (right, _), (made, _) = map(step.encoding, ends)
     bits = step.dtype(step.result()).bits
     if bits == 16 and step.option("PotScaleInt16", True):
-        raise step.refuse("has 16-bit scales that are powers of two")
+        raise step.refuse("is not supported with 16-bit scales that are powers of two")
     twice, shift = 2 * max(left, right), 1 << _SHIFT[bits]
     parts = [
         scaled(step, step.one("Mul", wide(step, at), step.constant(shift, "i8")), [scale / twice])
