@@ -230,6 +230,12 @@ static void change_pages(void) {
     if (IS("output-protected")) mprotect(page, 4096, PROT_READ);
     if (IS("output-replaced")) mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     if (IS("input-gone")) syscall(SYS_munmap, in_buf, 4096); /* past the C library */
+    if (IS("output-gone")) syscall(SYS_munmap, page, 4096);
+    if (IS("output-locked")) {
+        mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        execute(0);
+        syscall(SYS_mprotect, page, 4096, PROT_READ);
+    }
     if (IS("pool-moved")) mremap(pool, 65536, 1 << 20, MREMAP_MAYMOVE | MREMAP_FIXED, in_buf - (64 << 20)); /* at: moved */
 }
 

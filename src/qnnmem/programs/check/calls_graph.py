@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from qnnmem.contract.regions import Extent, ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
+from qnnmem.finding import Finding
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.graph import Graph
-from qnnmem.lpai.runtime.graph_io import UnchangedTensors
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import questions
@@ -30,45 +30,22 @@ from qnnmem.programs.check.client_session import (
     Failure,
 )
 from qnnmem.programs.check.flights import Flight, Part
+from qnnmem.programs.check.tensors import INVALID_TENSOR, KINDS, SeenTensors, given_tensors
 from qnnmem.programs.ledger import Hangup
 from qnnmem.programs.process_memory import Gone, Unreadable
 from qnnmem.programs.socket_server import Action, Protection
-from qnnmem.programs.stacks import Trace
 from qnnmem.qnn.enums import GraphConfigOption, GraphOption, TensorMemType
 from qnnmem.qnn.tensor import QnnTensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_KINDS = ("input", "output")
-_INVALID_TENSOR = 6004
 _ARGUMENT = 1004
-_VERSIONS = (1, 2)  # of Qnn_Tensor_t
 _PAUSE, _RESUME = 401, 501
 _POOLS = {
     GraphOption.SET_CFG_SCRATCH_MEM: "scratch",
     GraphOption.SET_CFG_PERSISTENT_MEM: "persistent",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SeenTensors:
-    """Inputs or outputs of an execution, cached until the client changes their description."""
-
-    data: bytes
-    dimensions: layout.Dimensions
-    sizes: list[bytes]  # the content of `dimensions`
-    changes: int  # change count of the client's buffers
-    tensors: UnchangedTensors
-    on_stack: list[tuple[str, int]]  # tensors whose buffer is on a stack, and its address
-
-    def is_current(self, data: bytes, process: ClientProcess) -> bool:
-        """Return True if an execution describes the tensors as the cached one did."""
-        same = (self.data, self.changes) == (data, process.buffers.changes)
-        try:
-            return same and self.dimensions.read(process.memory) == self.sizes
-        except Unreadable:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +212,7 @@ def execute(call: ClientCall) -> int:
             raise
         if flight is not None:
             call.session.flights.note_results(flight)
-        _store(one, given, complete=code == 0)
+        _store(call, one, given, complete=code == 0)
         return code
 
     try:
@@ -303,7 +280,7 @@ def _check_null(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None
     if not one.graph.has_io_in_scratch:
         return  # refused anyway
     both = given.inputs, given.outputs
-    known = [(kind, t) for kind, ts in zip(_KINDS, both, strict=True) for t in ts or ()]
+    known = [(kind, t) for kind, ts in zip(KINDS, both, strict=True) for t in ts or ()]
     missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
     if len(missing) == len(known) or not missing:
         return
@@ -374,15 +351,15 @@ def execute_async(call: ClientCall) -> int:
         try:
             code = _land(call, one, flight, code)
             try:
-                _store(one, given, complete=code == 0)
-            except Unreadable as exc:
-                _note_gone(call, one, exc.address)
-                code = code or _ARGUMENT
+                _store(call, one, given, complete=code == 0)
+            except QnnError as exc:
+                one.graph.context.backend.note(replace(exc.finding, trace=call.trace))
+                code = exc.code
             if function:
                 if code not in (0, EARLY_TERMINATION):
                     call.session.note_failed(process)
                 process.notify(function, argument, code)
-        except Hangup:  # the process may have ended
+        except (Hangup, Gone):  # the process may have ended
             _note_undelivered(call, one)
         if one.graph.is_busy:  # the next execution begins
             clock.start(one.owner.context)
@@ -446,7 +423,7 @@ def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int)
     if code == 0:  # an error has already reported the reason
         for found in flight.losses(call.name):
             backend.note(replace(found, trace=flight.trace))
-            code = _INVALID_TENSOR
+            code = INVALID_TENSOR
     for found in flight.changes(call.name):
         backend.note(replace(found, trace=flight.trace))
     call.session.flights.note_results(flight)
@@ -467,14 +444,6 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
         call.session.undelivered += 1
 
 
-def _note_gone(call: ClientCall, one: CheckedGraph, address: int) -> None:
-    """Report memory that vanished during an execution although no call freed it."""
-    if call.process.is_there():
-        sentence = f"memory at {address:#x} was unmapped before its asynchronous execution ended"
-        found = finding("C4", sentence, call.name, address=address)
-        one.graph.context.backend.note(replace(found, trace=call.trace))
-
-
 def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
     """Fail the call if a pool has become read-only since the client set it."""
     for what, buffer in one.pools.items():
@@ -489,9 +458,9 @@ def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
 
 
 def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
-    inputs, outputs = (
-        _given(call, one, at, known) for at, known in zip((1, 3), one.tensors, strict=True)
-    )
+    known_inputs, known_outputs = one.tensors
+    inputs = given_tensors(call, one.seen, 1, known_inputs)
+    outputs = given_tensors(call, one.seen, 3, known_outputs)
     last = one.last  # another thread may replace it
     if last is None or last.inputs is not inputs or last.outputs is not outputs:
         read = [tensor.client_buf for tensor in inputs or () if _has_buffer(tensor)]
@@ -503,137 +472,6 @@ def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
 
 def _has_buffer(tensor: QnnTensor) -> bool:
     return isinstance(tensor.client_buf, ForeignMemory)
-
-
-def _given(
-    call: ClientCall, one: CheckedGraph, at: int, known: Sequence[QnnTensor]
-) -> list[QnnTensor] | None:
-    data = layout.tensor_bytes(call.memory, call.word(at), call.number(at + 1))
-    if not data and not call.word(at):
-        return None if known else []
-    before, notes = one.seen.get(at), len(call.found)
-    if before is not None and before.is_current(data, call.process):
-        _note_returned(call, before.on_stack)
-        return before.tensors
-    kind = _KINDS[at > 1]
-    _note_returned(call, [(f"the array of {kind}s", call.word(at))])
-    items = layout.tensors(data)
-    made = [_tensor(call, item, known, kind) for item in items]
-    local = [
-        (f"{kind} {tensor.name[:80]!r}", tensor.client_buf.address)
-        for tensor in made
-        if isinstance(tensor.client_buf, ForeignMemory)
-        and call.process.buffers.is_on_stack(tensor.client_buf)
-    ]
-    if len(call.found) == notes and all(map(_is_plain, items, made)):
-        made = UnchangedTensors(made)
-        dimensions = layout.Dimensions(items)
-        sizes, changes = dimensions.read(call.memory), call.process.buffers.changes
-        one.seen[at] = SeenTensors(data, dimensions, sizes, changes, made, local)
-    _note_returned(call, local)
-    return made
-
-
-def _note_returned(call: ClientCall, places: Sequence[tuple[str, int]]) -> None:
-    """Report rule C5 for memory on the stack of a function that has returned."""
-    for what, address in places:
-        if call.has_returned(address):
-            sentence = f"{what} is on the stack of a function that has returned"
-            call.note(finding("C5", sentence, call.name, buffer=what, address=address))
-
-
-def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
-    """Return True if a tensor can be cached; a tensor that was found by name can change."""
-    buffer = tensor.client_buf
-    is_whole = buffer is None or not buffer.freed
-    return item.id == tensor.id and item.mem_type == TensorMemType.RAW and is_whole
-
-
-def _tensor(
-    call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor], kind: str
-) -> QnnTensor:
-    """Return the tensor with the given id, else the tensor with the given name."""
-    _check_description(call, item)
-    match = next((one for one in known if one.id == item.id), None)
-    if match is None:
-        name = call.memory.text(item.name) if item.name else ""
-        match = next((one for one in known if one.name == name), None)
-        if match is None:
-            sentence = f"tensor {name[:80]!r} with id {item.id} is not a tensor of the graph"
-            call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name))
-    _compare_description(call, item, match)
-    made = QnnTensor(match.id, match.name, match.type, match.data_type, match.dimensions)
-    made.mem_type = item.mem_type  # type: ignore[assignment]  # the client may pass any value
-    if item.mem_type == TensorMemType.MEMHANDLE:
-        made.mem_handle = _registered(call, item.data, f"{kind} {match.name!r}")
-    elif not item.data and item.size:
-        sentence = f"{match.name[:80]!r} is NULL but has a size of {item.size:,} bytes"
-        call.fail(_INVALID_TENSOR, finding("R9", sentence, call=call.name, buffer=match.name[:80]))
-    elif item.data:
-        made.data_size = item.size
-        made.client_buf = _buffer(call, item, made)
-    return made
-
-
-def _registered(call: ClientCall, number: int, tensor: str) -> Any:
-    """Return the memory of a handle; record for findings where it was registered or freed."""
-    found, gone = call.session.handles.get(number), call.session.handles.freed(number)
-    if found is not None and found.kind == "memory":
-        call.places[tensor] = ("registered at", found.value[2])
-        return found.value[1]
-    if gone is not None and gone[0] == "memory":
-        call.places[tensor] = ("deregistered at", gone[1])
-    return None
-
-
-def _check_description(call: ClientCall, item: layout.GivenTensor) -> None:
-    """Report rule C4: a tensor description was copied without the memory it points to."""
-    for what, pointer in (("name", item.name), ("dimensions", item.dimensions)):
-        trace = call.process.buffers.answers.freeing(pointer) if pointer else None
-        if trace is not None:
-            sentence = f"{what} of the tensor with id {item.id} was freed with its system context"
-            found = finding("C4", sentence, call.name, buffer=what, address=pointer)
-            call.note(found, trace, "freed at")
-
-
-def _compare_description(call: ClientCall, item: layout.GivenTensor, known: QnnTensor) -> None:
-    """Report rule R9 if the client describes a tensor differently from the binary."""
-    name, wrong = known.name[:80], ""
-    trace: Trace = ()
-    if item.version not in _VERSIONS:
-        wrong = f"has version {item.version:#x}, which does not exist"
-    elif item.id != known.id:
-        wrong = f"has id {item.id}, but id {known.id} in the graph"
-    elif item.data_type != known.data_type:
-        wrong = f"has data type {item.data_type:#x}, but {known.data_type:#x} in the graph"
-    elif item.rank or item.dimensions:  # some clients set neither
-        try:
-            given = layout.dimensions(call.memory, item.dimensions, item.rank)
-        except (Unreadable, layout.TooLong):
-            given = None
-        if given is None:
-            wrong = f"has {item.rank:,} dimensions at {item.dimensions:#x}, which cannot be read"
-        elif given != tuple(known.dimensions):
-            wrong = f"has dimensions {list(given)}, but the graph has {list(known.dimensions)}"
-        block = call.memory.freed_block_at(item.dimensions) if wrong else None
-        if block is not None:
-            wrong += ": their memory was freed"
-            trace = call.session.symbols.trace(call.memory, [block.caller])
-    if wrong:
-        found = finding("R9", f"tensor {name!r} {wrong}", call.name, buffer=name, line="")
-        cure = "copy the description from QnnSystemContext_getBinaryInfo, and set only the buffer"
-        call.note(replace(found, cure=cure), trace, "freed at")
-
-
-def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> Any:
-    try:
-        return call.process.buffers.take(item.data, max(item.size, 1))
-    except Gone:
-        raise
-    except Unreadable:
-        sentence = f"the buffer of {tensor.name[:80]!r} at {item.data:#x} is not mapped memory"
-        found = finding("C4", sentence, call.name, address=item.data)
-        call.fail(_INVALID_TENSOR, found, "unmapped at", call.process.buffers.unmapping(item.data))
 
 
 def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:
@@ -657,10 +495,31 @@ def _read(one: CheckedGraph, given: CallTensors) -> None:
         one.process.buffers.refresh(buffer)
 
 
-def _store(one: CheckedGraph, given: CallTensors, *, complete: bool) -> None:
-    for buffer, size in given.stored if complete else ():
-        one.process.buffers.store(buffer, size)
-    _store_pools(one)
+def _store(call: ClientCall, one: CheckedGraph, given: CallTensors, *, complete: bool) -> None:
+    """Write the results; fail the call if the memory of an output is gone or read-only."""
+    try:
+        for buffer, size in given.stored if complete else ():
+            one.process.buffers.store(buffer, size)
+    except Unreadable as exc:
+        if isinstance(exc, Gone) or not one.process.is_there():
+            raise Gone(exc.address, 1) from exc
+        call.fail(INVALID_TENSOR, _lost_output(call, given, buffer, exc.address))
+    finally:
+        _store_pools(one)
+
+
+def _lost_output(
+    call: ClientCall, given: CallTensors, buffer: ForeignMemory, address: int
+) -> Finding:
+    what = next(name for name, held in _parts("output", given.outputs) if held is buffer)
+    readable, _ = call.memory.extent(buffer.address, buffer.size)
+    if readable == buffer.size and call.process.buffers.peek(buffer):
+        sentence, cure = f"{what} is read-only memory", "pass writable memory"
+        found = finding("R9", sentence, call.name, buffer=what, address=address)
+        return replace(found, cure=cure)
+    call.process.buffers.lose(address)
+    sentence = f"{what} at {buffer.address:#x} is not mapped memory"
+    return finding("C4", sentence, call.name, buffer=what, address=address)
 
 
 def _store_pools(one: CheckedGraph) -> None:
