@@ -82,7 +82,7 @@ class Setting(NamedTuple):
     def ripgrep(
         self, log: Path, *options: str, templates: int = 300, equal: bool = False
     ) -> list[str | Path]:
-        """Return the ripgrep command for generated messages, and for built-in ones if `equal`."""
+        """Return ripgrep's command for generated messages; if `equal`, for built-in ones too."""
         patterns = self.base(templates).with_suffix(".equal" if equal else ".patterns")
         fixed = ("-j1", "-a", "--no-unicode", "--no-config", "-c", "-f")
         return [self.rg, *options, *fixed, patterns, log]

@@ -144,7 +144,7 @@ def examples() -> list[Step]:
 
 
 def client() -> list[Step]:
-    """Return the steps for a C program under the contract, if it can be compiled."""
+    """Return the steps that check a C client; none if it cannot be compiled."""
     compiler = find_compiler() if sys.platform.startswith("linux") else None
     compiled, source = FOLDER / "lpai_client", "examples/lpai_client.c"
     if compiler is None:

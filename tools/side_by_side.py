@@ -45,7 +45,7 @@ def table() -> dict[str, Any]:
 
 
 def functions(document: str) -> Iterator[Pair]:
-    """Yield the functions of a document."""
+    """Yield the C functions listed for a document, each with its Python name."""
     for name, said in table()["function"][document].items():
         yield Pair(name, said) if isinstance(said, str) else Pair(name, *said)
 

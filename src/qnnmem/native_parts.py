@@ -121,7 +121,7 @@ def read_shipped(
 
 
 def listed_object(made_of: str, sha256: str) -> dict[str, str]:
-    """Return the entry for an object in the wheel's list of objects."""
+    """Return the entry of the wheel's object list for one compiled file."""
     return {"made_of": made_of, "sha256": sha256}
 
 

@@ -72,7 +72,8 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
     given = dict(mark.kwargs)
     named = [*mark.args, *([given.pop("model")] if "model" in given else [])]
     if len(named) != 1:
-        pytest.fail(f"{item.nodeid}: the mark {_MARK} names one model: model='...'", pytrace=False)
+        what = f"{item.nodeid}: the mark {_MARK} must name exactly one model: model='...'"
+        pytest.fail(what, pytrace=False)
     return _made(item.config.rootpath, named[0], given)
 
 

@@ -91,7 +91,7 @@ def test_every_verb_answers_its_own_mistakes(words: str) -> None:
     missing = f"{words} has no option --no-such-option-at-all; "
     rest = said.removeprefix(f"{missing}`qnnmem {words} --help` lists all")
     command = f"qnnmem {words} -- PROGRAM --no-such-option-at-all"
-    program = f"; write the program's own options after --: {command}"
+    program = f"; write the program's own options after `--`: {command}"
     assert rest == (program if words in {"watch", "check-client"} else "")
 
 

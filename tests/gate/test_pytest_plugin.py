@@ -97,7 +97,7 @@ def test_what_is_wrong_with_a_mark_is_a_sentence(pytester: pytest.Pytester) -> N
     done.assert_outcomes(failed=4)
     done.stdout.fnmatch_lines(
         [
-            "*the mark qnn_budget names one model*",
+            "*the mark qnn_budget must name exactly one model*",
             "*qnn_budget: scrach is not a key; did you mean scratch?*",
             "*models/none.onnx (LPAI): not checked: no such file*",
             "*qnn_plan() without a model works only in tests with the mark*",

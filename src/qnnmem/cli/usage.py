@@ -63,9 +63,8 @@ def _no_option(name: str, context: click.Context) -> str:
     options = [one for one in known if one.startswith("-")]
     hint = near(name, options) or f"; {_ask(context, 'lists all')}"
     if context.info_name in _PROGRAM_VERBS:
-        hint += (
-            f"; write the program's own options after --: {context.command_path} -- PROGRAM {name}"
-        )
+        line = f"{context.command_path} -- PROGRAM {name}"
+        hint += f"; write the program's own options after `--`: {line}"
     return f"{_there_is(context)} no option {plain_or_quoted(name)}{hint}"
 
 

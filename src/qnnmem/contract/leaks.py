@@ -73,7 +73,7 @@ class Resource:
         self._parts.clear()
 
     def leaked(self, how: str = "", rule: str = "", call: str = "") -> Finding:
-        """Return the finding for a leak of this resource; `how` replaces `never` in the text."""
+        """Return the finding for a leak of this resource; it ends with `how` or `self.never`."""
         # Replaced, not formatted, because a name may contain braces.
         what = self.what.replace("{at}", self.caller.place)
         sentence = f"{what} {how or self.never}"

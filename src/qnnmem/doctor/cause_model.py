@@ -108,7 +108,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def memory(self) -> float:
-        """Probability that a failure is due to memory: the mean of the side and cause heads."""
+        """Probability that a failure is due to memory: the mean of the heads for side and cause."""
         return (self.sides["memory"] + self.memory_causes) / 2
 
     @property

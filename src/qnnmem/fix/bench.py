@@ -167,7 +167,7 @@ def _version() -> str:
 
 @cache
 def runtime_words() -> tuple[str, ...]:
-    """Return the processor and the runtime versions that compared results depend on."""
+    """Return the processor and the runtimes' versions; comparisons of results depend on both."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 

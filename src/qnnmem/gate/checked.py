@@ -239,7 +239,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
 def against(
     models: Sequence[CheckedModel], accepted: Baseline, tolerance: Tolerance
 ) -> tuple[tuple[CheckedModel, ...], tuple[str, ...]]:
-    """Return models with their changes since the baseline, and baseline names no longer checked."""
+    """Return models with their changes since the baseline, and names only in the baseline."""
     by_name = dict(accepted.models)
     counts = WhatCounts(tolerance)
     found = []

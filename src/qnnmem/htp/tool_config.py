@@ -122,7 +122,7 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
     if config.graphs and not fitting:
         known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
         notes.append(
-            f"no section of graphs names {quote(graph)}, only {known} (the real tool does not "
+            f"no section of graphs lists {quote(graph)}, only {known} (the real tool does not "
             "report this)"
         )
     vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
@@ -147,7 +147,8 @@ def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
     soc = find_soc(str(_SOC_OF_ARCH[config.arch]))
     notes.append(
         f"only dsp_arch v{config.arch} is set, so the binary is for {soc.name} with "
-        f"{_VTCM_OF_ARCH} MiB of VTCM, as the library does; set soc_model for the real SoC"
+        f"{_VTCM_OF_ARCH} MiB of VTCM, which the library also assumes; set soc_model for the "
+        "real SoC"
     )
     return soc, _VTCM_OF_ARCH
 

@@ -248,7 +248,7 @@ def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
-    """Return the smallest group whose removal is sufficient, otherwise the largest group."""
+    """Return the smallest group without which the request fits; if none, the largest group."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
     found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
     return ordered[min(found, len(ordered) - 1)]

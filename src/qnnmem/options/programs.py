@@ -65,7 +65,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--trace-state",
-            "Also find the lines that write to persistent memory or use an output too early "
+            "Also find the lines that use an output too early or write to persistent memory "
             "(slower).",
         ),
     ] = False

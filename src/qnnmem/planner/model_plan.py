@@ -138,7 +138,7 @@ def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
 def _lay_out(
     model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
-    """Return all pools except scratch, the buffers of scratch, and the gain from reordering."""
+    """Return the layout of the other pools, the buffers of scratch, and the gain of reordering."""
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
@@ -372,8 +372,8 @@ class Layout:
     def _place_io(self, lives: dict[str, Lifetime]) -> None:
         """Move every input and output from scratch into a separate buffer.
 
-        Views belong to the buffer of their group. If several inputs or outputs are views of each
-        other, each of them still gets a buffer, and the runtime must copy.
+        A tensor and its views share a buffer. If several inputs or outputs are views of each other,
+        each of them still gets its own buffer, and the runtime must copy.
         """
         sizes = dict(self.io_sizes())
         for life in list(lives.values()):

@@ -44,7 +44,7 @@ class PackingCore(Protocol):
 
 
 class Packing(Protocol):
-    """The inner loops for one instance."""
+    """The inner loops of the exact search, for one packing problem."""
 
     instance: Instance
     cost: int  # of a unit of work, in units of planner/effort.py
@@ -83,7 +83,9 @@ def first_of_sections(instance: Instance) -> list[int]:
 _OBJECT = "libqnnmem_packing.so"
 # A multiplication fused with an addition would round differently on some machines.
 _FLAGS = ("-O3", "-ffp-contract=off")
-PACKING = NativePart("qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the search")
+PACKING = NativePart(
+    "qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the planner's search"
+)
 
 
 def is_compiled() -> bool:

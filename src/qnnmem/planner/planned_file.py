@@ -315,7 +315,7 @@ class Remedy:
 
     @property
     def saved(self) -> int:
-        """Bytes saved in the pool."""
+        """Number of bytes by which the pool becomes smaller."""
         return self.before - self.after
 
     @property

@@ -359,7 +359,7 @@ def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
 def _without_bystanders(
     instance: Instance, chosen: list[int], capacity: int, effort: Effort
 ) -> list[int]:
-    """Drop buffers as long as the others exceed the capacity together; return the others."""
+    """Drop each buffer without which the others still exceed the capacity; return the others."""
     for i in reversed(chosen.copy()):
         if effort.over:
             break

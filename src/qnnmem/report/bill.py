@@ -73,7 +73,7 @@ def _total(bill: Bill) -> str:
     if vtcm is None or vtcm.spare is None or vtcm.spare >= 0:
         return share
     most = "" if vtcm.fits is False else "up to "
-    return f"{share}, {most}{counted(-vtcm.spare, 'byte')} more than the SoC has"
+    return f"{share}; VTCM {most}{counted(-vtcm.spare, 'byte')} more than the SoC has"
 
 
 def _verb(name: str) -> str:

@@ -94,7 +94,8 @@ def level_lines(best: JudgedChange) -> Iterator[str]:
     if proof is None or not proof.identical:
         return
     equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
-    yield f"results are equal bit for bit in onnxruntime with optimisation {', '.join(equal)}"
+    levels = ", ".join(equal)
+    yield f"results are equal bit for bit at these onnxruntime optimisation levels: {levels}"
     for one in proof.levels:
         if not one.identical:
             gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"

@@ -72,7 +72,9 @@ def _cures(error: QuantizedGraph) -> str:
     if not seen and error.tried:
         parts.append("wider data types do not halve the error")
     if error.made_up_samples:
-        parts.append("use real samples with --calibration, which give other ranges")
+        parts.append(
+            "pass real samples with --calibration: the ranges of made-up samples differ from theirs"
+        )
     elif not seen:
         parts.append("check that the samples are what the model expects")
     return "; ".join(parts)

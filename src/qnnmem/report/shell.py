@@ -49,7 +49,7 @@ def next_line(why: str, words: Sequence[str], *added: str) -> str:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Return a command to paste from words such as `--option=value`; empty if it is too long."""
+    """Join words such as `--option=value` into a command line; empty if it is too long."""
     line = shell_line(part for word in words for part in _parts(word))
     return line if len(line) <= LONGEST else ""
 

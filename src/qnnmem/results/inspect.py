@@ -134,7 +134,9 @@ class BinaryGraph(Struct, frozen=True, kw_only=True):
 class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
     """A graph of a binary, with the location of every buffer."""
 
-    program_bytes: Annotated[Count, describe("Size of the program; 0 for a layout.")] = 0
+    program_bytes: Annotated[
+        Count, describe("Size of the program; 0 if the file has only a layout.")
+    ] = 0
     in_order: Annotated[bool, describe("Whether the program runs in the planned order.")] = False
     align: Annotated[Positive, describe("Alignment of starts and sizes in bytes.")] = 1
     pools: Annotated[

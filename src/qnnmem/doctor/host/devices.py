@@ -56,7 +56,7 @@ class ImageLook:
         return self._inside(path) or self._shell().list_folder(self._at(path))
 
     def rights(self, *_paths: str) -> Unseen:
-        """Return Unseen, because an image has no devices."""
+        """Return Unseen, because a file-system image has no device files."""
         return Unseen("an image does not run")
 
     def run(self, *words: str) -> str | Unseen:

@@ -87,7 +87,10 @@ class _Part:
         return partial(_find, *steps) if steps else _compiled(self._regex)
 
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
-        """Return the part's first position at or after `at`; an empty part should end at `need`."""
+        """Return where this part of the template first matches in a line, at or after `at`.
+
+        An empty part matches anywhere, so it is placed where it ends at `need`, if that is later.
+        """
         if self._empty and need > at:
             at = self._back(low, at, need)
         if at > len(low):  # the engine treats this as the end

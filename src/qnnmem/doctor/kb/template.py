@@ -99,8 +99,8 @@ def parse(text: str) -> Template:
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(
-            f"a line template can have at most {_MAX_HOLES} holes, at most {_MAX_FREE} of them "
-            f"for any text: {_shown(text)}"
+            f"a line template can have at most {_MAX_HOLES} holes, of which at most {_MAX_FREE} "
+            f"match any text: {_shown(text)}"
         )
     runs = [piece.text for piece in pieces if piece.sort == "text"]
     anchors = _anchors(runs)

@@ -1,7 +1,7 @@
 """Search for fixed texts in C (`texts.c`), if the compiled code is shipped or can be built.
 
-The C code passes only lines that might match to Python, and most logs have few of them. The other
-engines report every line with a failure word, whatever program wrote it.
+The C code hands Python only the lines that might match, which are few in most logs. The other
+engines also hand over every line with a failure word, whatever program wrote it.
 """
 
 from __future__ import annotations

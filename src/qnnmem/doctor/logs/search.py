@@ -204,7 +204,7 @@ class PlainEngine(_TextsOnly):
         return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Return True if a name occurs; names are searched in sequence."""
+        """Return True if any name occurs; searches for one name after the other."""
         return _has_name(buffer, low, high)
 
 
@@ -239,7 +239,7 @@ class Re2Engine(_TextsOnly):
         return sorted(found)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
-        """Return True if a name occurs; names are searched in sequence."""
+        """Return True if any name occurs; searches for one name after the other."""
         return _has_name(buffer, low, high)
 
 

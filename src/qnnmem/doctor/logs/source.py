@@ -173,7 +173,7 @@ class OpenPart:
 
 
 def open_part(name: str, named: bool = True) -> OpenPart:
-    """Open a file, a URL or `-` (standard input); its first bytes show the compression."""
+    """Open a file, URL or `-` (standard input); recognise its compression by the first bytes."""
     try:
         file = _open(name, named)
         try:

@@ -215,7 +215,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, done, work))
 
     def again(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's recomputations; raise UsageError for another model."""
+        """Return `base` with a recipe's recomputations; fail if the recipe is for another model."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         nodes = count(step["nodes"])
         if len(graph.graph.nodes) != nodes or not graph.is_whole:

@@ -118,7 +118,7 @@ class CompileJudge:
         return tuple(judge.trial(change.parts.sequence, part) for part in change.parts.parts)
 
     def source(self, change: Change) -> HtpSource:
-        """Return the model to compile for an undivided change."""
+        """Return the model to compile for a change that does not cut the model."""
         content = self_contained(change.model).SerializeToString(deterministic=True)
         path = self.case.path if change.model is self.case.model else None
         return HtpSource(content, path)

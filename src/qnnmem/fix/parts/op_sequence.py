@@ -203,7 +203,7 @@ def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
 def make_sequence(
     path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False
 ) -> OpSequence:
-    """Return a model as a sequence, with its graph; raise UsageError if it cannot be cut."""
+    """Return a model's ops in execution order, with its graph; fail if it cannot be cut."""
     if not model.ops:
         raise UsageError("the model has no ops, so it cannot be split", where=path)
     _refuse_random(path, proto, model)

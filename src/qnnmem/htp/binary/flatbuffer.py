@@ -61,7 +61,7 @@ class FlatBuffer:
         return Table(self, position, size, vtable, vtable_size, where)
 
     def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
-        """Return the start and the number of a vector's elements; its offset is at `position`.
+        """Return where the elements of the vector listed at `position` start, and their number.
 
         Raise Damaged if there are more than `most` elements, if they lie outside the buffer, or if
         their bytes exceed the budget for all reads.

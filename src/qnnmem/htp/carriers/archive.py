@@ -176,7 +176,7 @@ class _Archive:
             else:
                 inner.leave("", f"{KINDS[kind].words} has no bill", piece.size)
         except NotCompiled:
-            inner.leave("", "an ONNX model that is not compiled has no bill")
+            inner.leave("", "an ONNX model has no memory bill until it is compiled")
         except LoadError as exc:
             inner.leave("", exc.reason)
         except Damaged as exc:  # the other members are still read

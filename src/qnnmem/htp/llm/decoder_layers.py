@@ -149,7 +149,7 @@ class _Decoder:
         return self._op("RMSNormalization", name, [rows, scale], axis=-1, epsilon=1e-5)
 
     def _linear(self, layer: str, part: str, rows: str) -> str:
-        """Add a multiplication by a matrix in the recipe's bits, and return the output's name.
+        """Add a multiplication by a matrix of the recipe's bit width; return the output's name.
 
         The weights have one scale per channel or per block.
         """

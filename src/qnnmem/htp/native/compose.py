@@ -1,8 +1,8 @@
 """Composes graphs in libQnnHtp, finalizes them, and writes a context binary.
 
 The graphs come from a DLC, a list of calls or a model library. All three call libQnnHtp's own
-functions, four of them through wrappers. The wrappers add the settings of a graph, give inputs and
-outputs the Qmem hint, and record which call was refused.
+functions. Four of these functions are wrapped: the wrappers add the settings of a graph, give
+inputs and outputs the Qmem hint, and record which call was refused.
 """
 
 from __future__ import annotations

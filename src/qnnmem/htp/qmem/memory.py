@@ -346,8 +346,8 @@ class MemRegistry:
             room = given.total_size
         if offset + size > room:
             what = (
-                f"{size:,} bytes at offset {offset:,} end {offset + size - room:,} bytes past "
-                "the buffer"
+                f"{size:,} bytes at offset {offset:,} exceed the buffer by "
+                f"{offset + size - room:,} bytes"
             )
             self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
 

@@ -155,9 +155,9 @@ def _graphs(found: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
 
 
 def check_data(path: Path, model: onnx.ModelProto) -> None:
-    """Check every stored tensor of a decoded model, and make its encoding unambiguous.
+    """Check every stored tensor of a decoded model, and remove fields that do not apply to it.
 
-    Raise LoadError unless data agrees with shapes and is in this file or below its folder.
+    Raise LoadError unless its data agrees with its shape, and is in this file or below its folder.
     """
     _refuse_sparse(path, model)
     for tensor in tensors(model):

@@ -215,7 +215,7 @@ def open_session(request: Open, payload: bytes) -> Done:
 
 
 def attempt(request: AttemptRun, payload: bytes) -> Attempted:
-    """Return why the open model fails on each kind of data, or watched shapes if it runs."""
+    """Return the watched shapes if the open model runs, else why it fails on each kind of data."""
     import onnx
     from onnx import numpy_helper
 

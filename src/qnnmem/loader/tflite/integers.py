@@ -58,8 +58,9 @@ def scaled(
 ) -> str:
     """Add nodes that multiply integers by a real factor; return the name of the 64-bit result.
 
-    Several factors apply per channel; `along` is their shape. The product is rounded twice. With
-    `once`, the factor has that many bits and the product is rounded once, with halves rounded up.
+    Several factors apply per channel; `along` is their shape. By default, the product is rounded
+    twice. If `once` is not 0, the factor is cut to `once` bits, and the product is rounded only
+    once, with halves rounded up.
     """
     import numpy
 

@@ -138,9 +138,9 @@ class InputList:
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
-                    f"{self.file}: line {number + 1} names {quote(entry.name)}, but the "
-                    f"file is used for {quote(name)}: only the first line sets order and "
-                    "names"
+                    f"{self.file}: line {number + 1} gives a file for {quote(entry.name)}, but it "
+                    f"is used for {quote(name)}, because only the first line sets the names and "
+                    "their order"
                 )
                 return True
         return False

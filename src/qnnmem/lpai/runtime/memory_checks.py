@@ -73,7 +73,7 @@ class SharedMemory:
         info, size = descriptor.custom_info, self._size(descriptor)
         is_place = isinstance(info, MemInfoCustom) and isinstance(info.fd, int)
         if not (is_place and _whole(info.offset)):
-            self._fail(8000, "M2", "the descriptor has no fd and offset")
+            self._fail(8000, "M2", "the descriptor must have an fd and an offset")
         try:
             file = shared_file(info.fd)
         except Fault as exc:

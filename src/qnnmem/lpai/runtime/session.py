@@ -91,7 +91,7 @@ class Session:
     def context(self) -> Context:
         """The context of the binary."""
         if self._context is None:
-            raise AssertionError("the context of this session was not created")
+            raise AssertionError("no context was created for it")
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:

@@ -303,7 +303,7 @@ class Trial:
     def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> Trial:
         """Check that the call fails with a code of the case and that its finding has a cure.
 
-        Return the trial. If the case has several codes, `code` selects one.
+        Return the trial. If the case has several codes, pass the expected one as `code`.
         """
         wanted = named.pop("code", self.codes[0])
         expected = f"expected {wanted} and rule {self.rule}"

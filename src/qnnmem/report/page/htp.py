@@ -75,7 +75,7 @@ def _taken(bill: Bill) -> str:
         ddr = f"at least {ddr}"
     largest = max(known, key=lambda name: known[name], default="")
     if known.get(largest):
-        ddr += f", most of it {largest}, {format_size(known[largest])}"
+        ddr += f" (most of it {largest}: {format_size(known[largest])})"
     lanes = _lanes(bill)
     if not lanes:
         return ddr

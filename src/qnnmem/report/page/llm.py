@@ -88,7 +88,7 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
         points = [(float(at), row.largest_domain) for at, row in sorted(contexts.items())]
         yield curves(
             [("", points)],
-            "Largest need of a process domain by context length",
+            "Memory needed in the fullest process domain, by context length",
             [("budget of a domain", llm.budget.value)],
             unit="tokens",
         )

@@ -61,7 +61,7 @@ def decode(model: ReadModel) -> onnx.ModelProto:
 
 
 def _check_model(path: Path, proto: onnx.ModelProto) -> None:
-    """Raise LoadError for an invalid message; sort its nodes in place."""
+    """Raise LoadError for an invalid model; sort the nodes of a valid model in place."""
     if not proto.graph.output:
         raise LoadError(path, "is not an ONNX model, or has no outputs")
     if len(proto.graph.output) > MAX_OUTPUTS:

@@ -57,7 +57,7 @@ class OpenModel:
     outputs: Mapping[str, tuple[int, ...]]  # sizes declared for outputs, 0 for free sizes
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
-        """Return a new message with this graph, or with another graph."""
+        """Return a new ModelProto with this model's graph, or with `graph` if given."""
         import onnx
 
         model = onnx.ModelProto()
