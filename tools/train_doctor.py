@@ -466,7 +466,7 @@ def evaluate(fits: Fits, asked: Iterable[int]) -> dict[str, dict[int, Answer]]:
 
 def table(counts: dict[str, dict[str, Row]]) -> Iterator[str]:
     """Yield the lines of a Markdown table of the evaluation."""
-    yield "| repository left out | " + " | ".join(counts) + " |"
+    yield "| row | " + " | ".join(counts) + " |"
     yield "|---" + "|--:" * len(counts) + "|"
     for name in next(iter(counts.values())):
         cells = (share(*counts[column][name]) for column in counts)

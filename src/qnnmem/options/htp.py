@@ -101,7 +101,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--against",
-            "The reference: ONNX Runtime's CPU provider, or a GPU's saved outputs (--results).",
+            "cpu: ONNX Runtime's CPU provider. gpu: requires a GPU's saved outputs (--results).",
             choices=("cpu", "gpu"),
         ),
     ] = "cpu"
