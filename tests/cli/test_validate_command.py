@@ -65,7 +65,7 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
         (("--against", "gpu"), "pass its inputs and outputs with --data and --results"),
         (words[:2], "--data and --results go together"),
         (words[2:], "--data and --results go together"),
-        (("--data", words[1], "--results", f"{words[3]}/0"), "2 inputs but 1 saved outputs"),
+        (("--data", words[1], "--results", f"{words[3]}/0"), "2 input samples but 1 saved outputs"),
     ):
         done = run("validate", MODEL, *GIVEN, *more)
         assert exit_code(done) == 2
