@@ -4,6 +4,8 @@
 #include <alloca.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <signal.h>
@@ -170,6 +172,27 @@ __attribute__((noinline)) static void *lend(void) {
     return at;
 }
 
+static sem_t lent, used;
+
+/* The input is on the stack of another thread, which ends or waits. */
+static void *lend_stack(void *waits) {
+    char local[128] __attribute__((aligned(64)));
+    in[0].of.v1.memory.clientBuf.data = memset(local, 0, sizeof local);
+    if (!waits) return execute(0), NULL;
+    return sem_post(&lent), sem_wait(&used), NULL;
+}
+
+static void use_threads(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, lend_stack, NULL), pthread_join(thread, NULL);
+    if (IS("thread-ended")) return;
+    sem_init(&lent, 0, 0), sem_init(&used, 0, 0);
+    pthread_create(&thread, NULL, lend_stack, &lent), sem_wait(&lent);
+    for (int i = 0; i < 3; i++) execute(0);
+    sem_post(&used), pthread_join(thread, NULL);
+    in[0].of.v1.memory.clientBuf.data = in_buf;
+}
+
 static _Atomic int notified;
 
 static void on_end(void *unused, NotifyStatus status) {
@@ -297,6 +320,7 @@ int main(int argc, char **argv) {
     if (IS("input-freed")) free(in[0].of.v1.memory.clientBuf.data = aligned_alloc(64, 1 << 18)); /* at: freeInput */
     if (IS("frame-returned")) in[0].of.v1.memory.clientBuf.data = lend();
     if (strncmp(mistake, "dimension", 9) == 0) describe();
+    if (strncmp(mistake, "thread-", 7) == 0) use_threads();
     change_pages();
     if (IS("io-unmapped")) {
         in[0].of.v1.memory.clientBuf.data = pool + 16384;

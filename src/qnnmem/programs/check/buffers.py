@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,8 @@ class ClientBuffers:
         self._lock = RLock()
         self._guarded: dict[int, ForeignMemory] = {}  # by the place of the pattern beside the block
         self._overrun: list[tuple[int, ForeignMemory]] = []  # already overwritten at hand-over
-        self.stacks = {stack_range}  # stacks of all threads: from, to
+        # Stacks of all threads that called QNN: from, to, and the newest thread there.
+        self.stacks = {stack_range: memory.pid}
         self._traced: set[Extent] = set()  # pages made read-only to trace writes
         self._covered: list[Extent] = []  # pages of outputs, closed until the execution ends
         self._gone: deque[tuple[Extent, Freeing]] = deque(maxlen=_MOST_GONE)  # unmapped ranges
@@ -296,7 +298,21 @@ class ClientBuffers:
 
     def is_on_stack(self, buffer: ForeignMemory) -> bool:
         """Return True if a buffer is on the stack of a thread that called QNN."""
-        return any(low <= buffer.address < high for low, high in self.stacks)
+        return any(low <= buffer.address < high for low, high in tuple(self.stacks))
+
+    def is_on_ended_stack(self, address: int) -> bool:
+        """Return True if an address is on the stack of a thread that has ended.
+
+        A new thread may use the stack again. It is found by its stack pointer if it waits.
+        """
+        for (low, high), thread in tuple(self.stacks.items()):
+            if (
+                low <= address < high
+                and not Path(f"/proc/{self._memory.pid}/task/{thread}").exists()
+            ):
+                pointers = _stack_pointers(self._memory.pid)
+                return all(pointer and not low <= pointer < high for pointer in pointers)
+        return False
 
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
         """Copy the client's bytes into the buffer's copy, unless the buffer is freed.
@@ -373,6 +389,16 @@ class ClientBuffers:
         buffer = self._known.pop(key)
         self._bytes -= buffer.size
         self._freed.pop(id(buffer), None)
+
+
+def _stack_pointers(pid: int) -> Iterator[int]:
+    """Yield the stack pointer of each thread of a process; 0 if the thread is running."""
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            words = (task / "syscall").read_text("ascii").split()
+        except OSError:
+            words = []
+        yield int(words[-2], 16) if len(words) > 2 else 0
 
 
 def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:

@@ -189,7 +189,7 @@ class ClientProcess:
         """Record the stack range of a new thread."""
         self.threads += 1
         low, size = hello.words[6:8]
-        self.buffers.stacks.add((low, low + size))
+        self.buffers.stacks[low, low + size] = hello.words[4]
 
     def is_there(self) -> bool:
         """Return False if the process has ended or runs another program."""
@@ -394,6 +394,10 @@ class ClientCall:
         """Return True for an address on the stack of a function that has returned."""
         low, high = self.stack
         return low <= address < self._head & _POINTER < high
+
+    def is_on_own_stack(self, address: int) -> bool:
+        """Return True for an address on the stack of the calling thread."""
+        return self.stack[0] <= address < self.stack[1]
 
     @property
     def has_overrun(self) -> bool:

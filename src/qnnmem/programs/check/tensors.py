@@ -72,10 +72,15 @@ def given_tensors(
 
 
 def _note_returned(call: ClientCall, places: Sequence[tuple[str, int]]) -> None:
-    """Report rule C5 for memory on the stack of a function that has returned."""
+    """Report rule C5 for memory on the stack of a function or thread that has ended."""
     for what, address in places:
+        owner = ""
         if call.has_returned(address):
-            sentence = f"{what} is on the stack of a function that has returned"
+            owner = "function that has returned"
+        elif not call.is_on_own_stack(address) and call.process.buffers.is_on_ended_stack(address):
+            owner = "thread that has ended"
+        if owner:
+            sentence = f"{what} is on the stack of a {owner}"
             call.note(finding("C5", sentence, call.name, buffer=what, address=address))
 
 
