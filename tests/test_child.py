@@ -51,7 +51,7 @@ def test_a_child_that_takes_too_long_is_ended() -> None:
 def test_a_child_that_dies_gives_no_answer() -> None:
     """A broken pipe is not an exception of the parent."""
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
-        with pytest.raises(ChildLost, match="crashed or ran out of memory, its "):
+        with pytest.raises(ChildLost, match="crashed or used up its "):
             child.ask(Take(1), Number, bytes(1 << 20))
         assert not child.expired
 

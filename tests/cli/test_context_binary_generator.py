@@ -72,7 +72,7 @@ def config(**backend: Any) -> str:
         ((*HTP[:3], "nowhere.onnx", "--binary_file", "x"), "nowhere.onnx: no such file"),
         (
             (*HTP[:3], "small.onnx,small.onnx", "--binary_file", "x"),
-            "only one file is possible for HTP",
+            "--model takes only one file for HTP",
         ),
         (
             (*HTP, "--binary_file", "x", "--dlc_path", "a.dlc"),

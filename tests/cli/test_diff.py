@@ -111,4 +111,4 @@ def test_options_of_a_plan_are_refused_where_nothing_is_planned(tmp_path: Path) 
     assert command_line.run("plan", SMALL, "-o", kept).exception is None
     done = diff(kept, kept, "--align", "128")
     assert command_line.exit_code(done) == 2
-    assert "--align is for models" in command_line.sentence(done)
+    assert "--align applies only to models" in command_line.sentence(done)

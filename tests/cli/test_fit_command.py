@@ -39,7 +39,7 @@ def test_a_binary_that_fits(tmp_path: Path) -> None:
     done = run(binary(tmp_path))
     first = done.stdout.splitlines()[0]
     assert first.startswith("fits SM8650: 0 bytes to spare in the VTCM, all of it used; ")
-    assert "next tightest 3,6" in first
+    assert "next tightest limit: 3,6" in first
     assert first.endswith("in the process domain")
     assert done.return_value == 0
 

@@ -305,7 +305,7 @@ def test_nothing_is_lost_without_leave(model: str) -> None:
     assert "note: WARNING: ranges of int16" in done.stdout
     refused = run("fix", model, "--apply", "out/pictures.recipe.json", "-o", "again")
     assert exit_code(refused) == 2
-    assert "--allow int16 lets it" in sentence(refused)
+    assert "to permit this, add --allow int16" in sentence(refused)
     prepare = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
     assert "--float" not in prepare
     assert exit_code(run(*prepare)) == 0

@@ -671,7 +671,7 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
         (("--set_output_tensors", "a"), "cannot be combined with --retrieve_context"),
         (("--debug",), "cannot be combined with --retrieve_context"),
         (("--batch_multiplier", "2"), "one batch size"),
-        (("--direct_mode", "cdsp"), "the only value is adsp"),
+        (("--direct_mode", "cdsp"), "--direct_mode must be adsp"),
         (("--backend", "/x/libQnnHtp.so"), "name libQnnLpai.so"),
         (("--backend", "foo.so"), "is not an LPAI backend"),
         (("--backend", ""), "--backend is missing"),

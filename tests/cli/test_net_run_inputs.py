@@ -208,7 +208,7 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "--input_list is missing; --random-inputs 1 makes up"),
+        ((), "--input_list is missing; --random-inputs 1 generates"),
         (
             ("--random-inputs", "1", "--inputs", "x"),
             "--random-inputs and --inputs cannot be combined",

@@ -104,7 +104,7 @@ def test_a_config_file_is_honoured(tmp_path: Path) -> None:
     context = read(target)
     assert (context.hw_version, context.graphs[0].io) == ("v5", Io.OUTSIDE)
     assert "in the application's buffers" in result.output
-    assert "note: enable_layer_fusion: no effect" in result.output
+    assert "note: enable_layer_fusion in the config file has no effect" in result.output
     options = ("--io", "inside", "--hw-ver", "v6", "--force")
     run(path, "-o", target, "--float", "--config", config, *options)
     context = read(target)
@@ -133,7 +133,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name, not 2"),
+        (("--graph-name", "a", "--graph-name", "b"), "1 files need 1 --graph-name options, not 2"),
         (("--calibration", "somewhere"), "--calibration is for --quantize int8 or int16"),
         (("--quantize", "int8"), "rows.csv: --quantize is for ONNX models"),
         (("--quantize", "int7"), "int7"),

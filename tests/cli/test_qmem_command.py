@@ -207,7 +207,7 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
         "IO layer emulated, results by the real library: all four combinations give the same"
     )
     assert "QnnGraph_execute on x86, measured: first call after loading" in text
-    assert "is noise. Only a device shows what the hint costs or saves" in text
+    assert "is noise. Only a device shows what a mode costs or saves" in text
     assert "the same results, bit for bit, in all four combinations; IO layer emulated" in text
 
 
@@ -227,7 +227,7 @@ def test_rows_are_carried_out_only_where_the_library_is(
     monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: here)
     words, note = recommended(binary)
     assert ("--run" in words) is here
-    assert ("--run executes the four rows" in note and "Linux x86-64" in note) is not here
+    assert ("--run executes the four combinations" in note and "Linux x86-64" in note) is not here
     if not here:
         assert command_line.exit_code(command_line.run(*words)) == 0
 

@@ -21,7 +21,7 @@ def test_beyond_this_machine_it_needs_a_token(tmp_path: Path) -> None:
     """And one that cannot be guessed."""
     done = run("--host", "0.0.0.0", "--data", tmp_path)  # noqa: S104  to be refused
     assert exit_code(done) == 2
-    assert "needs --token" in sentence(done)
+    assert "add --token" in sentence(done)
     short = run("--host", "0.0.0.0", "--token", "short", "--data", tmp_path)  # noqa: S104
     assert exit_code(short) == 2
     assert "at least 16" in sentence(short)

@@ -74,7 +74,7 @@ def test_what_is_no_file_is_left_out_and_said() -> None:
         ("/dev/zero", "a device, not a file or folder of entries"),
         ("pipe", "a pipe, not a file or folder of entries"),
         ("gone", "no such file"),
-        ("empty", "no Markdown or TOML file of entries in it"),
+        ("empty", "the folder contains no Markdown or TOML files"),
     ],
 )
 def test_a_base_that_is_none_is_refused(name: str, why: str, words: tuple[str, ...]) -> None:
@@ -126,7 +126,7 @@ def test_so_many_files_bytes_and_lines_and_no_more(monkeypatch: pytest.MonkeyPat
     Path("two.md").write_text(two)
     assert len(knowledge.read_folder("two.md")[1][0].lines) == 2
     Path("two.md").write_text(two + "- and a third one\n")
-    with pytest.raises(UsageError, match="at most 2 are read"):
+    with pytest.raises(UsageError, match="the limit is 2"):
         knowledge.read_folder("two.md")
 
 

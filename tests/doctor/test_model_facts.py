@@ -74,7 +74,7 @@ def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
     found = add_facts(incident("mem_dsp_va", in_use_bytes=2 * GIB), numbers(3 * GIB, 3 * GIB))
     assert sentences(found) == [
         "process domain: weights 2.00 GiB + spill/fill 1.00 GiB = 3.00 GiB > 2.00 GiB left "
-        "of 4.00 GiB, 2.00 GiB in use by the log; 1,073,741,824 bytes over the limit"
+        "of 4.00 GiB, 2.00 GiB in use (from log); 1,073,741,824 bytes over the limit"
     ]
 
 

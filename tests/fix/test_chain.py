@@ -153,7 +153,7 @@ def test_a_wrong_part_is_noticed(found: Partition) -> None:
     [
         ({}, "needs the input 'x'"),
         ({"x": numpy.zeros((1, 63), "float32")}, "must have shape"),
-        ({"x": numpy.zeros((1, 64), "float64")}, "has type float32"),
+        ({"x": numpy.zeros((1, 64), "float64")}, "must have type float32"),
     ],
 )
 def test_wrong_inputs_are_refused(

@@ -157,7 +157,7 @@ def test_parts_are_not_quantized_one_by_one(tmp_path: Path) -> None:
     """Data for calibration are those of the whole."""
     options = CompileOptions(precision=HtpPrecision.INT8)
     judge = told(tmp_path, lambda *_all: refused("no"), options=options)
-    with pytest.raises(UsageError, match="quantized as a whole"):
+    with pytest.raises(UsageError, match="quantize the whole model first"):
         partition_htp(read_sequence(sliced(tmp_path, 2, 1)), judge)
 
 

@@ -123,7 +123,7 @@ def test_search_is_the_same_every_time() -> None:
         ),
         (
             ({"op": "MaxPool", "kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},),
-            "windows beyond",
+            "windows that extend beyond",
         ),
         ((CONV, {"op": "Flatten"}), ""),
     ],

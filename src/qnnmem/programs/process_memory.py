@@ -442,9 +442,7 @@ class KnownProcesses(Generic[One]):
                 found = None
             if found is None:
                 if len(self._now) + len(self._gone) >= MOST_PROCESSES:
-                    raise TurnedAway(
-                        f"the limit of {MOST_PROCESSES:,} processes for one program is reached"
-                    )
+                    raise TurnedAway(f"{MOST_PROCESSES:,} processes for one program is reached")
                 try:
                     found = self._now[pid] = look_into()
                 except OSError as exc:

@@ -101,7 +101,7 @@ def test_jobs_are_threads_or_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hyperscan", None)
     with jobs_executor(2) as executor:
         assert isinstance(executor, Processes)
-    with pytest.raises(UsageError, match="from 1"):
+    with pytest.raises(UsageError, match="must be at least 1"):
         jobs_executor(0)
 
 
