@@ -311,7 +311,7 @@ def _c_functions(document: str) -> str:
 
 def _c_structs(document: str) -> str:
     """Return a table of structs in C and in Python, with the members whose names differ."""
-    titles = ("C", "Python", "members with another name")
+    titles = ("C", "Python", "members that differ")
     return "\n".join(_table(titles, side_by_side.struct_rows(document)))
 
 

@@ -83,9 +83,7 @@ def first_of_sections(instance: Instance) -> list[int]:
 _OBJECT = "libqnnmem_packing.so"
 # A multiplication fused with an addition would round differently on some machines.
 _FLAGS = ("-O3", "-ffp-contract=off")
-PACKING = NativePart(
-    "qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the planner's search"
-)
+PACKING = NativePart("qnnmem.planner", "packing.c", {_OBJECT: _FLAGS}, use="compiling the search")
 
 
 def is_compiled() -> bool:
