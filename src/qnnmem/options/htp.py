@@ -399,7 +399,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         Bytes,
         Opt(
             "--cache-size",
-            "Size of the cache; the oldest files are deleted first.",
+            "Size of the cache; the least recently used files are deleted first.",
             metavar="SIZE",
             parse=parse_size,
             default="8 GiB",
