@@ -249,7 +249,7 @@ def _file_kinds() -> str:
     rows = [("; ".join(kinds), ", ".join(f"`{v}`" for v in verbs)) for verbs, kinds in read.items()]
     others = [("; ".join(kinds), cure) for cure, kinds in unread.items()]
     lines = [*_table(("kind of file", "read by"), rows), ""]
-    return "\n".join([*lines, *_table(("no command reads", "do this instead"), others)])
+    return "\n".join([*lines, *_table(("not read by any command", "do this instead"), others)])
 
 
 def _diagnoses(stage: str) -> str:

@@ -57,7 +57,7 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
     PATH is a log, a folder or an archive of logs, a pattern such as 'logs/*.txt', a URL, or - for
     standard input. Logs can be compressed.
 
-    Exit codes: 0 healthy, 1 an incident was found, 2 a log cannot be read or an option is wrong,
+    Exit codes: 0 healthy, 1 a failure was diagnosed, 2 a log cannot be read or an option is wrong,
     3 the log does not show the cause, or does not concern QNN. With --host and no log: 0 no
     problem, 1 a problem, 2 the machine cannot be reached, 3 it shows neither QNN nor a DSP.
     """

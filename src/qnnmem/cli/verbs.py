@@ -53,7 +53,7 @@ SECTIONS = {
         "diff": "Compare two results or models, number by number.",
     },
     "Shell": {
-        "completion": "Let your shell complete verbs, options and files.",
+        "completion": "Let your shell complete commands, options and files.",
     },
 }
 VERBS = tuple(name for section in SECTIONS.values() for name in section)

@@ -314,7 +314,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--vary",
-            "Tabulate values of context, ar, shards or kv: context=1024,4096; 1024..16384 doubles.",
+            "Tabulate values of context, ar, shards or kv: context=1024,4096; A..B: by doubling.",
             metavar="NAME=A,B",
             is_local=True,
         ),
@@ -399,7 +399,7 @@ class WorkerOptions(Options, frozen=True, kw_only=True):
         Bytes,
         Opt(
             "--cache-size",
-            "Size of the cache; the oldest files are deleted first.",
+            "Size of the cache; the least recently used files are deleted first.",
             metavar="SIZE",
             parse=parse_size,
             default="8 GiB",

@@ -109,7 +109,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--config",
-            "Config or tool file; its prepare section and hardware version are used.",
+            "LPAI config file, or tool file that names one.",
             metavar="FILE",
             backend="lpai",
             is_file=True,
