@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ from context_writer import FlatWriter, TableOf, example_context, old_context, pa
 
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.htp.binary import container
-from qnnmem.htp.binary.container import BinarySource, is_context_binary, open_container
+from qnnmem.htp.binary.container import is_context_binary, open_container
+from qnnmem.htp.binary.pieces import Piece, PieceBytes
 from qnnmem.units import MAX_BYTES
 
 HEAD = struct.pack(">IIQ", 2, 3, 1)
@@ -19,7 +19,7 @@ HEAD = struct.pack(">IIQ", 2, 3, 1)
 
 def opened(data: bytes) -> container.Container:
     """Take bytes apart."""
-    return open_container(BinarySource(BytesIO(data), len(data)), Path("c.bin"))
+    return open_container(data, "c.bin")
 
 
 def made(metadata: int, offset: int, blob: int, length: int) -> bytes:
@@ -95,14 +95,15 @@ def test_every_cut_is_noticed(version: str) -> None:
     assert "1 bytes follow the end of the blob" in refused(data + b"\0")
 
 
-def test_a_range_of_a_file_is_read_from_its_start() -> None:
+def test_a_range_of_a_file_is_read_from_its_start(tmp_path: Path) -> None:
     """A binary inside another file is found where it begins, and ends where it ends."""
-    data = made(16, 56, 24, 80)
-    source = BinarySource(BytesIO(b"xyz" + data + b"more"), 80, 3)
-    assert open_container(source, Path("c.bin")).blob_bytes == 24
-    with pytest.raises(Damaged, match="the file ends at byte 80"):
-        source.read(79, 2, "it")
-    assert source.read(79, 1, "it") == b"\1"
+    file = tmp_path / "c.bin"
+    file.write_bytes(b"xyz" + made(16, 56, 24, 80) + b"more")
+    with PieceBytes(Piece(file, 3, 80, "c.bin")) as data:
+        assert open_container(data, "c.bin").blob_bytes == 24
+        with pytest.raises(Damaged, match="the file ends at byte 80"):
+            container._part(data, 79, 2, "it")
+        assert container._part(data, 79, 1, "it") == b"\1"
 
 
 def test_a_root_table_without_a_blob_is_damaged() -> None:

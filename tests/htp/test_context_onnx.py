@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,11 @@ def test_a_model_that_is_not_compiled_is_told_apart(tmp_path: Path) -> None:
 @given(st.binary(min_size=1, max_size=300))
 def test_noise_is_refused(data: bytes) -> None:
     """Any bytes under the name of a model end in a LoadError."""
-    from io import BytesIO
-
     from qnnmem.htp.binary.epcontext import find_context
+    from qnnmem.htp.binary.pieces import Piece
 
-    with pytest.raises(LoadError):
-        find_context(BytesIO(data), len(data), Path("m.onnx"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "m.onnx")
+        path.write_bytes(data)
+        with pytest.raises(LoadError):
+            find_context(Piece.whole(path, "m.onnx"))

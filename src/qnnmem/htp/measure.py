@@ -27,7 +27,7 @@ from qnnmem.deadline import Deadline
 from qnnmem.errors import CannotTell, LoadError, MissingSoc, OutOfTime, Setting, UsageError
 from qnnmem.htp.bill import bill_of, last_estimate
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.binary.read import content_digest, read_context
+from qnnmem.htp.binary.read import binary_at, read_context
 from qnnmem.htp.carriers import is_carrier
 from qnnmem.htp.carriers.judged import (
     CarriedContext,
@@ -140,7 +140,7 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
         if estimate.total is None:
             continue
         try:
-            key, content = _key(read_context(path), model_id), content_digest(path)
+            key, content = _key(read_context(path), model_id), binary_at(path).digest()
         except LoadError:  # e.g. deleted since
             continue
         cache.put(key, to_kept(_KeptLoad(content, log.library_version, estimate)))
@@ -148,7 +148,7 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
 
 def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
     """Return the cached loader estimate for exactly this binary; None if there is none."""
-    return _kept_log(context, model_id, partial(content_digest, path))
+    return _kept_log(context, model_id, lambda: binary_at(path).digest())
 
 
 def _kept_log(

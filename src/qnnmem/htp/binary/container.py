@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO
 
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.htp.binary.context import ContainerFacts
-from qnnmem.htp.binary.flatbuffer import FlatBuffer
+from qnnmem.htp.binary.flatbuffer import FlatBuffer, Octets
 from qnnmem.units import MAX_BYTES
 
 MAX_METADATA = 64 << 20  # real files have a few kilobytes
@@ -32,62 +30,54 @@ class Container(ContainerFacts):
     blob_offset: int
 
 
-class BinarySource:
-    """Random access to a context binary, or to the range of a file that holds one."""
-
-    def __init__(self, file: BinaryIO, size: int, start: int = 0) -> None:
-        self._file, self.size, self._start = file, size, start
-
-    def read(self, offset: int, count: int, what: str) -> bytes:
-        """Return `count` bytes at an offset; raise Damaged if the file has fewer."""
-        self._file.seek(self._start + offset)
-        data = self._file.read(min(count, max(self.size - offset, 0)))
-        if len(data) < count:
-            raise Damaged(f"the file ends at byte {offset + len(data):,}, inside {what}")
-        return data
-
-
 def is_context_binary(head: bytes) -> bool:
     """Return True if these first bytes start a context binary of a known version."""
     return len(head) >= _VERSION.size and _VERSION.unpack_from(head) in _FORMATS
 
 
-def open_container(source: BinarySource, path: Path) -> Container:
-    """Return the parts of a context binary."""
-    head = source.read(0, min(_START_2_2, source.size), "the header")
+def open_container(data: Octets, name: str) -> Container:
+    """Return the parts of a context binary; errors call it `name`."""
+    head = data[0:_START_2_2]
     if not is_context_binary(head):
-        raise LoadError(path, _what_else(head))
-    if source.size <= _START_2_3:
-        raise Damaged(f"the file ends inside the header, at byte {source.size:,}")
+        raise LoadError(name, _other_kind(head))
+    if len(data) <= _START_2_3:
+        raise Damaged(f"the file ends inside the header, at byte {len(data):,}")
     major, minor = _VERSION.unpack_from(head)
-    found = _container_2_3(source) if minor == 3 else _container_2_2(source)
-    metadata, offset, size = found
-    words = _WORDS.unpack(source.read(offset, _WORDS.size, "the blob"))
-    return Container((major, minor), words, size, source.size, metadata, offset)
+    metadata, offset, size = _container_2_3(data) if minor == 3 else _container_2_2(data)
+    words = _WORDS.unpack(_part(data, offset, _WORDS.size, "the blob"))
+    return Container((major, minor), words, size, len(data), metadata, offset)
 
 
-def _container_2_3(source: BinarySource) -> tuple[bytes, int, int]:
-    size, offset, blob = _PLACES.unpack(source.read(_START_2_2, _PLACES.size, "the header"))
+def _part(data: Octets, offset: int, count: int, where: str) -> bytes:
+    """Return `count` bytes at an offset; raise Damaged if the file has fewer."""
+    part = data[offset : offset + count]
+    if len(part) < count:
+        raise Damaged(f"the file ends at byte {offset + len(part):,}, inside {where}")
+    return part
+
+
+def _container_2_3(data: Octets) -> tuple[bytes, int, int]:
+    """Return the metadata, blob offset and blob size of a 2.3 file, whose header has the sizes."""
+    size, offset, blob = _PLACES.unpack(_part(data, _START_2_2, _PLACES.size, "the header"))
     _check_metadata_size(size)
     if offset < _START_2_3 + size:
         raise Damaged(f"the blob begins at byte {offset:,}, inside the metadata")
-    _check_end(offset, blob, source.size)
-    return source.read(_START_2_3, size, "the metadata"), offset, blob
+    _check_end(offset, blob, len(data))
+    return _part(data, _START_2_3, size, "the metadata"), offset, blob
 
 
-def _container_2_2(source: BinarySource) -> tuple[bytes, int, int]:
+def _container_2_2(data: Octets) -> tuple[bytes, int, int]:
     """Return metadata, blob offset and blob size of a 2.2 file, whose root table has the offset."""
-    count = min(_FIRST_LOOK, source.size - _START_2_2)
-    flat = FlatBuffer(source.read(_START_2_2, count, "the metadata"))
+    flat = FlatBuffer(data[_START_2_2 : _START_2_2 + _FIRST_LOOK])
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")
     if field is None:
         raise Damaged("the root table has no blob field")
     size = field + flat.unpack(_LENGTH, field, "the offset of the blob")[0]
     _check_metadata_size(size)
-    length = source.read(_START_2_2 + size, _LENGTH.size, "the size of the blob")
+    length = _part(data, _START_2_2 + size, _LENGTH.size, "the size of the blob")
     blob, offset = _LENGTH.unpack(length)[0], _START_2_2 + size + _LENGTH.size
-    _check_end(offset, blob, source.size)
-    return source.read(_START_2_2, size, "the metadata"), offset, blob
+    _check_end(offset, blob, len(data))
+    return _part(data, _START_2_2, size, "the metadata"), offset, blob
 
 
 def _check_metadata_size(size: int) -> None:
@@ -105,7 +95,8 @@ def _check_end(offset: int, blob: int, file_bytes: int) -> None:
         raise Damaged(f"{-missing:,} bytes follow the end of the blob at byte {offset + blob:,}")
 
 
-def _what_else(head: bytes) -> str:
+def _other_kind(head: bytes) -> str:
+    """Return what a file is that is no readable context binary, as the end of a sentence."""
     if len(head) >= _VERSION.size and head[:4] == b"\0\0\0\2":
         major, minor = _VERSION.unpack_from(head)
         known = " and ".join(f"{a}.{b}" for a, b in _FORMATS)

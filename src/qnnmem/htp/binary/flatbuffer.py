@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from qnnmem.errors import Damaged
+from qnnmem.htp.binary.pieces import PieceBytes
 
 MAX_TEXT = 1 << 16  # bytes of a name
 # An intact buffer is read about once; shared texts may be read again.
@@ -23,12 +24,7 @@ _U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")
 _U64, _F32 = struct.Struct("<Q"), struct.Struct("<f")
 
 
-class Octets(Protocol):
-    """Bytes in memory, or a file that is read on demand."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, part: slice, /) -> bytes: ...
+Octets = bytes | PieceBytes
 
 
 class FlatBuffer:

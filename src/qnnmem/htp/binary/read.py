@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
 from collections.abc import Mapping
 from enum import IntEnum
-from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
 
-from qnnmem.bounded_file import regular_size
 from qnnmem.errors import Damaged, LoadError, NotCompiled, NotHtp
-from qnnmem.htp.binary.container import BinarySource, Container, open_container
+from qnnmem.htp.binary.container import Container, open_container
 from qnnmem.htp.binary.context import HTP_BACKEND, LPAI_BACKEND, HtpContext, HtpGraph, Version
-from qnnmem.htp.binary.epcontext import FileRange, find_context
-from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
+from qnnmem.htp.binary.epcontext import find_context
+from qnnmem.htp.binary.flatbuffer import FlatBuffer, Octets, Table
+from qnnmem.htp.binary.pieces import Piece, PieceBytes
 from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
 from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
@@ -26,7 +24,6 @@ from qnnmem.units import MAX_BYTES, MAX_RANK
 MAX_GRAPHS = 4096
 MAX_TENSORS = 100_000  # of all graphs together
 MAX_RECORD = 1 << 16
-_CHUNK = 1 << 20
 
 _BACKENDS = {2: "Saver", 3: "CPU", 4: "GPU", 5: "DSP", 7: "HTA", 9: "IR", 12: "LPAI"}
 _LPAI_REST = (
@@ -49,84 +46,45 @@ def read_context(path: Path | str) -> HtpContext:
 
     For an ONNX model with an EPContext node, read the context binary that it embeds or names.
     """
-    return _read_part(*binary_at(Path(path)))
+    return read_piece(binary_at(Path(path)))
 
 
 def describe_binary(path: Path | str) -> HtpContext:
     """Return the content of an HTP or LPAI context binary; for LPAI, only the public part."""
-    return _read_part(*binary_at(Path(path)), backends=(HTP_BACKEND, LPAI_BACKEND))
+    return read_piece(binary_at(Path(path)), (HTP_BACKEND, LPAI_BACKEND))
 
 
-def content_digest(path: Path) -> str:
-    """Return the SHA-256 of the context binary itself, without the file around it."""
-    file, piece = binary_at(path)
-    total = hashlib.sha256()
-    try:
-        with file.open("rb") as stream:
-            stream.seek(piece.start)
-            left = piece.size
-            while left and (chunk := stream.read(min(left, _CHUNK))):
-                total.update(chunk)
-                left -= len(chunk)
-    except OSError as exc:
-        raise LoadError(file, f"cannot be read ({exc.strerror or exc})") from exc
-    return total.hexdigest()
-
-
-def binary_at(path: Path) -> tuple[Path, FileRange]:
-    """Return the file that contains the context binary, and the binary's range in the file."""
-    size, kind = regular_size(path), kind_of_file(path)
+def binary_at(path: Path) -> Piece:
+    """Return the context binary that a file is, embeds or names."""
+    whole, kind = Piece.whole(path, str(path)), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is a DLC, which is not compiled")
     if kind.name not in _MODELS | _NOT_TELLING:
         raise wrong_kind(path, kind, "which is not a QNN context binary")
-    if path.suffix.lower() != ".onnx" and kind.name not in _MODELS:
-        return path, FileRange(0, size)
-    found = _epcontext(path, size)
-    if isinstance(found, FileRange):
-        return path, found
-    return found, FileRange(0, regular_size(found))
+    is_model = path.suffix.lower() == ".onnx" or kind.name in _MODELS
+    return find_context(whole) if is_model else whole
 
 
-def _epcontext(path: Path, size: int) -> FileRange | Path:
-    try:
-        with path.open("rb") as file:
-            return find_context(file, size, path)
-    except OSError as exc:
-        raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
-
-
-def _read_part(
-    path: Path, piece: FileRange, backends: tuple[int, ...] = (HTP_BACKEND,)
-) -> HtpContext:
-    try:
-        with path.open("rb") as file:
-            return _read(BinarySource(file, piece.size, piece.start), path, backends)
-    except OSError as exc:
-        raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
-
-
-def context_of_part(path: Path, start: int, size: int) -> HtpContext:
+def read_piece(piece: Piece, backends: tuple[int, ...] = (HTP_BACKEND,)) -> HtpContext:
     """Return the context of a binary that is a range of a file."""
-    return _read_part(path, FileRange(start, size))
+    with PieceBytes(piece) as data:
+        return _read(data, str(piece.file), backends)
 
 
-def context_from_bytes(data: bytes, name: Path | str) -> HtpContext:
+def context_from_bytes(data: bytes, name: str) -> HtpContext:
     """Return the context of a binary in memory; errors call it `name`."""
-    return _read(BinarySource(BytesIO(data), len(data)), Path(name))
+    return _read(data, name, (HTP_BACKEND,))
 
 
-def _read(
-    source: BinarySource, path: Path, backends: tuple[int, ...] = (HTP_BACKEND,)
-) -> HtpContext:
+def _read(data: Octets, name: str, backends: tuple[int, ...]) -> HtpContext:
     try:
-        context = _ContextReader(open_container(source, path), backends).context()
+        context = _ContextReader(open_container(data, name), backends).context()
         _check_content(context)
         return context
     except Damaged as exc:
-        raise LoadError(path, f"the context binary is damaged: {exc}") from exc
+        raise LoadError(name, f"the context binary is damaged: {exc}") from exc
     except NotHtp as exc:
-        raise LoadError(path, str(exc)) from exc
+        raise LoadError(name, str(exc)) from exc
 
 
 def _check_content(context: HtpContext) -> None:

@@ -1,7 +1,6 @@
 """Read deployment files: the context binaries in them, and what they state about the binaries.
 
 pte_file   writes ExecuTorch programs
-pieces     ranges of files, read in place
 carrier    the common result of all readers
 pte        ExecuTorch programs
 litert     LiteRT models for an NPU, and .litertlm
@@ -66,9 +65,8 @@ def opened(path: Path) -> Iterator[Carrier]:
 
 
 def _read(path: Path, kind: str, found: Gathered) -> None:
-    from qnnmem.bounded_file import regular_size
     from qnnmem.errors import LoadError
-    from qnnmem.htp.carriers.pieces import Piece
+    from qnnmem.htp.binary.pieces import Piece
 
     if kind in ("genie", "genai"):
         from qnnmem.htp.carriers.folders import FolderTree, read_genai, read_genie
@@ -77,7 +75,7 @@ def _read(path: Path, kind: str, found: Gathered) -> None:
         config = bundle_config(path)
         read(FolderTree(path if config else path.parent), config or path.name, found)
         return
-    piece = Piece(path, 0, regular_size(path), path.name)
+    piece = Piece.whole(path, path.name)
     if kind == "pte":
         from qnnmem.htp.carriers.pte import read_pte
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from qnnmem.bounded_file import read_range, regular_size
 from qnnmem.errors import Damaged, LoadError, NotCompiled
+from qnnmem.htp.binary.pieces import Piece
 from qnnmem.htp.carriers.carrier import Gathered
 from qnnmem.htp.carriers.folders import add_epcontext, read_genai, read_genie
 from qnnmem.htp.carriers.litert import read_litert, read_litertlm
-from qnnmem.htp.carriers.pieces import Piece
 from qnnmem.htp.carriers.pte import read_pte
 from qnnmem.loader.file_kind import KINDS, kind_of_bytes
 from qnnmem.text import counted, quote
@@ -172,7 +172,7 @@ class _Archive:
             elif kind in ("tflite", "litert") and read_litert(piece, inner):
                 pass
             elif kind in ("onnx", "epcontext"):
-                add_epcontext(noted, piece, name, "", inner)
+                add_epcontext(noted, piece, "", inner)
             else:
                 inner.leave("", f"{KINDS[kind].words} has no bill", piece.size)
         except NotCompiled:

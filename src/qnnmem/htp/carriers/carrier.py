@@ -10,7 +10,7 @@ from typing import Literal
 
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.htp.binary.container import is_context_binary
-from qnnmem.htp.carriers.pieces import Piece, distinct
+from qnnmem.htp.binary.pieces import Piece, distinct
 from qnnmem.results.carrier import CarrierKind, HostPart, UnreadPart
 
 MAX_PARTS = 4096  # delegates, operators that run a binary, archive members

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from qnnmem.bounded_file import file_below, regular_size
+from qnnmem.bounded_file import file_below
 from qnnmem.errors import Damaged, LoadError, NotCompiled
-from qnnmem.htp.binary.epcontext import FileRange, find_contexts
+from qnnmem.htp.binary.epcontext import find_contexts
+from qnnmem.htp.binary.pieces import Piece
 from qnnmem.htp.carriers.carrier import MAX_PARTS, Claim, Gathered, is_binary
-from qnnmem.htp.carriers.pieces import Piece
 from qnnmem.text import quote
 
 _CONFIG = 4 << 20
@@ -36,7 +36,7 @@ class FolderTree:
     def piece(self, name: str) -> Piece:
         """Return the file with this name."""
         path = file_below(self.folder, name)
-        return Piece(path, 0, regular_size(path), name)
+        return Piece.whole(path, name)
 
 
 def beside(name: str, other: str) -> str:
@@ -147,7 +147,7 @@ def read_genai(tree: Tree, name: str, found: Gathered) -> None:
     for stage, file in stages:
         where = beside(name, file)
         try:
-            add_epcontext(tree, tree.piece(where), where, stage, found)
+            add_epcontext(tree, tree.piece(where), stage, found)
         except NotCompiled:
             found.leave(where, "an ONNX model that is not compiled has no bill")
         except LoadError as exc:
@@ -169,23 +169,14 @@ def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, 
             yield from _stages(inner, depth + 1, name)
 
 
-def add_epcontext(tree: Tree, piece: Piece, name: str, used_by: str, found: Gathered) -> None:
+def add_epcontext(tree: Tree, model: Piece, used_by: str, found: Gathered) -> None:
     """Add every context of a model with EPContext nodes; raise NotCompiled if it has none."""
-    model = FileRange(piece.start, piece.size)
-    try:
-        with piece.file.open("rb") as file:
-            contexts = find_contexts(file, model, Path(name))
-    except OSError as exc:
-        raise LoadError(name, f"cannot be read ({exc.strerror or exc})") from exc
-    for one in contexts:
-        if isinstance(one, FileRange):
-            place = f"offset {one.start - piece.start:,} in {name}"
-            found.add(piece.part(one.start - piece.start, one.size, place), used_by)
-            continue
-        other = tree.piece(beside(name, one)) if one else None
-        if other is None:
-            raise LoadError(name, "does not state a usable file name for its context binary")
-        found.add(other, used_by)
+    for context in find_contexts(model):
+        if isinstance(context, str) and not context:
+            raise LoadError(model.name, "does not state a usable file name for its context binary")
+        if isinstance(context, str):
+            context = tree.piece(beside(model.name, context))
+        found.add(context, used_by)
 
 
 def _json(piece: Piece) -> Any:

@@ -13,7 +13,7 @@ from msgspec.structs import replace as replaced
 from qnnmem.errors import LoadError
 from qnnmem.htp.bill import LARGEST, bill_of, dominant_part, largest, total
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
-from qnnmem.htp.binary.read import context_of_part, read_context
+from qnnmem.htp.binary.read import read_context, read_piece
 from qnnmem.htp.carriers import is_carrier, opened
 from qnnmem.htp.carriers.carrier import Carrier, Claim, Payload
 from qnnmem.htp.first_fit import place
@@ -58,7 +58,7 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
         for number, payload in enumerate(carrier.payloads):
             piece = payload.piece
             try:
-                context = context_of_part(piece.file, piece.start, piece.size)
+                context = read_piece(piece)
             except LoadError as exc:
                 unread.append(UnreadPart(piece.name, exc.reason, piece.size))
                 continue

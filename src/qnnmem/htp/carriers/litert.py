@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from qnnmem.errors import Damaged, UsageError
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
+from qnnmem.htp.binary.pieces import Piece, PieceBytes, check_apart
 from qnnmem.htp.carriers.carrier import MAX_PARTS, Claim, Gathered, is_binary
-from qnnmem.htp.carriers.pieces import Piece, PieceBytes, check_apart
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.carrier import HostPart
 from qnnmem.targets.socs import find_soc

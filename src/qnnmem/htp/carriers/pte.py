@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from qnnmem.errors import Damaged
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Table
+from qnnmem.htp.binary.pieces import Piece, PieceBytes, check_apart
 from qnnmem.htp.carriers.carrier import MAX_PARTS, Claim, Gathered, is_binary
-from qnnmem.htp.carriers.pieces import Piece, PieceBytes, check_apart
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.carrier import HostPart
 from qnnmem.text import quote
@@ -40,49 +40,47 @@ _MIB = 1 << 20
 
 def read_pte(piece: Piece, found: Gathered) -> None:
     """Add the binaries of a program; raise Damaged if it is not an ExecuTorch program."""
-    with PieceBytes(piece) as data:
-        _Program(piece, data, found).read()
+    size, segments = _header(piece, found)
+    with PieceBytes(piece.part(0, size, piece.name)) as tables:
+        root = FlatBuffer(tables, _MOST, sizes=False).root("program")
+        _Program(piece, root, segments, found).read()
+
+
+def _header(piece: Piece, found: Gathered) -> tuple[int, int]:
+    """Return the size of the FlatBuffer and the offset of the segments."""
+    head = piece.head(64)
+    identifier = _IDENTIFIER.fullmatch(head[4:8])
+    if identifier is None:
+        raise Damaged("the file does not start like an ExecuTorch program")
+    if identifier[1] != _KNOWN:
+        version = head[4:8].decode("ascii")
+        found.notes.append(f"format {version} is unknown; it was read as ET12")
+    if head[8:12] != b"eh00" or len(head) < 8 + _EXTENDED.size:
+        return piece.size, 0
+    _, length, size, segments = _EXTENDED.unpack_from(head, 8)
+    if size < 8 or size > piece.size or (segments and segments > piece.size):
+        raise Damaged(
+            f"the header states a program of {size:,} bytes and segments at offset "
+            f"{segments:,}, which does not match a file of {piece.size:,} bytes"
+        )
+    if length >= 32 and len(head) >= 40:
+        end = segments + _SEGMENTS.unpack_from(head, 32)[0]
+        if end > piece.size:
+            raise Damaged(f"{end - piece.size:,} bytes are missing at the end of the file")
+    return size, segments
 
 
 class _Program:
     """Reader of one program."""
 
-    def __init__(self, piece: Piece, data: PieceBytes, found: Gathered) -> None:
-        self._piece, self._found = piece, found
-        self._base, self._extent = 0, 0
-        size = self._header(piece.head(64))
-        self._inline_end = size
-        self._root = FlatBuffer(_Part(data, size), _MOST, sizes=False).root("program")
-        self._segments = tuple(self._segment_pieces())
+    def __init__(self, piece: Piece, root: Table, segments: int, found: Gathered) -> None:
+        self._piece, self._root, self._found = piece, root, found
+        self._segments = tuple(self._segment_pieces(segments))
         self._inline: tuple[Table, ...] | None = None
 
-    def _header(self, head: bytes) -> int:
-        """Return the size of the FlatBuffer; store the offset of the segments."""
-        identifier = _IDENTIFIER.fullmatch(head[4:8])
-        if identifier is None:
-            raise Damaged("the file does not start like an ExecuTorch program")
-        if identifier[1] != _KNOWN:
-            version = head[4:8].decode("ascii")
-            self._found.notes.append(f"format {version} is unknown; it was read as ET12")
-        if head[8:12] != b"eh00" or len(head) < 8 + _EXTENDED.size:
-            return self._piece.size
-        _, length, size, base = _EXTENDED.unpack_from(head, 8)
-        if size < 8 or size > self._piece.size or (base and base > self._piece.size):
-            raise Damaged(
-                f"the header states a program of {size:,} bytes and segments at offset {base:,}, "
-                f"which does not match a file of {self._piece.size:,} bytes"
-            )
-        self._base = base
-        if length >= 32 and len(head) >= 40:
-            stated = _SEGMENTS.unpack_from(head, 32)[0]
-            if base + stated > self._piece.size:
-                missing = base + stated - self._piece.size
-                raise Damaged(f"{missing:,} bytes are missing at the end of the file")
-        return int(size)
-
-    def _segment_pieces(self) -> Iterator[Piece]:
+    def _segment_pieces(self, offset: int) -> Iterator[Piece]:
         for number, row in enumerate(self._root.tables(4, "segments", _SEGMENTS_MOST)):
-            start = self._base + row.u64(0, "offset")
+            start = offset + row.u64(0, "offset")
             name = f"segment {number} of {self._piece.name}"
             yield self._piece.part(start, row.u64(1, "size"), name)
 
@@ -230,19 +228,6 @@ class _Program:
         if size:
             source = f"their size in {self._piece.name}"
             self._found.host.append(HostPart(name, Sourced(size, Origin.MEASURED, source)))
-
-
-class _Part:
-    """The first bytes of a piece: the FlatBuffer without the segments."""
-
-    def __init__(self, data: PieceBytes, size: int) -> None:
-        self._data, self._size = data, size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, part: slice, /) -> bytes:
-        return self._data[part.start : min(part.stop, self._size)]
 
 
 def _backend(spec: Table) -> int:

@@ -1,4 +1,4 @@
-"""Pieces of files, read in place and never copied into memory as a whole."""
+"""Ranges of files, read in place and never copied into memory as a whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from qnnmem.bounded_file import read_range
+from qnnmem.bounded_file import read_range, regular_size
 from qnnmem.errors import Damaged, LoadError, OutputError
 from qnnmem.text import quote
 
@@ -27,6 +27,11 @@ class Piece:
     start: int
     size: int
     name: str
+
+    @classmethod
+    def whole(cls, file: Path, name: str) -> Piece:
+        """Return a piece that is a whole file; raise LoadError unless it is a regular file."""
+        return cls(file, 0, regular_size(file), name)
 
     def head(self, count: int) -> bytes:
         """Return the first bytes, at most `count`."""
