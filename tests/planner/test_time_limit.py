@@ -26,7 +26,7 @@ from qnnmem.planner.exact import PLACING_SLICE, packing, place_packed
 from qnnmem.planner.greedy import orders, place_by_class
 from qnnmem.planner.instance import Instance, arrange, load_bound
 from qnnmem.planner.problem_plan import find_blockers, plan_within
-from qnnmem.planner.verify import _LiveStretches
+from qnnmem.planner.verify import _LiveRanges
 from qnnmem.units import Align, Bytes, Offset, Step
 
 COUNT = 5_000  # more than planner/problem_plan.py calls small
@@ -152,7 +152,7 @@ def test_what_is_spent_stays_near_what_was_given(
 
 def test_checking_a_plan_moves_few_of_the_live_buffers() -> None:
     """Live buffers are kept in runs of bounded length, however many there are."""
-    live = _LiveStretches()
+    live = _LiveRanges()
     for k in range(COUNT):
         assert live.add(2 * k, 2 * k + 1, k) is None
     assert max(map(len, live.runs)) <= 1000
@@ -240,18 +240,18 @@ def test_any_number_of_seconds_is_a_limit(seconds: float) -> None:
     assert isinstance(plan_problem(problem(chain, 50), seconds), Plan)
 
 
-# The command line, saying when the search has begun.
-TELLING = """
+# The command line, which prints a line when the search begins.
+REPORTING = """
 from qnnmem.planner import problem_plan
 
-tell = problem_plan._Search._tell
+report = problem_plan._Search._report
 
-def aloud(search, doing, **how):
-    tell(search, doing, **how)
+def print_search(search, doing):
+    report(search, doing)
     if doing.startswith("searching"):
         print(doing, flush=True)
 
-problem_plan._Search._tell = aloud
+problem_plan._Search._report = print_search
 from qnnmem.cli import main
 main()
 """
@@ -264,7 +264,7 @@ def test_an_interrupt_ends_the_search_soon(tmp_path: Path) -> None:
     file = tmp_path / "hard.csv"
     lines = [f"b{k},{a},{b},{rng.randrange(1, 9999)}" for k, (a, b) in enumerate(rows)]
     file.write_text("\n".join(["id,lower,upper,size", *lines, ""]), "utf-8")
-    words = [sys.executable, "-c", TELLING, "plan", str(file), "--time-limit", "36000"]
+    words = [sys.executable, "-c", REPORTING, "plan", str(file), "--time-limit", "36000"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline().startswith(b"searching")

@@ -9,7 +9,7 @@ outputs. Spans are half-open: a tensor written at step 2 and last read at step 5
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from qnnmem.ir.model import Effect, LiveBytes, Model, Op, Span, Tensor
@@ -154,6 +154,4 @@ class _Groups:
 
 def reordered(model: Model, order: Sequence[int]) -> Model:
     """Return the model with its ops in another order, which must respect their dependencies."""
-    from dataclasses import replace
-
     return replace(model, ops=tuple(model.ops[i] for i in order))

@@ -262,10 +262,10 @@ class Model:
 
 
 def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> None:
-    given = getattr(value, field_name)
-    found = expect_items(given, kind, what)
-    if found is not given:
-        object.__setattr__(value, field_name, found)
+    value_items = getattr(value, field_name)
+    items = expect_items(value_items, kind, what)
+    if items is not value_items:
+        object.__setattr__(value, field_name, items)
 
 
 def find_missing(model: Model) -> str | None:

@@ -7,6 +7,8 @@ machine. The clock only stops a machine that is much slower than expected.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from qnnmem.errors import UsageError
@@ -40,12 +42,12 @@ class Effort:
         """Subtract work from the remaining budget."""
         self.left -= work
 
-    def part(self, work: int) -> Effort:
-        """Return a separate effort of at most `work`; pass it to `settle` when the part is done."""
-        return Effort(max(min(work, self.left), 0), self.deadline)
-
-    def settle(self, part: Effort, given: int) -> None:
-        """Subtract the work that `part` has spent; it began with `given` work."""
+    @contextmanager
+    def part(self, work: int) -> Iterator[Effort]:
+        """Provide an effort of at most `work` for the block, then subtract what the block spent."""
+        part = Effort(max(min(work, self.left), 0), self.deadline)
+        given = part.left
+        yield part
         self.spend(given - max(part.left, 0))
         self.cut_by_clock |= part.cut_by_clock
         self.deadline = max(self.deadline, part.deadline)

@@ -1,6 +1,6 @@
 """Exact search: whether buffers fit a capacity.
 
-eliminate   set aside the buffers that fit however the others are placed; place them last
+eliminate   set aside the buffers that fit wherever the others are placed; place them last
 core        keep the other buffers; if there are many, start with those alive where memory is
             nearly full
 search      search the core exactly, restarted with growing limits and in several orders
@@ -38,7 +38,7 @@ LONGEST_DIVE = 300_000_000
 PLACING_SLICE = 15_000_000
 # A search stores two numbers for each pair of neighbours: 256 MB at this limit.
 MOST_CORE_PAIRS = 16_000_000
-# Limit of section visits; above it a core grows only by the buffers that did not fit.
+# Limit on section visits; above it a core grows only by the buffers that did not fit.
 MOST_LOOKS = 2_000_000
 SHORTEST_DIVE = 250_000
 # Work to prepare a restart, for each buffer.
@@ -48,7 +48,7 @@ FORGET = 0.5
 
 
 class Answer(Enum):
-    """The answer to the question whether buffers fit a capacity."""
+    """Whether buffers fit a capacity."""
 
     FITS = "fits"
     NO = "no"  # proven
@@ -103,17 +103,17 @@ def fit(
     if kept:
         core = instance.subset(kept)
         solve = _search if len(core) <= LARGE_CORE else _grow_core
-        answer, found = solve(core, capacity, effort, seed)
-        if found is None:
+        answer, core_offsets = solve(core, capacity, effort, seed)
+        if core_offsets is None:
             return answer, None
-        for i, offset in zip(core.source, found, strict=True):
+        for i, offset in zip(core.source, core_offsets, strict=True):
             offsets[i] = offset
     placed = place_packed(loops, aside[::-1], False, effort, offsets)
     return (Answer.UNKNOWN if placed is None else Answer.FITS), placed
 
 
 def dive_work(core: Instance) -> int:
-    """Return an upper estimate of the work of one path from the search root to a full plan."""
+    """Return a high estimate of the work for one path from the search root to a full plan."""
     width = sum(hi - lo for lo, hi in zip(core.lo, core.hi, strict=True))
     return SHORTEST_DIVE + len(core) * (256 + 8 * len(core) + 3 * core.sections + width // 4)
 
@@ -196,19 +196,19 @@ def _grow_core(
     """
     full = highest_load(core)
     hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}
-    loops, ready = packing(core), list(orders(core))
+    loops, candidates = packing(core), list(orders(core))[:4]
     for _ in range(6):
         inner = core.subset(sorted(hot))
         if inner.pairs > MOST_CORE_PAIRS or effort.over:
             return Answer.UNKNOWN, None
-        answer, found = _search(inner, capacity, effort, seed)
-        if found is None or effort.over:
-            return (answer if found is None else Answer.UNKNOWN), None
+        answer, inner_offsets = _search(inner, capacity, effort, seed)
+        if inner_offsets is None or effort.over:
+            return (answer if inner_offsets is None else Answer.UNKNOWN), None
         around = [-1] * len(core)
-        for i, offset in zip(inner.source, found, strict=True):
+        for i, offset in zip(inner.source, inner_offsets, strict=True):
             around[i] = offset
         fewest: list[int] | None = None
-        for order in ready[:4]:
+        for order in candidates:
             offsets = place_packed(loops, order, False, effort, around)
             if offsets is None:
                 return Answer.UNKNOWN, None
@@ -217,15 +217,15 @@ def _grow_core(
                 return Answer.FITS, offsets
             if fewest is None or len(high) < len(fewest):
                 fewest = high
-        hot |= _with_company(core, fewest or [])
+        hot |= _with_fullest_sections(core, fewest or [])
     return Answer.UNKNOWN, None
 
 
-def _with_company(core: Instance, chosen: list[int]) -> set[int]:
+def _with_fullest_sections(core: Instance, chosen: list[int]) -> set[int]:
     """Return the chosen buffers and all buffers alive in the fullest section of each."""
     if sum(core.hi[i] - core.lo[i] for i in chosen) > MOST_LOOKS:
         return set(chosen)
-    fullest = {max(range(core.lo[i], core.hi[i]), key=core.load.__getitem__) for i in chosen}
+    fullest = set(map(core.fullest_section, chosen))
     below = [0, *itertools.accumulate(section in fullest for section in range(core.sections))]
     alive = {i for i in range(len(core)) if below[core.hi[i]] > below[core.lo[i]]}
     return alive | set(chosen)

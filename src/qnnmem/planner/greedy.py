@@ -73,14 +73,14 @@ def highest_load(instance: Instance) -> list[int]:
 def neighbours(instance: Instance) -> list[list[int]]:
     """Return for each buffer the buffers that share a section with it."""
     lo, hi, n = instance.lo, instance.hi, len(instance)
-    found: list[list[int]] = [[] for _ in range(n)]
+    near: list[list[int]] = [[] for _ in range(n)]
     for i in range(n):
         for j in range(i + 1, n):
             if lo[j] >= hi[i]:
                 break
-            found[i].append(j)
-            found[j].append(i)
-    return found
+            near[i].append(j)
+            near[j].append(i)
+    return near
 
 
 def place(
@@ -203,7 +203,7 @@ def place_by_class(instance: Instance) -> list[int]:
     """Return offsets in units, found in one sweep with free ranges segregated by length."""
     lo, hi, size, align = instance.lo, instance.hi, instance.size, instance.align
     offsets: list[int] = []
-    free = _FreeStretches()
+    free = _FreeRanges()
     deaths = iter(sorted(range(len(hi)), key=hi.__getitem__))
     dying = next(deaths, -1)
     for born, start in enumerate(lo):
@@ -222,7 +222,7 @@ def _class_of(length: int) -> int:
     return (shift << (_LEADING - 1)) + (length >> shift)
 
 
-class _FreeStretches:
+class _FreeRanges:
     """Free ranges below `top`, indexed by start, end and length class; no two of them touch."""
 
     def __init__(self) -> None:
@@ -251,13 +251,13 @@ class _FreeStretches:
 
     def take(self, size: int, align: int) -> int:
         """Return the start of `size` free units, taken from below the top if possible."""
-        found = self._find(size, align)
-        if found is None:
+        free = self._find(size, align)
+        if free is None:
             start = self.top
             offset = -(-start // align) * align
             self.top = end = offset + size
         else:
-            start, end = found
+            start, end = free
             offset = -(-start // align) * align
         if start < offset:
             self._add(start, offset)
@@ -279,31 +279,31 @@ class _FreeStretches:
         """Remove and return a free range that holds the buffer; None if there is none."""
         number = _class_of(size)
         if self.filled >> number & 1:
-            own = self._find_in(number, size, align, _LOOKS)
-            if own is not None:
-                return own
+            free_range = self._find_in(number, size, align, _LOOKS)
+            if free_range is not None:
+                return free_range
         number = _class_of(size + align - 2) + 1  # all from here on have size + align - 1 units
         while above := self.filled >> number:
             number += (above & -above).bit_length() - 1
-            found = self._find_in(number, size, align, 1)
-            if found is not None:
-                return found
+            free_range = self._find_in(number, size, align, 1)
+            if free_range is not None:
+                return free_range
         return None
 
     def _find_in(self, number: int, size: int, align: int, looks: int) -> tuple[int, int] | None:
-        heap, found = self.classes[number], None
+        heap, chosen = self.classes[number], None
         seen: list[tuple[int, int]] = []
         while heap and len(seen) < looks:
-            stretch = start, end = heappop(heap)
+            free_range = start, end = heappop(heap)
             if self.end_of.get(start) != end:
                 continue
             if -(-start // align) * align + size <= end:
                 del self.end_of[start], self.start_of[end]
-                found = stretch
+                chosen = free_range
                 break
-            seen.append(stretch)
-        for stretch in seen:
-            heappush(heap, stretch)
+            seen.append(free_range)
+        for free_range in seen:
+            heappush(heap, free_range)
         if not heap:
             self.filled &= ~(1 << number)
-        return found
+        return chosen

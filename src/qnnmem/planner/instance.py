@@ -2,8 +2,9 @@
 
 Buffers are sorted, so a plan does not depend on the order of the input. Offsets are counted in
 units of the largest number that divides every alignment. Sizes are rounded up to whole units. This
-loses nothing below the topmost buffer, because the next offset is a whole unit anyway. `slip` holds
-the bytes by which a buffer's rounded end exceeds its true end: the topmost buffer can save them.
+wastes nothing below the topmost buffer, because the next offset is a whole unit anyway. `slip`
+holds the bytes by which a buffer's rounded end exceeds its true end. The peak does not count the
+`slip` of the topmost buffer.
 
 Time is compressed to sections. In a run of births followed by deaths, the sets of live buffers are
 nested, so only the fullest step of each run matters. Sections number those steps. A buffer covers
@@ -76,21 +77,24 @@ class Instance:
         for lo, hi, size in zip(self.lo, self.hi, self.size, strict=True):
             change[lo] += size
             change[hi] -= size
-        total, load = 0, []
-        for delta in change[:-1]:
-            total += delta
-            load.append(total)
-        return load
+        return list(accumulate(change[:-1]))
+
+    @cached_property
+    def first(self) -> list[int]:
+        """For each section, and for the end, the first buffer born there or later."""
+        born = [0] * (self.sections + 1)
+        for lo in self.lo:
+            born[lo + 1] += 1
+        return list(accumulate(born))
 
     @cached_property
     def pairs(self) -> int:
         """Number of pairs of buffers that share a section."""
-        born = [0] * (self.sections + 1)
-        for lo in self.lo:
-            born[lo + 1] += 1
-        for section in range(self.sections):
-            born[section + 1] += born[section]
-        return sum(born[hi] - i - 1 for i, hi in enumerate(self.hi))
+        return sum(self.first[hi] - i - 1 for i, hi in enumerate(self.hi))
+
+    def fullest_section(self, i: int) -> int:
+        """Return the section with the largest load among those of buffer `i`."""
+        return max(range(self.lo[i], self.hi[i]), key=self.load.__getitem__)
 
     def subset(self, chosen: list[int]) -> Instance:
         """Return an instance of some buffers; its `source` holds indexes into this instance."""
@@ -132,13 +136,13 @@ class Instance:
 
 def arrange(problem: Problem) -> Instance:
     """Return the instance of a problem, which is the same for every order of its buffers."""
-    kept = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
-    lives = [buffer.live for _, buffer in kept]
+    nonempty = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
+    lives = [buffer.live for _, buffer in nonempty]
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
-    # Names are unique, so the position in the problem decides nothing.
+    # Names are unique, so the position in the problem never breaks a tie.
     rows = sorted(
         (lo, hi, -buffer.size, buffer.align, buffer.name, i)
-        for lo, hi, (i, buffer) in zip(cut.lo, cut.hi, kept, strict=True)
+        for lo, hi, (i, buffer) in zip(cut.lo, cut.hi, nonempty, strict=True)
     )
     lo, hi, minus, aligns, _, source = zip(*rows, strict=True) if rows else ((),) * 6
     unit = math.gcd(*set(aligns)) or 1
@@ -177,8 +181,8 @@ def load_bound(instance: Instance) -> int:
 def _steps(instance: Instance) -> list[int]:
     # Any set of numbers gives a valid bound. The alignments themselves are best for powers of two,
     # which are usual. The most common ones are enough; a hostile file could contain thousands.
-    most = min(MOST_STEPS, max(1, MOST_LOOKS // max(len(instance), 1)))
-    common = (align for align, _ in Counter(instance.align).most_common(most))
+    limit = min(MOST_STEPS, max(1, MOST_LOOKS // max(len(instance), 1)))
+    common = (align for align, _ in Counter(instance.align).most_common(limit))
     return list(dict.fromkeys((1, *common)))
 
 
@@ -198,6 +202,7 @@ def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
 
 
 def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
+    """Return the largest load, less the largest padding among the live buffers."""
     best, begun = 0, 0
     saved: list[tuple[int, int]] = []  # (minus padding, last section + 1) of live buffers
     for section, total in enumerate(accumulate(change)):

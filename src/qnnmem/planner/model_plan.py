@@ -14,7 +14,6 @@ from qnnmem.ir.model import Buffer, Model, Op, Span
 from qnnmem.planner.effort import Effort
 from qnnmem.planner.instance import arrange
 from qnnmem.planner.pools import (
-    TCM,
     Budget,
     BudgetVerdict,
     Io,
@@ -36,10 +35,8 @@ from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import Align, Bytes, Offset, Step, round_up
 
 if TYPE_CHECKING:
-    from qnnmem.ir import Model
     from qnnmem.options.plan import PlanOptions
     from qnnmem.planner.order_graph import ScratchRule
-    from qnnmem.planner.problem_plan import Watcher
 
 DEFAULT_ALIGN = Align(64)
 
@@ -72,10 +69,8 @@ def plan_model(
     capacity = limits.pop(Pool.SCRATCH, None) if model.format == "csv" else None
     layout, buffers, reordered = _lay_out(model, options, effort, seed)
     # A scratch budget needs a separate search, for which half of the time is reserved.
-    part = effort.part(effort.left // 2 if Pool.SCRATCH in limits else effort.left)
-    given = part.left
-    answer = plan_within(Problem(buffers, capacity), part, seed=seed, watch=watch)
-    effort.settle(part, given)
+    with effort.part(effort.left // 2 if Pool.SCRATCH in limits else effort.left) as part:
+        answer = plan_within(Problem(buffers, capacity), part, seed=seed, watch=watch)
     scratch = answer.best if isinstance(answer, Infeasible) else answer
     placed = [
         PlacedBuffer(
@@ -138,7 +133,7 @@ def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
 def _lay_out(
     model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
-    """Return the layout of the other pools, the buffers of scratch, and the gain of reordering."""
+    """Return the layout of the other pools, the scratch buffers, and what reordering saves."""
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
@@ -170,46 +165,46 @@ def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
 
 
 def _reorder(
-    given: Layout, buffers: tuple[Buffer, ...], effort: Effort, seed: int
+    layout: Layout, buffers: tuple[Buffer, ...], effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered]:
     """Return the layout in an op order with fewer live bytes, or the given layout."""
     from qnnmem.planner.order import EFFORT, WORK_PER_LOOK, reorder
 
     before = after = _live_bytes(buffers)
-    best, at_least, skipped = (given, buffers), Bytes(0), None
-    for number, rule in enumerate(_scratch_rules(given)):
+    best, at_least, skipped = (layout, buffers), Bytes(0), None
+    for number, rule in enumerate(_scratch_rules(layout)):
         looks = min(EFFORT, effort.at_once // WORK_PER_LOOK)
-        found = reorder(given.model, rule, effort=looks)
+        reordering = reorder(layout.model, rule, effort=looks)
         if number == 0:
-            at_least, skipped = found.at_least, found.skipped
-        if found.model is not given.model:
-            other = Layout(found.model, given.options, given.align)
+            at_least, skipped = reordering.at_least, reordering.skipped
+        if reordering.model is not layout.model:
+            other = Layout(reordering.model, layout.options, layout.align)
             moved = other.sort_into_pools(effort, seed)
             if _live_bytes(moved) < after:
                 best, after = (other, moved), _live_bytes(moved)
         if after == at_least:
             break
-    # The block of a branch or loop body may be larger than needed, so the whole is not proven.
-    proven = skipped is None and after == at_least and not given.workspaces
+    # The block of a branch or loop body may be larger than needed, so this minimum is not proven.
+    proven = skipped is None and after == at_least and not layout.workspaces
     return *best, Reordered(before, after, proven, skipped)
 
 
 def _scratch_rules(layout: Layout) -> Iterator[ScratchRule]:
     """Yield two rules about which tensors are in scratch: for a lower and for an upper bound.
 
-    New state is either written directly to persistent memory, in place of the old state, or waits
-    in scratch to be copied there: the order of ops decides. New state waits in every order if the
-    op that writes it reads the old state.
+    The order of ops decides where new state is written: either directly to persistent memory, over
+    the old state, or to scratch, to be copied later. If the op that writes new state reads the old
+    state, the new state is in scratch in every order.
     """
     from qnnmem.planner.order_graph import ScratchRule
 
     options = layout.options
     outside = {name for name, _ in layout.io_sizes()} if options.io is Io.OUTSIDE else set()
-    away = outside | {old for old, _ in options.states}
+    never = outside | {old for old, _ in options.states}
     steps = [(set(op.inputs), set(op.outputs)) for op in layout.model.ops]
-    waits = {new for old, new in options.states if any(old in r and new in w for r, w in steps)}
-    moves = {new for _, new in options.states} - waits
-    for elsewhere in (away | moves, away) if moves else (away,):
+    always = {new for old, new in options.states if any(old in r and new in w for r, w in steps)}
+    maybe = {new for _, new in options.states} - always
+    for elsewhere in (never | maybe, never) if maybe else (never,):
         yield ScratchRule(
             bits=options.bits,
             inplace=options.inplace,
@@ -268,7 +263,7 @@ def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
 
 
 def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
-    """Return how many other scratch buffers are as large as the blockers."""
+    """Return how many other scratch buffers are at least as large as the blockers."""
     if verdict.fits is not False or verdict.pool is not Pool.SCRATCH or not verdict.blockers:
         return 0
     sizes = pool_sizes(plan, verdict.pool)
@@ -312,9 +307,9 @@ class Layout:
 
     def io_sizes(self) -> Iterable[tuple[str, Bytes]]:
         """Yield the inputs and outputs that are not state, with their sizes."""
-        kept = {name for pair in self.options.states for name in pair}
+        state_names = {name for pair in self.options.states for name in pair}
         for name in dict.fromkeys((*self.model.inputs, *self.model.outputs)):
-            if name not in kept:
+            if name not in state_names:
                 yield name, self.bytes_of(name)
 
     def sort_into_pools(self, effort: Effort, seed: int) -> tuple[Buffer, ...]:
@@ -357,13 +352,11 @@ class Layout:
             lives.pop(before.name, None)
             # New state is not written in place if another pair has its tensor, or if the
             # application also reads it under another name.
-            shown = {new, *(n for pair in self.options.states for n in pair)}
-            others = {after.name, *after.aliases} & {
-                *self.model.inputs,
-                *self.model.outputs,
-            } - shown
-            free = after.name in lives and Role.INPUT not in after.roles and not others
-            if free and before.live.upper <= after.live.lower:
+            io = {*self.model.inputs, *self.model.outputs}
+            io -= {new, *(name for pair in self.options.states for name in pair)}
+            is_io = not io.isdisjoint((after.name, *after.aliases))
+            movable = after.name in lives and Role.INPUT not in after.roles and not is_io
+            if movable and before.live.upper <= after.live.lower:
                 del lives[after.name]
                 aliases += (after.name, *after.aliases)
                 size = Bytes(max(size, after.size))  # a view may be smaller than its source
@@ -414,10 +407,8 @@ def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -
             Buffer(b.name, b.size, layout.whole, b.align) if b.name in inputs else b
             for b in buffers
         )
-    part = effort.part(effort.left // 4)
-    given = part.left
-    plan = plan_within(Problem(buffers), part, seed=seed)
-    effort.settle(part, given)
+    with effort.part(effort.left // 4) as part:
+        plan = plan_within(Problem(buffers), part, seed=seed)
     best = plan.best if isinstance(plan, Infeasible) else plan
     outer.search_missing |= layout.search_missing or best.search_missing
     return best.peak
@@ -425,11 +416,11 @@ def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -
 
 def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
     """Return the bytes of each state variable of a model and its bodies."""
-    found = {name: stored_bytes(model.tensors[name], bits) for name in model.states}
+    sizes = {name: stored_bytes(model.tensors[name], bits) for name in model.states}
     for op in model.ops:
         for body in op.bodies:
-            found = _states(body, bits) | found
-    return found
+            sizes = _states(body, bits) | sizes
+    return sizes
 
 
 def constant_bytes(model: Model, bits: int | None) -> Bytes:
@@ -465,18 +456,10 @@ def plan_with(
 
 
 def limits_of(options: PlanOptions) -> Limits:
-    """Return the budgets of the pools, and of TCM, which spans several pools."""
-    pools = {pool.value: pool for pool in Pool}
-    chosen: dict[str, Bytes] = {}
-    given = [(name.lower(), size) for name, size in options.budgets]
+    """Return the user's budgets; `capacity` is another name for the scratch budget."""
+    budgets = [(name.lower(), size) for name, size in options.budgets]
     if options.capacity is not None:
-        given.append((Pool.SCRATCH.value, options.capacity))
-    for name, size in given:
-        if name not in pools and name != TCM:
-            known = ", ".join(pools)
-            raise UsageError(f"'{name}' is not a pool; choose one of {known} and {TCM}")
-        if name in chosen:
-            raise UsageError("a pool has two budgets; set only one")
-        chosen[name] = size
-    tcm = chosen.pop(TCM, None)
-    return Limits({pools[name]: size for name, size in chosen.items()}, tcm)
+        budgets.append((Pool.SCRATCH.value, options.capacity))
+    if len(dict(budgets)) < len(budgets):
+        raise UsageError("a pool has two budgets; set only one")
+    return as_limits(dict(budgets))

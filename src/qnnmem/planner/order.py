@@ -137,11 +137,11 @@ class _Part:
 
     def improve(self, floor: int, work: Work) -> None:
         """Lower the peak as far as `floor` and the work allow, or raise the bound."""
-        given = self.local
+        original = self.local
         searches = [Search(self.segment, backward=backward) for backward in (False, True)]
         for search in searches:
             self._adopt(search.walk(work))
-        self._delay(given, work)
+        self._delay(original, work)
         self._search(searches, floor, work)
         self._delay(self.local, work)
 
@@ -157,8 +157,8 @@ class _Part:
         better = True
         while better:
             work.left -= 2 * len(self.segment)
-            found = [self._adopt(other) for other in delayed(self.segment, order)]
-            order, better = self.local, any(found) and work.left > 0
+            adopted = [self._adopt(other) for other in delayed(self.segment, order)]
+            order, better = self.local, any(adopted) and work.left > 0
 
     def _narrow(self, search: Search, width: int, floor: int, work: Work) -> None:
         """Find, by bisection, the lowest limit within which this search finds an order."""
@@ -168,12 +168,12 @@ class _Part:
             if self.peak <= lowest:
                 return
             limit = lowest if failed is None else (lowest + self.peak - 1) // 2
-            found = search.run(limit, width, work)
-            if isinstance(found, NoOrder):
+            result = search.run(limit, width, work)
+            if isinstance(result, NoOrder):
                 failed = limit
-                if found.proven:
-                    self.bound = max(self.bound, min(found.least, self.peak))
-            elif not self._adopt(found):
+                if result.proven:
+                    self.bound = max(self.bound, min(result.least, self.peak))
+            elif not self._adopt(result):
                 return
 
     def _adopt(self, order: list[int] | None) -> bool:
@@ -423,10 +423,10 @@ class Search:
 
         Return the nodes whose cost changed.
         """
-        found = {*self._advance(state, node, state.rising)}
+        changed = {*self._advance(state, node, state.rising)}
         while state.falling:
-            found.update(self._advance(state, next(iter(state.falling)), state.falling))
-        return found
+            changed.update(self._advance(state, next(iter(state.falling)), state.falling))
+        return changed
 
     def _first(self) -> _State:
         state = _State(self.start, 0, self.live, {}, {}, None)
@@ -482,15 +482,15 @@ class Search:
             # Only groups that have begun, or have one node left that can end them, change a cost.
             if not mask & was or not rest & (rest - 1):
                 changed |= rest
-        found = bits(state.ready & changed)
+        assessed = bits(state.ready & changed)
         ready = [other for other in self.after[node] if not self.before[other] & missing]
         for other in ready:
             state.ready |= 1 << other
-        found += ready
-        for other in found:
+        assessed += ready
+        for other in assessed:
             self._assess(state, other)
-        self.work.left -= (2 + len(found)) * self.price
-        return found
+        self.work.left -= (2 + len(assessed)) * self.price
+        return assessed
 
     def _assess(self, state: _State, node: int) -> None:
         """Record the cost of running a ready node in this state."""
@@ -515,8 +515,8 @@ class Search:
         return spared
 
     def _order(self, path: _Path) -> list[int]:
-        found = []
+        order = []
         while path is not None:
             path, node = path
-            found.append(node)
-        return found if self.backward else found[::-1]
+            order.append(node)
+        return order if self.backward else order[::-1]

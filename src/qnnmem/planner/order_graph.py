@@ -113,11 +113,12 @@ def _before(model: Model) -> tuple[frozenset[int], ...]:
     """
     sink = len(model.ops) + 1
     waits: list[set[int]] = [set() for _ in range(sink + 1)]
-    given, states = set(model.inputs), set(model.states)
+    inputs, states = set(model.inputs), set(model.states)
     for name, uses in _uses(model).items():
         writers = {node for node, writes in uses if writes}
-        if name in states or name in given or len(writers) > 1 or uses[0][0] < min(writers):
-            # Several writes, or reads before the write: only the given order has a known meaning.
+        if name in states or name in inputs or len(writers) > 1 or uses[0][0] < min(writers):
+            # Several writes, or reads before the write: only the original order has a known
+            # meaning.
             edges = [(earlier, later) for (earlier, _), (later, _) in pairwise(uses)]
         else:
             edges = [(min(writers), node) for node, _ in uses]
@@ -125,7 +126,7 @@ def _before(model: Model) -> tuple[frozenset[int], ...]:
             if earlier != later:
                 waits[later].add(earlier)
     waits[sink] = set(range(sink)).difference(*waits[1:sink])
-    return (frozenset(), *(frozenset(found or {0}) for found in waits[1:]))
+    return (frozenset(), *(frozenset(earlier_nodes or {0}) for earlier_nodes in waits[1:]))
 
 
 def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
@@ -138,7 +139,7 @@ def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
                 uses[name].append((node, False))
         for name in op.outputs:
             uses[name].append((node, True))
-    return {name: found for name, found in uses.items() if found}
+    return {name: nodes for name, nodes in uses.items() if nodes}
 
 
 # A node with many neighbours would be examined again for each neighbour that is fused into it.
@@ -166,12 +167,12 @@ class _Fusion:
         count = len(graph)
         self.graph = graph
         self.ops = list(graph.ops)
-        self.before = [set(found) for found in graph.before]
+        self.before = [set(nodes) for nodes in graph.before]
         self.after: list[set[int]] = [set() for _ in range(count)]
-        for node, found in enumerate(self.before):
-            for earlier in found:
+        for node, earlier_nodes in enumerate(self.before):
+            for earlier in earlier_nodes:
                 self.after[earlier].add(node)
-        self.groups = [set(found) for found in graph.groups]
+        self.groups = [set(groups) for groups in graph.groups]
         self.overwrites = list(graph.overwrites)
         self.gone = [False] * count
         self.source, self.sink = graph.groups[0], graph.groups[-1]
@@ -180,10 +181,11 @@ class _Fusion:
         """Fuse `node` into its partner and return the partner; None if there is none."""
         if self.gone[node] or node in (0, len(self.gone) - 1):
             return None
-        for near, kept, later in ((self.after, self.sink, True), (self.before, self.source, False)):
+        directions = ((self.after, self.sink, True), (self.before, self.source, False))
+        for near, unending, later in directions:
             if len(near[node]) == 1:
                 (partner,) = near[node]
-                if all(g in self.groups[partner] or g in kept for g in self.groups[node]):
+                if self.groups[node] <= self.groups[partner] | unending:
                     self._merge(node, partner, later)
                     return partner
         return None
@@ -291,26 +293,26 @@ class Segment:
         count = len(self)
         early, late = [0] * count, [0] * count
         for node in range(count):
-            found = 1 << node | 1 << count
+            mask = 1 << node | 1 << count
             for other in bits(self.before[node]):
-                found |= early[other]
-            early[node] = found
+                mask |= early[other]
+            early[node] = mask
         for node in reversed(range(count)):
-            found = 1 << node | 1 << (count + 1)
+            mask = 1 << node | 1 << (count + 1)
             for other in self.after[node]:
-                found |= late[other]
-            late[node] = found
+                mask |= late[other]
+            late[node] = mask
         return early, late
 
 
 def bits(mask: int) -> list[int]:
     """Return the positions of the set bits of a mask, lowest first."""
-    found = []
+    positions = []
     while mask:
         low = mask & -mask
-        found.append(low.bit_length() - 1)
+        positions.append(low.bit_length() - 1)
         mask ^= low
-    return found
+    return positions
 
 
 def split(graph: OrderGraph) -> list[Segment]:
@@ -420,8 +422,8 @@ def delayed(segment: Segment, order: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _delay(segment: Segment, order: Sequence[int], late: Collection[int]) -> list[int]:
-    rank = {node: at for at, node in enumerate(order)}
-    found: list[int] = []
+    rank = {node: position for position, node in enumerate(order)}
+    delayed_order: list[int] = []
     placed = 0
     for first in (*(node for node in order if node not in late), *order):
         stack = [first]
@@ -434,5 +436,5 @@ def _delay(segment: Segment, order: Sequence[int], late: Collection[int]) -> lis
             stack.pop()
             if not placed >> node & 1:
                 placed |= 1 << node
-                found.append(node)
-    return found
+                delayed_order.append(node)
+    return delayed_order

@@ -8,15 +8,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
 from qnnmem.native_parts import NativePart, load_library
 from qnnmem.planner.instance import Instance
 
 SOLVED, EXHAUSTED, CUT = 1, 0, -1  # the status of a search, as in C
-# Rules for choosing a section: by its number of choices alone, also by its slack, or also by the
-# height of its floor.
+# Rules for choosing a section: by its number of choices alone, or by that number together with its
+# slack or with the height of its floor.
 FEW, TIGHT, LOW = 0, 1, 2
 MEMO_SLOTS = 1 << 20  # failed states that are stored, 16 bytes each
 # Limit on the work of elimination: in a hostile list, each pass may remove only one buffer.
@@ -28,7 +27,7 @@ class Strategy(NamedTuple):
 
     rank: Sequence[int]  # of buffers for the same floor: the lowest goes first
     branching_rule: int
-    wall_bonus: int  # by how much a buffer moves forward for each end of its run that it reaches
+    wall_bonus: int  # how far a buffer moves forward for each end of its run that it reaches
 
 
 class PackingCore(Protocol):
@@ -57,10 +56,10 @@ class Packing(Protocol):
     def place(
         self, order: list[int], best_fit: bool, offsets: list[int], work_limit: int
     ) -> tuple[int, int, list[int]]:
-        """Place buffers in this order around those already placed, and return the result.
+        """Place buffers in this order around those already placed, within the work limit.
 
-        The result is the number of buffers placed within the work limit, the work, and all offsets;
-        -1 for buffers without a place.
+        Return the number of buffers placed, the work, and all offsets; a buffer that was not placed
+        has offset -1.
         """
         ...
 
@@ -70,14 +69,6 @@ class Packing(Protocol):
         Buffers of one class are interchangeable.
         """
         ...
-
-
-def first_of_sections(instance: Instance) -> list[int]:
-    """Return for each section, and for the end, the first buffer born there or later."""
-    born = [0] * (instance.sections + 1)
-    for lo in instance.lo:
-        born[lo + 1] += 1
-    return list(accumulate(born))
 
 
 _OBJECT = "libqnnmem_packing.so"
@@ -140,7 +131,7 @@ class CompiledPacking:
     def __init__(self, instance: Instance) -> None:
         fields = (instance.lo, instance.hi, instance.size, instance.align)
         self.instance = instance
-        self._arrays = [*map(_ints, fields), _ints(first_of_sections(instance))]
+        self._arrays = [*map(_ints, fields), _ints(instance.first)]
         addresses = map(_address, self._arrays)
         # The C struct `Buffers`: two numbers and five addresses of eight bytes each.
         self.buffers = _ints([len(instance), instance.sections, *addresses])
@@ -177,10 +168,10 @@ class _CompiledCore:
         self._count, self._memo = len(instance), bytearray(16 * MEMO_SLOTS)
         self._weight = array("d", [1.0]) * instance.sections
         lengths = (len(instance) + 1, 2 * instance.pairs, instance.sections)
-        made = [_ints(limit), _ints(twin), *(_ints([0]) * length for length in lengths)]
+        arrays = [_ints(limit), _ints(twin), *(_ints([0]) * length for length in lengths)]
         # The C struct `Core`: the struct `Buffers`, then the addresses of these arrays.
-        self._core = _ints([*packing.buffers, *map(_address, made)])
-        self._borrowed = (packing, made)  # must live as long as C has their addresses
+        self._core = _ints([*packing.buffers, *map(_address, arrays)])
+        self._borrowed = (packing, arrays)  # must live as long as C has their addresses
         _checked(_library().packing_prepare(_address(self._core)))
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:

@@ -37,7 +37,6 @@ from qnnmem.planner.packing import (
     TIGHT,
     PackingCore,
     Strategy,
-    first_of_sections,
 )
 
 # Failed states that are stored: each takes some hundred bytes for each of its buffers.
@@ -72,15 +71,14 @@ class PlainPacking:
         """
         size, align, near = self.instance.size, self.instance.align, self.near
         total = [sum(size[v] for v in near[u]) for u in range(len(near))]
-        count = [len(found) for found in near]
+        count = [len(neighbours) for neighbours in near]
         aside: list[int] = []
         left, looks, before = dict.fromkeys(range(len(near))), 0, -1
         while len(aside) > before and looks < MOST_ELIMINATION_LOOKS:
             before, looks = len(aside), looks + len(near)
             for u in list(left):
-                if size[u] + align[u] > (1 << 61) // (
-                    count[u] + 1
-                ):  # as in C, which would overflow
+                # Skipped, as in C, where the product below would overflow.
+                if size[u] + align[u] > (1 << 61) // (count[u] + 1):
                     continue
                 blocked = (total[u] + count[u] * (size[u] + align[u] - 2)) // align[u]
                 if limit[u] // align[u] + 1 > blocked:
@@ -113,22 +111,16 @@ class _PlainCore:
     """Exact search in Python for one instance and capacity; a search learns from earlier ones."""
 
     def __init__(self, packing: PlainPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
-        self.instance, self.near, self.limit, self.twin = (
-            packing.instance,
-            packing.near,
-            limit,
-            twin,
-        )
-        self.first = first_of_sections(packing.instance)
-        self.weight = [1.0] * packing.instance.sections  # conflicts in each section
+        self.instance = instance = packing.instance
+        self.near, self.limit, self.twin = packing.near, limit, twin
+        self.first = instance.first
+        self.weight = [1.0] * instance.sections  # conflicts in each section
         self.failed: set[State] = set()
-        self.cap = [
-            0
-        ] * packing.instance.sections  # the highest end that any buffer of the section may reach
-        boxes = zip(
-            packing.instance.lo, packing.instance.hi, packing.instance.size, limit, strict=True
-        )
-        for lo, hi, size, highest in boxes:
+        # By section: the highest end that any of its buffers may reach.
+        self.cap = [0] * instance.sections
+        for lo, hi, size, highest in zip(
+            instance.lo, instance.hi, instance.size, limit, strict=True
+        ):
             for s in range(lo, hi):
                 self.cap[s] = max(self.cap[s], highest + size)
 
@@ -180,10 +172,8 @@ class _Search:
     def __init__(self, core: _PlainCore, strategy: Strategy) -> None:
         instance = core.instance
         self.core, self.strategy = core, strategy
-        self.lo, self.hi, self.size, self.align = (
-            *(instance.lo, instance.hi),
-            *(instance.size, instance.align),
-        )
+        self.lo, self.hi = instance.lo, instance.hi
+        self.size, self.align = instance.size, instance.align
         self.least = [0] * len(instance)
         self.placed = [False] * len(instance)
         self.total = list(instance.load)  # by section: the size of its unplaced buffers
@@ -192,7 +182,7 @@ class _Search:
         self.frames: list[_Frame] = []
         self.work = 0
         self.floor, self.second, self.height, self.options = (
-            [0] * instance.sections for _ in "1234"
+            [0] * instance.sections for _ in range(4)
         )
         self.must = [False] * instance.sections
         self.viable: set[int] = set()
@@ -215,19 +205,19 @@ class _Search:
     def _split(self, a: int, b: int) -> list[tuple[int, int]]:
         """Return the components of unplaced buffers in sections a..b, fewest conflicts first."""
         weight = self.core.weight
-        found: list[tuple[int, int]] = []
+        components: list[tuple[int, int]] = []
         start, end = -1, -1
         for u in range(self.core.first[a], self.core.first[b]):  # by first section
             if self.placed[u]:
                 continue
             if self.lo[u] >= end:
                 if start >= 0:
-                    found.append((start, end))
+                    components.append((start, end))
                 start = self.lo[u]
             end = max(end, self.hi[u])
         if start >= 0:
-            found.append((start, end))
-        return sorted(found, key=lambda ends: max(weight[ends[0] : ends[1]]))
+            components.append((start, end))
+        return sorted(components, key=lambda ends: max(weight[ends[0] : ends[1]]))
 
     def _open(self, component: _Component) -> int:
         """Return a new choice point for a component; if it cannot be packed, its parent."""
@@ -384,9 +374,8 @@ class _Search:
             self.agenda = frame.agenda
             taken = frame.taken
             frame.taken += 1
-            if taken + frame.must > len(
-                frame.choices
-            ):  # a floor that must be filled is not skipped
+            # A floor that must be filled is not skipped.
+            if taken + frame.must > len(frame.choices):
                 if len(self.core.failed) < _MOST_FAILED:
                     self.core.failed.add(frame.state)
                 last = frame.component.parent

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from qnnmem.errors import Setting
@@ -27,6 +27,7 @@ from qnnmem.planner.pools import (
     Pool,
     PoolOptions,
     held_types,
+    joint_verdict,
 )
 from qnnmem.planner.problem_plan import DEFAULT_TIME_LIMIT_S
 from qnnmem.planner.tcm_pool import TcmVerdict
@@ -45,8 +46,8 @@ from qnnmem.results.plan import (
 from qnnmem.text import by_sizes, quote
 from qnnmem.units import Bytes
 
-# Exit code by the result of `_fits`: budgets hold, do not hold, or unknown.
-_CODES: dict[bool | None, Literal[0, 1, 3]] = {True: 0, False: 1, None: 3}
+# By verdict: the budgets hold, do not hold, or it is unknown.
+EXIT_CODES: dict[bool | None, Literal[0, 1, 3]] = {True: 0, False: 1, None: 3}
 _COMPUTED = ("scratch", "persistent", "io", "constant", "lower_bound")
 
 
@@ -100,7 +101,7 @@ class PlannedFile:
             tcm=None if self.tcm is None else self.tcm.answer,
             budgets=tuple(self._budgets()),
             fits=fits,
-            exit_code=_CODES[fits],
+            exit_code=EXIT_CODES[fits],
             remedies=None if self.remedies is None else tuple(map(_remedy, self.remedies.found)),
             reorder=self._reorder(),
             likely_states=tuple(f"{old}={new}" for old, new in plan.likely_states),
@@ -122,7 +123,7 @@ class PlannedFile:
         answers |= set() if self.tcm_budget is None else {self.tcm_budget.fits}
         answers |= {False} if self.tcm is not None and self.tcm.is_crowded else set()
         answers |= {None} if answers and self.plan.model.assumed else set()
-        return False if False in answers else None if None in answers else True
+        return joint_verdict(answers)
 
     def _budgets(self) -> Iterator[PlanBudget]:
         for budget in self.plan.budgets:
@@ -132,11 +133,11 @@ class PlannedFile:
             yield PlanBudget(TCM, tcm.need, tcm.need, tcm.limit.value, tcm.fits)
 
     def _reorder(self) -> PlanReorder | None:
-        found = self.plan.reordered
-        if found is None:
+        gain = self.plan.reordered
+        if gain is None:
             return None
         order = tuple(op.name for op in self.plan.model.ops)
-        return PlanReorder(found.before, found.after, found.proven, order)
+        return PlanReorder(gain.before, gain.after, gain.proven, order)
 
     def _origins(self) -> dict[str, str]:
         origins = {f"{name}_bytes": "computed" for name in _COMPUTED}
@@ -178,7 +179,7 @@ class PlannedFile:
         yield f"{option} has no effect: no buffer is floating-point ({kinds})"
 
     def _empty_io(self) -> Iterator[str]:
-        """Yield notes about inputs and outputs without elements."""
+        """Yield notes about inputs and outputs that have no elements."""
         model = self.plan.model
         for kind, names in (("input", model.inputs), ("output", model.outputs)):
             for name in names:
@@ -246,14 +247,14 @@ def _buffers(plan: MemoryPlan) -> Iterator[PlanBuffer]:
 
 def _reads(plan: MemoryPlan) -> dict[str, list[int]]:
     """Return the steps that read each buffer, by its name; creating a view is not a read."""
-    holder = {name: one.name for one in plan.buffers for name in (one.name, *one.aliases)}
-    found: dict[str, list[int]] = {}
+    buffer_of = {name: b.name for b in plan.buffers for name in (b.name, *b.aliases)}
+    steps: dict[str, list[int]] = {}
     for step, op in enumerate(plan.model.ops):
-        made = {holder.get(name) for name in op.outputs}
-        for name in dict.fromkeys(holder[name] for name in op.inputs if name in holder):
-            if name not in made:
-                found.setdefault(name, []).append(step)
-    return found
+        written = {buffer_of.get(name) for name in op.outputs}
+        for buffer in dict.fromkeys(buffer_of[name] for name in op.inputs if name in buffer_of):
+            if buffer not in written:
+                steps.setdefault(buffer, []).append(step)
+    return steps
 
 
 def _budget(plan: MemoryPlan, budget: BudgetVerdict) -> PlanBudget:
@@ -335,14 +336,10 @@ class Remedies:
 def shortages(plan: MemoryPlan) -> tuple[Shortage, ...]:
     """Return the pools of a plan that are proven to be over their budgets."""
     return tuple(
-        Shortage(budget.pool.value, budget.have, _need(budget.pool))
+        Shortage(budget.pool.value, budget.have, partial(MemoryPlan.pool_bytes, pool=budget.pool))
         for budget in plan.budgets
         if budget.fits is False
     )
-
-
-def _need(pool: Pool) -> Callable[[MemoryPlan], int]:
-    return lambda plan: plan.pool_bytes(pool)
 
 
 def find_remedies(
@@ -369,13 +366,14 @@ def find_remedies(
                 yield Remedy(settings, short.pool, before, after, short.have, moved)
 
     changes = tuple(_changes(model, plan.options, {short.pool for short in lacking}))
-    found = [remedy for change in changes for remedy in planned((change,))]
-    helpful = tuple(
-        change for change in changes if any(change[0] in remedy.settings for remedy in found)
-    )
-    if len(helpful) > 1 and {one.pool for one in found} - {one.pool for one in found if one.fits}:
-        found += planned(helpful)
-    return Remedies(tuple(setting for setting, _change in changes), tuple(sorted(found, key=_rank)))
+    remedies = [remedy for change in changes for remedy in planned((change,))]
+    useful = {setting for remedy in remedies for setting in remedy.settings}
+    helpful = tuple(change for change in changes if change[0] in useful)
+    still_over = {r.pool for r in remedies} - {r.pool for r in remedies if r.fits}
+    if len(helpful) > 1 and still_over:
+        remedies += planned(helpful)
+    tried = tuple(setting for setting, _change in changes)
+    return Remedies(tried, tuple(sorted(remedies, key=_rank)))
 
 
 def _changes(model: Model, options: PoolOptions, pools: set[str]) -> Iterator[_Change]:

@@ -8,7 +8,7 @@ Constants are part of the model binary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Literal, TypeAlias
@@ -35,9 +35,9 @@ def check_states(model: Model, pairs: Iterable[StatePair]) -> tuple[StatePair, .
     """Return the pairs; raise UsageError unless each is an input and a matching output."""
     pairs = tuple(pairs)
     for old, new in pairs:
-        wrong = _fault(model, old, new)
-        if wrong:
-            raise UsageError((Setting("states", f"{old}={new}"), f": {wrong}"))
+        fault = _fault(model, old, new)
+        if fault:
+            raise UsageError((Setting("states", f"{old}={new}"), f": {fault}"))
     names = [name for pair in pairs for name in pair]
     if len(set(names)) != len(names):
         raise UsageError((Setting("states"), " names the same tensor twice"))
@@ -64,32 +64,32 @@ def suggest_states(model: Model) -> tuple[StatePair, ...]:
 
     An output that only passes an input through is not state.
     """
-    outputs: dict[tuple[object, ...], list[str]] = {}
-    handed = _handed_through(model)
+    outputs: dict[tuple[str, DType, tuple[int, ...]], list[str]] = {}
+    unchanged = _input_views(model)
     for name in model.outputs:
-        if name in handed:
-            continue
-        outputs.setdefault(_trace(model, name), []).append(name)
+        if name not in unchanged:
+            outputs.setdefault(_form(model, name), []).append(name)
     pairs = []
     for name in model.inputs:
-        trace = _trace(model, name)
-        if trace[0] and outputs.get(trace):
-            pairs.append((name, outputs[trace].pop(0)))
+        form = _form(model, name)
+        if form[0] and outputs.get(form):
+            pairs.append((name, outputs[form].pop(0)))
     return tuple(pairs)
 
 
-def _handed_through(model: Model) -> set[str]:
+def _input_views(model: Model) -> set[str]:
     """Return the inputs and all views of them."""
-    found = set(model.inputs)
+    views = set(model.inputs)
     for op in model.ops:
-        if op.effect is Effect.VIEW and op.inputs[0] in found:
-            found.add(op.outputs[0])
-    return found
+        if op.effect is Effect.VIEW and op.inputs[0] in views:
+            views.add(op.outputs[0])
+    return views
 
 
-def _trace(model: Model, name: str) -> tuple[object, ...]:
+def _form(model: Model, name: str) -> tuple[str, DType, tuple[int, ...]]:
+    """Return what the old and the new value of a state have in common."""
     tensor = model.tensors[name]
-    return (_stem(name), tensor.dtype, tensor.shape)
+    return _stem(name), tensor.dtype, tensor.shape
 
 
 def _stem(name: str) -> str:
@@ -123,7 +123,7 @@ _BITS = (8, 16, 32)
 
 
 class Io(Enum):
-    """The location of inputs and outputs."""
+    """Where inputs and outputs are located."""
 
     INSIDE = "inside"  # in scratch, the default of the LPAI compiler
     OUTSIDE = "outside"  # in buffers of the application (`exclude_io`)
@@ -171,29 +171,29 @@ class PoolOptions(LayoutChoices):
         object.__setattr__(self, "bits", bits)
 
 
-def as_options(given: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
+def as_options(options: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
     """Return options; a mapping sets some of them, and the others have their defaults."""
-    if given is None or isinstance(given, PoolOptions):
-        return given or PoolOptions()
-    known = [one.name for one in fields(PoolOptions)]
+    if options is None or isinstance(options, PoolOptions):
+        return options or PoolOptions()
+    known = [field.name for field in fields(PoolOptions)]
     what = f"options must be PoolOptions or a mapping of {', '.join(known)}"
-    for name in expect_mapping(given, what):
+    for name in expect_mapping(options, what):
         if name not in known:
             raise UsageError(f"{what}, not of {quote(name)}")
-    return PoolOptions(**given)
+    return PoolOptions(**options)
 
 
 def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePair, ...]:
     """Return state pairs, given as pairs of names or a mapping from inputs to outputs."""
     pairs = tuple(states.items()) if isinstance(states, Mapping) else states
     what = "states must be pairs of an input and an output"
-    found = []
+    checked = []
     for pair in expect_items(pairs, object, what):
         names = expect_items(pair, str, what)
         if len(names) != 2:
             raise UsageError(f"{what}; one of them has {counted(len(names), 'name')}")
-        found.append((names[0], names[1]))
-    return tuple(found)
+        checked.append((names[0], names[1]))
+    return tuple(checked)
 
 
 def as_io(word: Io | str) -> Io:
@@ -201,7 +201,7 @@ def as_io(word: Io | str) -> Io:
     try:
         return Io(word)
     except ValueError:
-        wanted = " or ".join(one.value for one in Io)
+        wanted = " or ".join(place.value for place in Io)
         raise UsageError((Setting("io"), f" must be {wanted}, not {quote(word)}")) from None
 
 
@@ -232,17 +232,20 @@ def as_limits(budget: Budget | None) -> Limits:
             what = 'a budget must be a size for scratch or a mapping such as {"scratch": "256K"}'
             raise UsageError(f"{what}, not {quote(budget)}")
         budget = {Pool.SCRATCH: budget}
-    found: dict[Pool | str, Bytes] = {}
+    pools: dict[Pool, Bytes] = {}
+    tcm = None
     for name, size in budget.items():
-        pool = TCM if name == TCM else as_pool(name)
-        if pool in found:
-            shown = pool.value if isinstance(pool, Pool) else TCM
-            raise UsageError(f"pool {shown} has two budgets; set only one")
-        found[pool] = as_bytes(size)
-    if any(not 0 <= have <= MAX_BYTES for have in found.values()):
-        raise UsageError(f"a budget must be between 0 and {MAX_BYTES:,} bytes")
-    tcm = found.pop(TCM, None)
-    return Limits({pool: have for pool, have in found.items() if isinstance(pool, Pool)}, tcm)
+        have = as_bytes(size)
+        if not 0 <= have <= MAX_BYTES:
+            raise UsageError(f"a budget must be between 0 and {MAX_BYTES:,} bytes")
+        if name == TCM:
+            tcm = have
+            continue
+        pool = as_pool(name)
+        if pool in pools:  # once as a word and once as a Pool
+            raise UsageError(f"pool {pool.value} has two budgets; set only one")
+        pools[pool] = have
+    return Limits(pools, tcm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,12 +276,17 @@ class BudgetVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Reordered:
-    """Live bytes of scratch at the peak step, before and after reordering."""
+    """The live bytes of scratch at the peak step, before and after reordering."""
 
     before: Bytes
     after: Bytes
     proven: bool  # no order has fewer
     skipped: str | None = None  # why no other order was searched for
+
+
+def joint_verdict(answers: Collection[bool | None]) -> bool | None:
+    """Return False if any answer is False, otherwise None if any is None, otherwise True."""
+    return False if False in answers else None if None in answers else True
 
 
 def held_types(model: Model) -> Iterator[DType]:
@@ -331,7 +339,7 @@ class MemoryPlan:
 
     @property
     def proof(self) -> ProofScope:
-        """The conditions under which scratch is proven minimal."""
+        """The conditions under which scratch is proven to be minimal."""
         if self.is_estimate:
             return ProofScope.ESTIMATE
         if any(op.bodies for op in self.model.ops):

@@ -27,10 +27,8 @@ class Problem:
     capacity: Bytes | None
 
     def __init__(self, buffers: Iterable[Buffer], capacity: Size | None = None) -> None:
-        found = expect_items(
-            buffers, Buffer, "a problem's buffers must be a list of Buffer objects"
-        )
-        object.__setattr__(self, "buffers", found)
+        what = "a problem's buffers must be a list of Buffer objects"
+        object.__setattr__(self, "buffers", expect_items(buffers, Buffer, what))
         object.__setattr__(self, "capacity", None if capacity is None else as_bytes(capacity))
         self._check()
 

@@ -6,11 +6,10 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NoReturn, cast
+from typing import cast
 
 from qnnmem.planner import greedy
 from qnnmem.planner.effort import WORK_PER_SECOND, Effort
-from qnnmem.planner.greedy import place_by_class
 from qnnmem.planner.instance import Instance, arrange, load_bound, next_peak
 from qnnmem.planner.problem import Infeasible, Plan, Problem, find_peak
 from qnnmem.planner.verify import verify
@@ -85,7 +84,7 @@ class _Search:
         self.instance: Instance = arrange(problem)
         self.bound = load_bound(self.instance)
         self.target = self.bound if problem.capacity is None else problem.capacity
-        # Start value: the peak if no two buffers share bytes. Every real plan has a lower peak.
+        # At first the peak is that of a plan in which no two buffers share bytes.
         self.placed = False
         self.best = [0] * len(self.instance)
         self.peak = sum(buffer.size + buffer.align for buffer in problem.buffers)
@@ -112,7 +111,7 @@ class _Search:
         if peak < self.peak or not self.placed:
             self.best, self.peak, self.placed = offsets, peak, True
 
-    def _tell(self, doing: str) -> None:
+    def _report(self, doing: str) -> None:
         if self.watch is not None:
             self.watch(Progress(doing, Bytes(self.peak), Bytes(self.bound)))
 
@@ -124,7 +123,7 @@ class _Search:
             self._place_in_orders()
         except _OutOfEffortError:
             if not self.placed:
-                self._keep(place_by_class(self.instance))
+                self._keep(greedy.place_by_class(self.instance))
 
     def _place_in_orders(self) -> None:
         # A plan that cannot fit should still be small, so the bound is a second target.
@@ -134,7 +133,7 @@ class _Search:
         reserve = self.effort.left // 2 if self.compiled else 0
         for offsets in plans:
             self._keep(offsets)
-            self._tell("placing greedily")
+            self._report("placing greedily")
             if self.done or self.effort.over or self.effort.left < reserve:
                 return
 
@@ -155,11 +154,11 @@ class _Search:
             return greedy.portfolio(instance, self._compiled_placer(), target)
         if instance.pairs <= MOST_PAIRS:
             return greedy.portfolio(instance, self._plain_placer(), target)
-        return self._births()
+        return self._plans_by_birth()
 
-    def _births(self) -> Iterator[greedy.Offsets]:
-        """Yield complete placements, each in the order of birth."""
-        yield place_by_class(self.instance)
+    def _plans_by_birth(self) -> Iterator[greedy.Offsets]:
+        """Yield complete placements, each made in the order of birth."""
+        yield greedy.place_by_class(self.instance)
         for best_fit in (False, True):
             looks = min(MOST_LOOKS, self.effort.at_once // WORK_PER_LOOK)
             self.effort.spend(looks * WORK_PER_LOOK)
@@ -203,14 +202,12 @@ class _Search:
 
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
             return None
-        self._tell(f"searching at {capacity:,} bytes")
+        self._report(f"searching at {capacity:,} bytes")
         # With less work than one path from root to leaf needs, the search could find nothing.
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
-        allowed = self.effort.part(wanted)
-        before = allowed.left
         self.tries += 1  # makes another try a different search, even at the same capacity
-        answer, offsets = fit(self.instance, capacity, allowed, self.seed + self.tries)
-        self.effort.settle(allowed, before)
+        with self.effort.part(wanted) as allowed:
+            answer, offsets = fit(self.instance, capacity, allowed, self.seed + self.tries)
         if offsets is not None:
             self._keep(offsets)
             return True
@@ -260,20 +257,14 @@ class _Search:
         best = Plan(
             problem, placed, Bytes(self.bound), self.effort.cut_by_clock, self.search_missing
         )
-        wrong = verify(best)
-        if wrong is not None:
-            _refuse(wrong)
+        fault = verify(best)
+        if fault is not None:
+            raise AssertionError(f"the planner made an invalid plan: {fault}")
         if problem.capacity is None or best.peak <= problem.capacity:
             return best
         proven = self.bound > problem.capacity
         blockers = find_blockers(problem, instance, proven, self.effort.deadline)
         return Infeasible(problem, blockers, best.lower_bound, proven, best)
-
-
-def _refuse(wrong: str) -> NoReturn:
-    raise AssertionError(
-        f"internal error, please report it: the planner made an invalid plan: {wrong}"
-    )
 
 
 # Shrinking a set repeats the search many times; this is the limit for all of them.
@@ -308,8 +299,8 @@ def find_blockers(
     else:
         peak = find_peak(problem.buffers)
         return tuple(buffer.name for buffer in peak.live) if peak else ()
-    names = [problem.buffers[instance.source[i]] for i in chosen]
-    return tuple(b.name for b in sorted(names, key=lambda b: (-b.size, b.name)))
+    buffers = [problem.buffers[instance.source[i]] for i in chosen]
+    return tuple(b.name for b in sorted(buffers, key=lambda b: (-b.size, b.name)))
 
 
 def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
@@ -320,15 +311,17 @@ def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
             break
         alive = [i for i in range(len(instance)) if instance.lo[i] <= section < instance.hi[i]]
         alive.sort(key=lambda i: (-instance.true_size(i), i))
-        if _fewest(instance, alive, capacity) >= len(best) or not _over(instance, alive, capacity):
+        if _fewest(instance, alive, capacity) >= len(best) or not _exceed(
+            instance, alive, capacity
+        ):
             continue
         low, high = 1, len(alive)
         while low < high:
             middle = (low + high) // 2
-            over = _over(instance, alive[:middle], capacity)
+            over = _exceed(instance, alive[:middle], capacity)
             low, high = (low, middle) if over else (middle + 1, high)
-        found = _without_bystanders(instance, alive[:low], capacity, effort)
-        best = min(best, found, key=len)
+        needed = _without_bystanders(instance, alive[:low], capacity, effort)
+        best = min(best, needed, key=len)
     return best
 
 
@@ -336,10 +329,7 @@ def _suspects(instance: Instance) -> list[int]:
     """Return the sections to examine: the fullest, and those with the largest buffers."""
     by_load = sorted(range(instance.sections), key=lambda s: -instance.load[s])[:MOST_SECTIONS]
     largest = sorted(range(len(instance)), key=lambda i: -instance.true_size(i))[:MOST_SECTIONS]
-    fullest = [
-        max(range(instance.lo[i], instance.hi[i]), key=instance.load.__getitem__) for i in largest
-    ]
-    return list(dict.fromkeys([*by_load, *fullest]))
+    return list(dict.fromkeys([*by_load, *map(instance.fullest_section, largest)]))
 
 
 def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
@@ -352,19 +342,20 @@ def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
     return len(alive)
 
 
-def _over(instance: Instance, chosen: list[int], capacity: int) -> bool:
+def _exceed(instance: Instance, chosen: list[int], capacity: int) -> bool:
+    """Return whether the bound of these buffers alone is above the capacity."""
     return load_bound(instance.subset(chosen)) > capacity
 
 
 def _without_bystanders(
     instance: Instance, chosen: list[int], capacity: int, effort: Effort
 ) -> list[int]:
-    """Drop each buffer without which the others still exceed the capacity; return the others."""
+    """Drop single buffers as long as the others exceed the capacity; return the others."""
     for i in reversed(chosen.copy()):
         if effort.over:
             break
         rest = [k for k in chosen if k != i]
-        if rest and _over(instance, rest, capacity):
+        if rest and _exceed(instance, rest, capacity):
             chosen = rest
     return chosen
 
@@ -373,11 +364,9 @@ def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort
     """Return a smaller set of buffers that provably cannot fit, by dropping ever smaller groups."""
     from qnnmem.planner.exact import Answer, fit
 
-    def stuck(chosen: list[int]) -> bool:
-        trial = effort.part(WORK_PER_SECOND // 2)
-        before = trial.left
-        answer, _ = fit(instance.subset(chosen), capacity, trial)
-        effort.settle(trial, before)
+    def cannot_fit(chosen: list[int]) -> bool:
+        with effort.part(WORK_PER_SECOND // 2) as trial:
+            answer, _ = fit(instance.subset(chosen), capacity, trial)
         effort.spend(1000)
         return answer is Answer.NO
 
@@ -386,7 +375,7 @@ def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort
         start = 0
         while start < len(chosen) and not effort.over:
             rest = chosen[:start] + chosen[start + group :]
-            if rest and stuck(rest):
+            if rest and cannot_fit(rest):
                 chosen = rest
             else:
                 start += group

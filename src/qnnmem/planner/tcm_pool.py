@@ -63,14 +63,14 @@ class TcmRequest:
         """Yield the allocations with their positions, as if the pool were unlimited."""
         free = total = 0
         sizes = [(BINARY, self.binary), *((tensor.label, tensor.size) for tensor in self.tensors)]
-        for number, (what, exact) in enumerate(sizes, 1):
+        for number, (label, exact) in enumerate(sizes, 1):
             begin = round_up(free, self.alignment.start)
             end = begin + round_up(exact, self.alignment.size)
             fits = end <= self.limit.value and number <= self.max_buffers.value
-            yield TcmRow(what, exact, end - total - exact, end, fits)
+            yield TcmRow(label, exact, end - total - exact, end, fits)
             # Even an empty tensor has its own address. A binary is never empty; zero bytes mean a
             # plan without constants.
-            free, total = end if what is BINARY else max(end, begin + 1), end
+            free, total = end if label is BINARY else max(end, begin + 1), end
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,8 @@ def judge_tcm(
     """
     if isinstance(io, str | bytes | Mapping) or not isinstance(io, Iterable):
         raise UsageError(f"the inputs and outputs must be a list of sizes, not {quote(io)}")
-    for given in (limit, max_buffers):
-        expect(given, (Sourced, NoneType), "a limit must be a Sourced number")
+    for sourced in (limit, max_buffers):
+        expect(sourced, (Sourced, NoneType), "a limit must be a Sourced number")
     sizes = enumerate(map(as_bytes, io))
     tensors = tuple(TcmTensor(str(number), size, "tensor") for number, size in sizes)
     alignment = TcmAlignment(as_align(align), as_align(align))

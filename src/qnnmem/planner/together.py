@@ -15,9 +15,10 @@ minimal.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import combinations, islice, permutations
+from itertools import accumulate, combinations, islice, permutations
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -25,13 +26,13 @@ from msgspec.structs import replace as changed
 
 from qnnmem.errors import Setting, UsageError
 from qnnmem.planner.model_plan import tcm_tensors
-from qnnmem.planner.planned_file import PlannedFile
-from qnnmem.planner.pools import TCM, Limits, Pool
+from qnnmem.planner.planned_file import EXIT_CODES, PlannedFile
+from qnnmem.planner.pools import TCM, BudgetVerdict, Limits, Pool, joint_verdict
 from qnnmem.planner.tcm_pool import TcmAlignment, TcmVerdict, judge, request_tcm
 from qnnmem.results.plan import PlanBudget
 from qnnmem.results.together import ArrangedModel, TogetherResult
 from qnnmem.text import quote
-from qnnmem.units import round_up
+from qnnmem.units import Bytes, round_up
 
 MAX_MODELS = 16  # every subset of them may be examined
 _MAX_ORDERS = 50_000  # more than all orders of eight models
@@ -54,27 +55,25 @@ def arrange(
         for name, plan in zip(names, plans, strict=True)
     ]
     tcm = judge_together(planned)
-    found = share_pools(models, concurrent, tcm)
-    least = [round_up(plan.scratch.lower_bound, found.align_bytes) for plan in plans]
-    bound = sum(least[at] for at in heaviest(least, _pairs(names, concurrent)))
-    needs = {
-        Pool(pool): (size, bound if pool == "scratch" else size)
-        for pool, size in found.pools.items()
-    }
-    budgets = [
-        PlanBudget(pool.value, *needs[pool], have, _fits(*needs[pool], have))
-        for pool, have in limits.pools.items()
-    ]
+    shared = share_pools(models, concurrent, tcm)
+    bounds = [round_up(plan.scratch.lower_bound, shared.align_bytes) for plan in plans]
+    bound = sum(bounds[index] for index in heaviest(bounds, _pairs(names, concurrent)))
+    budgets = []
+    for pool, have in limits.pools.items():
+        need = Bytes(shared.pools[pool.value])
+        least = Bytes(bound) if pool is Pool.SCRATCH else need
+        verdict = BudgetVerdict(pool, need, least, have)
+        budgets.append(PlanBudget(pool.value, need, least, have, verdict.fits))
     if tcm is not None and limits.tcm is not None:
         budgets.append(PlanBudget(TCM, tcm.need, tcm.need, limits.tcm, tcm.need <= limits.tcm))
     answers = {budget.fits for budget in budgets} | ({False} if tcm and tcm.is_crowded else set())
     answers |= {None} if answers and any(plan.model.assumed for plan in plans) else set()
-    fits = False if False in answers else None if None in answers else True
+    fits = joint_verdict(answers)
     return changed(
-        found,
+        shared,
         budgets=tuple(budgets),
         fits=fits,
-        exit_code=0 if fits else 3 if fits is None else 1,
+        exit_code=EXIT_CODES[fits],
         plans=tuple(file.result for file in planned),
     )
 
@@ -100,20 +99,27 @@ def share_pools(
     sizes = [round_up(model.scratch, align) for model in models]
     busiest = heaviest(sizes, together)
     offsets = place(sizes, together)
-    kept = [round_up(model.persistent, align) for model in models]
+    *state_offsets, persistent = accumulate(
+        (round_up(model.persistent, align) for model in models), initial=0
+    )
     return TogetherResult(
         models=tuple(
             ArrangedModel(
-                *(model.name, model.scratch, offsets[at], model.persistent, sum(kept[:at])),
-                *(model.io, model.constants),
+                name=model.name,
+                scratch_bytes=model.scratch,
+                scratch_offset=offset,
+                persistent_bytes=model.persistent,
+                persistent_offset=state_offset,
+                io_bytes=model.io,
+                constant_bytes=model.constants,
             )
-            for at, model in enumerate(models)
+            for model, offset, state_offset in zip(models, offsets, state_offsets, strict=True)
         ),
-        concurrent=tuple(tuple(names[at] for at in _found(names, one)) for one in concurrent),
-        busiest=tuple(names[at] for at in busiest),
-        scratch_bytes=max((at + size for at, size in zip(offsets, sizes, strict=True)), default=0),
-        lower_bound_bytes=sum(sizes[at] for at in busiest),
-        persistent_bytes=sum(kept),
+        concurrent=tuple(tuple(names[i] for i in _indexes(names, group)) for group in concurrent),
+        busiest=tuple(names[i] for i in busiest),
+        scratch_bytes=max(map(operator.add, offsets, sizes), default=0),
+        lower_bound_bytes=sum(sizes[i] for i in busiest),
+        persistent_bytes=persistent,
         io_bytes=sum(model.io for model in models),
         constant_bytes=sum(model.constants for model in models),
         align_bytes=align,
@@ -133,7 +139,7 @@ def names_of(planned: Sequence[PlannedFile]) -> list[str]:
 
 def checked_names(names: list[str]) -> list[str]:
     """Return the names of models; raise UsageError for duplicates or too many models."""
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise UsageError(f"two models are named {quote(twice)}; rename one of the files")
     if len(names) > MAX_MODELS:
@@ -145,24 +151,25 @@ def checked_names(names: list[str]) -> list[str]:
 
 def _pairs(names: Sequence[str], concurrent: Iterable[Sequence[str]]) -> Sets:
     """Return for each model the indexes of the models that can execute at the same time."""
-    found: list[set[int]] = [set() for _ in names]
-    for given in concurrent:
-        for left, right in combinations(_found(names, given), 2):
-            found[left].add(right)
-            found[right].add(left)
-    return tuple(map(frozenset, found))
+    partners: list[set[int]] = [set() for _ in names]
+    for group in concurrent:
+        for left, right in combinations(_indexes(names, group), 2):
+            partners[left].add(right)
+            partners[right].add(left)
+    return tuple(map(frozenset, partners))
 
 
-def _found(names: Sequence[str], given: Sequence[str]) -> list[int]:
-    places = []
-    for name in given:
+def _indexes(names: Sequence[str], group: Sequence[str]) -> list[int]:
+    """Return the indexes of the models in a group, each given by name or by file name."""
+    indexes = []
+    for name in group:
         stem = name if name in names else PurePath(name).stem
         if stem not in names:
             known = ", ".join(map(quote, names))
             what = f" names {quote(name)}; the models are {known}"
             raise UsageError((Setting("concurrent"), what))
-        places.append(names.index(stem))
-    return sorted(set(places))
+        indexes.append(names.index(stem))
+    return sorted(set(indexes))
 
 
 def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
@@ -171,31 +178,33 @@ def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
     pending: list[tuple[tuple[int, ...], frozenset[int]]] = [((), frozenset(range(len(weights))))]
     while pending:
         chosen, rest = pending.pop()
-        if sum(weights[at] for at in chosen) > sum(weights[at] for at in best) or not best:
+        if sum(weights[i] for i in chosen) > sum(weights[i] for i in best) or not best:
             best = chosen or best
-        for at in sorted(rest):
-            pending.append(((*chosen, at), frozenset(o for o in together[at] & rest if o > at)))
+        for i in sorted(rest):
+            pending.append(((*chosen, i), frozenset(o for o in together[i] & rest if o > i)))
     return best
 
 
 def place(sizes: Sequence[int], together: Sets) -> list[int]:
     """Return the offset of each model's scratch; models that can run together do not overlap."""
-    bound = sum(sizes[at] for at in heaviest(sizes, together))
-    heavy = sorted(range(len(sizes)), key=lambda at: (-sizes[at], at))
+    bound = sum(sizes[i] for i in heaviest(sizes, together))
+    heavy = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
     best, least = [0] * len(sizes), math.inf
     for order in islice(permutations(heavy), _MAX_ORDERS):
-        found: dict[int, int] = {}
-        for at in order:
-            others = [(found[o], found[o] + sizes[o]) for o in together[at] if o in found]
-            start = 0
+        offset_of: dict[int, int] = {}
+        for i in order:
+            others = [
+                (offset_of[o], offset_of[o] + sizes[o]) for o in together[i] if o in offset_of
+            ]
+            offset = 0
             for begin, end in sorted(others):
-                if start + sizes[at] <= begin:
+                if offset + sizes[i] <= begin:
                     break
-                start = max(start, end)
-            found[at] = start
-        top = max((found[at] + sizes[at] for at in found), default=0)
+                offset = max(offset, end)
+            offset_of[i] = offset
+        top = max((offset + sizes[i] for i, offset in offset_of.items()), default=0)
         if top < least:
-            best, least = [found[at] for at in range(len(sizes))], top
+            best, least = [offset_of[i] for i in range(len(sizes))], top
         if least <= bound:
             break
     return best
@@ -215,9 +224,3 @@ def judge_together(planned: Sequence[PlannedFile]) -> TcmVerdict | None:
     )
     constants = sum(plan.constant_bytes for plan in plans)
     return judge(request_tcm(constants, tensors, TcmAlignment(align, align)))
-
-
-def _fits(need: int, at_least: int, have: int) -> bool | None:
-    if need <= have:
-        return True
-    return False if at_least > have else None

@@ -36,7 +36,7 @@ def _find_collision(plan: Plan) -> str | None:
     uppers = [buffer.live.upper for buffer in buffers]
     births = sorted(kept, key=lowers.__getitem__)
     deaths = iter(sorted(kept, key=uppers.__getitem__))
-    live, dying = _LiveStretches(), next(deaths, -1)
+    live, dying = _LiveRanges(), next(deaths, -1)
     for born in births:
         lower, start = lowers[born], offsets[born]
         while uppers[dying] <= lower:  # deaths come before births at the same step
@@ -48,7 +48,7 @@ def _find_collision(plan: Plan) -> str | None:
     return None
 
 
-class _LiveStretches:
+class _LiveRanges:
     """Disjoint ranges sorted by address, in short runs, so that an insertion moves few entries."""
 
     def __init__(self) -> None:
@@ -61,15 +61,15 @@ class _LiveStretches:
         """Add a range and return None, or return the index of a neighbour that it overlaps."""
         k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
-        at = bisect_right(run, start)
-        below_end, below = self.held[run[at - 1] if at else self.runs[k - 1][-1]]
+        position = bisect_right(run, start)
+        below_end, below = self.held[run[position - 1] if position else self.runs[k - 1][-1]]
         if below_end > start:
             return below
-        if at < len(run) or k + 1 < len(self.runs):
-            above = run[at] if at < len(run) else self.runs[k + 1][0]
+        if position < len(run) or k + 1 < len(self.runs):
+            above = run[position] if position < len(run) else self.runs[k + 1][0]
             if above < end:
                 return self.held[above][1]
-        run.insert(at, start)
+        run.insert(position, start)
         self.held[start] = (end, index)
         if len(run) > _LONGEST_RUN:
             middle = len(run) // 2
