@@ -8,7 +8,7 @@ from qnnmem.units import Bytes, Step
 
 
 def chain(*names: str) -> Model:
-    """Each op makes one byte tensor named like itself from the one before."""
+    """Return a chain in which each op makes a one-byte tensor with its own name."""
     tensors = {name: Tensor(name, DType.UINT8, (1,)) for name in ("x", *names)}
     before = ("x", *names)
     ops = tuple(
@@ -18,13 +18,13 @@ def chain(*names: str) -> Model:
 
 
 def test_tensors_cannot_be_changed_through_the_model() -> None:
-    """The table of tensors is a read-only view."""
+    """The model's mapping of tensors is read-only."""
     with pytest.raises(TypeError):
         chain("a").tensors["b"] = Tensor("b", DType.UINT8, (1,))  # type: ignore[index] # the point
 
 
 def test_tensors_are_copied_from_the_caller() -> None:
-    """Changing the dictionary a model was made of does not change the model."""
+    """Changing the dictionary passed to the model does not change the model."""
     tensors = {"x": Tensor("x", DType.UINT8, (1,))}
     model = Model("m", "onnx", tensors)
     tensors.clear()
@@ -32,7 +32,7 @@ def test_tensors_are_copied_from_the_caller() -> None:
 
 
 def test_reordered_moves_only_the_ops() -> None:
-    """Another order gives the same ops at other steps and leaves the rest alone."""
+    """`reordered` changes the order of the ops and nothing else."""
     model = chain("a", "b", "c")
     moved = reordered(model, (2, 0, 1))
     assert [op.name for op in moved.ops] == ["c", "a", "b"]
@@ -44,19 +44,19 @@ def test_reordered_moves_only_the_ops() -> None:
 
 
 def test_reordered_leaves_its_input_alone() -> None:
-    """The model that was given keeps its order."""
+    """`reordered` leaves the given model unchanged."""
     model = chain("a", "b")
     reordered(model, (1, 0))
     assert [op.name for op in model.ops] == ["a", "b"]
 
 
 def test_reordering_back_gives_the_same_ops() -> None:
-    """An order and its inverse cancel."""
+    """An order followed by its inverse restores the ops."""
     model = chain("a", "b", "c")
     assert reordered(reordered(model, (2, 0, 1)), (1, 2, 0)).ops == model.ops
 
 
 def test_a_fixed_buffer_may_start_anywhere_unless_the_file_says() -> None:
-    """Alignment defaults to one byte and the offset to unknown."""
+    """A fixed buffer defaults to an alignment of one byte and an unknown offset."""
     buffer = FixedBuffer("b", Bytes(5), Span(Step(0), Step(1)))
     assert (buffer.align, buffer.offset) == (1, None)

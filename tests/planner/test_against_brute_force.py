@@ -1,7 +1,7 @@
-"""Bounds, search, planner and blockers against every way of stacking a few buffers.
+"""Bounds, search, planner and blockers, compared with every way of stacking a few buffers.
 
-Pushing all buffers of a packing down, lowest first, gives one that stacks them in some order; so
-the best over all orders is the optimum, alignments included.
+Pushing all buffers of a packing down, lowest first, gives a packing that stacks them in some order.
+So the best over all orders is the optimum, alignments included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALIGNMENTS = ((1,), (8,), (1, 2), (2, 3), (4, 6), (1, 2, 4), (1, 3, 4, 8), (4, 1
 
 
 def optimum(buffers: Sequence[Buffer]) -> int:
-    """Try every order of stacking; return the least peak."""
+    """Return the least peak over all orders of stacking."""
     meets = [[a.live.overlaps(b.live) for b in buffers] for a in buffers]
     best = sum(b.size + b.align for b in buffers)
 
@@ -44,7 +44,7 @@ def optimum(buffers: Sequence[Buffer]) -> int:
 
 
 def random_buffers(rng: random.Random, most: int = 6) -> tuple[Buffer, ...]:
-    """Draw a few buffers that crowd a few steps; sizes odd, sometimes 0, alignments mixed."""
+    """Return random buffers that crowd a few steps: odd sizes, sometimes 0, mixed alignments."""
     steps, aligns = rng.randint(2, 8), rng.choice(ALIGNMENTS)
     largest, longest = rng.choice((3, 6, 12, 40)), rng.choice((2, 4, 8))
     buffers = []
@@ -58,19 +58,19 @@ def random_buffers(rng: random.Random, most: int = 6) -> tuple[Buffer, ...]:
 
 
 def cases(seed: int, count: int) -> Iterator[tuple[random.Random, tuple[Buffer, ...]]]:
-    """Draw seeded cases, each with its own source of further randomness."""
+    """Yield seeded cases, each with its own random generator for further choices."""
     for number in range(few(count)):
         rng = random.Random(f"{seed}/{number}")  # noqa: S311 - reproducible cases, no secrets
         yield rng, random_buffers(rng)
 
 
 def unlimited() -> Effort:
-    """Allow more work than any tiny case can use."""
+    """Return more effort than any tiny case can use."""
     return Effort(10**12, float("inf"))
 
 
 def check_fit(buffers: tuple[Buffer, ...], capacity: int, least: int, seed: int) -> None:
-    """Compare one answer of the search with the truth, and its offsets with the rules."""
+    """Check that the search answers correctly for one capacity and that its offsets are legal."""
     problem = Problem(buffers)
     instance = arrange(problem)
     answer, found = fit(instance, capacity, unlimited(), seed)
@@ -86,7 +86,7 @@ def check_fit(buffers: tuple[Buffer, ...], capacity: int, least: int, seed: int)
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_the_search_says_no_exactly_when_nothing_fits(seed: int) -> None:
-    """At capacities around the optimum the answer is right and its offsets are legal."""
+    """At capacities around the optimum, the search answers correctly and its offsets are legal."""
     for rng, buffers in cases(seed, 200):
         least = optimum(buffers)
         near = {max(0, least - 1), least, least + 1, max(0, least - rng.randint(2, 9))}
@@ -95,7 +95,7 @@ def test_the_search_says_no_exactly_when_nothing_fits(seed: int) -> None:
 
 
 def test_the_search_is_right_where_the_load_is_no_guide() -> None:
-    """Cases whose optimum lies above the load bound are proven to the byte."""
+    """The search proves the optimum to the byte even where it lies above the load bound."""
     hard = 0
     for _, buffers in cases(77, 600):
         least = optimum(buffers)
@@ -107,7 +107,7 @@ def test_the_search_is_right_where_the_load_is_no_guide() -> None:
 
 
 def test_the_load_bound_never_passes_the_optimum() -> None:
-    """The bound holds for mixed alignments and odd sizes, and is at least the bytes alive."""
+    """The load bound is at least the bytes alive at any step and at most the optimum."""
     for _, buffers in cases(1, 1000):
         bound = load_bound(arrange(Problem(buffers)))
         load = max(sum(b.size for b in buffers if b.live.covers(step)) for step in range(8))
@@ -115,7 +115,7 @@ def test_the_load_bound_never_passes_the_optimum() -> None:
 
 
 def test_the_load_bound_is_met_by_a_single_section() -> None:
-    """With one alignment and everything alive at once the bound is the optimum."""
+    """With one alignment and all buffers alive at once, the load bound equals the optimum."""
     for rng, buffers in cases(2, 300):
         align = Align(rng.choice((1, 4, 6, 64)))
         together = [Buffer(b.name, b.size, Span(Step(0), Step(1)), align) for b in buffers]
@@ -123,7 +123,7 @@ def test_the_load_bound_is_met_by_a_single_section() -> None:
 
 
 def test_the_next_peak_is_the_least_end_above_a_capacity() -> None:
-    """It is the lowest end above the capacity that any buffer has at any legal offset."""
+    """The next peak is the lowest end above the capacity of any buffer at any legal offset."""
     for rng, buffers in cases(3, 500):
         real = [b for b in buffers if b.size]
         capacity = rng.randint(0, 60)
@@ -133,7 +133,7 @@ def test_the_next_peak_is_the_least_end_above_a_capacity() -> None:
 
 
 def test_the_next_peak_after_a_proof_is_still_a_bound() -> None:
-    """Nothing between an impossible capacity and the next peak is possible either."""
+    """No peak between an impossible capacity and the next peak is possible."""
     for rng, buffers in cases(4, 500):
         least = optimum(buffers)
         if least:
@@ -142,7 +142,7 @@ def test_the_next_peak_after_a_proof_is_still_a_bound() -> None:
 
 
 def test_the_planner_finds_and_proves_the_optimum() -> None:
-    """With enough effort the peak is the optimum and certified; the plan is legal."""
+    """With enough effort the planner reaches the optimum, proves it, and returns a legal plan."""
     for rng, buffers in cases(5, 400):
         plan = plan_problem(Problem(buffers), seed=rng.randrange(3))
         assert isinstance(plan, Plan)
@@ -151,7 +151,7 @@ def test_the_planner_finds_and_proves_the_optimum() -> None:
 
 
 def test_a_hurried_planner_claims_nothing_false() -> None:
-    """Without time the bound stays below the optimum and only optimal plans are called so."""
+    """Without time the bound stays at or below the optimum, and only optimal plans claim to be."""
     for _, buffers in cases(6, 400):
         plan, least = plan_problem(Problem(buffers), 0.0), optimum(buffers)
         assert isinstance(plan, Plan)
@@ -161,7 +161,7 @@ def test_a_hurried_planner_claims_nothing_false() -> None:
 
 
 def test_capacities_are_answered_as_brute_force_does() -> None:
-    """A plan is returned exactly when one exists; otherwise the refusal is proven."""
+    """The planner returns a plan exactly when one exists; otherwise it proves the refusal."""
     for rng, buffers in cases(7, 250):
         least = optimum(buffers)
         for capacity in {least, max(0, least - 1), least + rng.randint(0, 5)}:
@@ -176,7 +176,7 @@ def test_capacities_are_answered_as_brute_force_does() -> None:
 
 
 def test_blockers_cannot_fit_together() -> None:
-    """The named buffers alone already pass the capacity, whatever is done."""
+    """The named blockers alone exceed the capacity in every packing."""
     for rng, buffers in cases(8, 300):
         capacity = max(0, optimum(buffers) - rng.randint(1, 6))
         answer = plan_problem(Problem(buffers, Bytes(capacity)))
@@ -187,7 +187,7 @@ def test_blockers_cannot_fit_together() -> None:
 
 
 def test_every_blocker_found_by_search_is_needed() -> None:
-    """Where only a search shows it, leaving out any one buffer makes the rest fit."""
+    """If only a search finds the blockers, the rest fits once any one of them is left out."""
     seen = 0
     for _, buffers in cases(9, 400):
         least = optimum(buffers)
@@ -201,7 +201,7 @@ def test_every_blocker_found_by_search_is_needed() -> None:
 
 
 def smallest_overfull(buffers: Sequence[Buffer], capacity: int) -> int:
-    """Count the fewest buffers of one step that cannot fit together; one alignment for all."""
+    """Return the fewest buffers of one step that cannot fit together; all share one alignment."""
     fewest = len(buffers)
     for step in range(8):
         alive = sorted((b for b in buffers if b.live.covers(step)), key=lambda b: -b.size)
@@ -213,7 +213,7 @@ def smallest_overfull(buffers: Sequence[Buffer], capacity: int) -> int:
 
 
 def test_blockers_of_an_overfull_step_are_the_fewest() -> None:
-    """With one alignment no smaller set of any step passes the capacity."""
+    """With one alignment, no smaller set of buffers of any one step exceeds the capacity."""
     for rng, drawn in cases(10, 400):
         align = Align(rng.choice((1, 4, 64)))
         buffers = tuple(Buffer(b.name, b.size, b.live, align) for b in drawn)
@@ -226,7 +226,7 @@ def test_blockers_of_an_overfull_step_are_the_fewest() -> None:
 
 
 def test_every_blocker_is_needed_with_mixed_alignments() -> None:
-    """Leaving out any one of the named buffers makes the rest fit."""
+    """With mixed alignments, the other blockers fit once any one of them is left out."""
     for rng, buffers in cases(11, 400):
         capacity = max(0, optimum(buffers) - rng.randint(1, 4))
         answer = plan_problem(Problem(buffers, Bytes(capacity)))
@@ -238,13 +238,13 @@ def test_every_blocker_is_needed_with_mixed_alignments() -> None:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the search run in plain Python."""
+    """Make the search run in plain Python."""
     monkeypatch.setattr(exact, "is_compiled", lambda: False)
 
 
 @pytest.mark.usefixtures("plain")
 def test_plain_python_proves_what_compiled_code_proves() -> None:
-    """Small problems get their least peak, proven, without compiled code."""
+    """Without compiled code, small problems still get their least peak, with proof."""
     for _, buffers in cases(5, 200):
         plan = plan_problem(Problem(buffers), 10.0)
         assert isinstance(plan, Plan)
@@ -255,7 +255,7 @@ def test_plain_python_proves_what_compiled_code_proves() -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_plain_python_without_time_answers_nothing_wrongly() -> None:
-    """Yes comes with a plan, no with a proof, and everything else stays open."""
+    """With almost no effort, a yes comes with a plan and a proven no is true."""
     for rng, buffers in cases(6, 200):
         least = optimum(buffers)
         capacity = Bytes(max(0, least + rng.randint(-2, 1)))

@@ -1,4 +1,4 @@
-"""Plain numbers and words in calls from Python, and answers that fit one line."""
+"""Python calls accept plain numbers and text; every `repr` fits on one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVIL = "two\nlines \x1b[31m" + "x" * 500
 
 
 def chain(*names: str, title: str = "chain") -> Model:
-    """Make a chain of ops through tensors of these names."""
+    """Return a chain of ops that connects tensors with these names."""
     tensors = {name: Tensor(name, DType.FLOAT32, (100,)) for name in names}
     ops = tuple(Op(f"op {a}", "Relu", (a,), (b,)) for a, b in pairwise(names))
     return Model(title, "onnx", tensors, ops, names[:1], names[-1:])
@@ -50,7 +50,7 @@ def chain(*names: str, title: str = "chain") -> Model:
     ],
 )
 def test_a_budget_is_written_as_one_likes(budget: Any) -> None:
-    """Names and plain numbers or sizes mean the same as the pool itself."""
+    """A budget takes a pool or its name, with a number or a text like "2K" as the size."""
     plan = qnnmem.plan(chain("x", "a", "y"), budget=budget)
     (verdict,) = plan.budgets
     assert (verdict.pool, verdict.have, verdict.fits) == (Pool.SCRATCH, 2048, True)
@@ -74,13 +74,13 @@ def test_a_budget_is_written_as_one_likes(budget: Any) -> None:
     ],
 )
 def test_a_budget_that_makes_no_sense_is_one_sentence(budget: Any, words: str) -> None:
-    """No KeyError, no TypeError: the sentence says what would be right."""
+    """A wrong budget raises UsageError with one sentence that states the valid form."""
     with pytest.raises(UsageError, match=words.replace("(", r"\(")):
         qnnmem.plan(chain("x", "y"), budget=budget)
 
 
 def test_sizes_may_be_numbers_texts_or_integers_of_numpy() -> None:
-    """Whatever is a whole number of bytes is accepted, and kept as a plain number."""
+    """Buffers accept whole numbers, texts and NumPy integers, and store plain integers."""
     numpy = pytest.importorskip("numpy")
     for size in (4096, "4096", "4K", "4 KiB", numpy.int64(4096), numpy.uint16(4096)):
         buffer = Buffer("a", size, Span(0, 1), align=size)
@@ -93,14 +93,14 @@ def test_sizes_may_be_numbers_texts_or_integers_of_numpy() -> None:
 
 @pytest.mark.parametrize("wrong", [3, (0,), "ab", None])
 def test_a_life_is_a_pair(wrong: Any) -> None:
-    """One clear sentence, where the buffer is made."""
+    """A buffer whose lifetime is not a pair of steps raises UsageError in the constructor."""
     with pytest.raises(UsageError, match="a lifetime must be a pair of steps"):
         Buffer("a", 1, wrong)
 
 
 @pytest.mark.parametrize("wrong", [1.5, None, b"4K", [], object()])
 def test_what_is_no_size_or_step_is_refused(wrong: Any) -> None:
-    """The sentence names the kind of thing, not the thing, which may be large."""
+    """The error names the type of a wrong size or step, not its value, which may be long."""
     with pytest.raises(UsageError, match="is not a size"):
         as_bytes(wrong)
     with pytest.raises(UsageError, match="is not a step"):
@@ -110,14 +110,14 @@ def test_what_is_no_size_or_step_is_refused(wrong: Any) -> None:
 
 
 def test_an_answer_is_not_a_size() -> None:
-    """True is not one byte."""
+    """A boolean is not accepted as a size."""
     with pytest.raises(UsageError, match="a bool is not a size"):
         qnnmem.plan(chain("x", "a", "y"), budget={"scratch": True})
 
 
 @pytest.mark.parametrize(("limit", "fits"), [("1K", True), (500, False)])
 def test_a_budget_of_tcm_counts_as_on_the_command_line(limit: Any, fits: bool) -> None:
-    """Constants, inputs and outputs against it, and the plan fits if they do."""
+    """A TCM budget counts constants, inputs and outputs; the plan fits only if they fit."""
     plan = qnnmem.plan(chain("x", "a", "y"), budget={"tcm": limit, "scratch": "1M"})
     assert plan.tcm is not None
     assert (plan.tcm.need, plan.tcm.fits, plan.fits) == (896, fits, fits)
@@ -127,7 +127,7 @@ def test_a_budget_of_tcm_counts_as_on_the_command_line(limit: Any, fits: bool) -
 
 
 def test_a_budget_may_be_a_number_of_numpy() -> None:
-    """As every size may; what is no size is said."""
+    """A budget accepts a NumPy integer and refuses booleans, floats, lists, arrays and bytes."""
     numpy = pytest.importorskip("numpy")
     model = chain("x", "a", "y")
     assert qnnmem.plan(model, budget=numpy.int64(2048)).budgets[0].have == 2048
@@ -137,7 +137,7 @@ def test_a_budget_may_be_a_number_of_numpy() -> None:
 
 
 def test_options_may_be_a_mapping() -> None:
-    """Of what differs from the defaults; a name that is none is said."""
+    """Options may be a mapping of the non-default values; an unknown key raises UsageError."""
     model = chain("x", "a", "y")
     plan = qnnmem.plan(model, options={"io": "outside", "align": "4K"})
     assert plan.options == PoolOptions(io=Io.OUTSIDE, align=4096)
@@ -146,14 +146,14 @@ def test_options_may_be_a_mapping() -> None:
 
 
 def test_a_model_names_only_what_it_has() -> None:
-    """A tensor that is not there is said by its name."""
+    """Planning a model that uses an unknown tensor raises UsageError with the tensor's name."""
     model = Model("m", "onnx", {}, (Op("op", "Relu", ("x",), ("y",)),))
     with pytest.raises(UsageError, match="'x' is used but is not a tensor of the model"):
         qnnmem.plan(model)
 
 
 def test_a_capacity_may_be_a_text() -> None:
-    """And buffers may come as a list."""
+    """A capacity may be a text like "1K", and the buffers may be a list."""
     buffers = [Buffer("a", "1K", Span(0, 2)), Buffer("b", 1024, Span(1, 3))]
     answer = qnnmem.plan(Problem(buffers, capacity="1K"))
     assert isinstance(answer, Infeasible)
@@ -161,7 +161,7 @@ def test_a_capacity_may_be_a_text() -> None:
 
 
 def test_options_take_words_and_mappings() -> None:
-    """What the command line takes as text, Python takes as text, too."""
+    """PoolOptions accepts the command line's words, size texts, and a mapping of states."""
     wanted = PoolOptions(io=Io.OUTSIDE, align=4096, states=(("h", "hn"),))
     assert PoolOptions(io="outside", align="4K", states={"h": "hn"}) == wanted
     assert PoolOptions(io="outside", align=4096, states=[("h", "hn")]) == wanted
@@ -170,25 +170,25 @@ def test_options_take_words_and_mappings() -> None:
 
 
 def test_tcm_takes_plain_sizes() -> None:
-    """As for plans."""
+    """`judge_tcm` accepts sizes as text and as integers, with equal results."""
     assert judge_tcm("1M", [640, "1K"], 64) == judge_tcm(1 << 20, [640, 1024], 64)
 
 
 @pytest.mark.parametrize("what", ["model.onnx", None, 3, {"a": 1}])
 def test_what_cannot_be_planned_is_said(what: Any) -> None:
-    """A path is loaded first; the sentence says how."""
+    """Planning a path or another non-model raises UsageError, which points to `load(path)`."""
     with pytest.raises(UsageError, match=r"cannot be planned; load\(path\) returns a model"):
         qnnmem.plan(what)
 
 
 def test_a_problem_has_no_budget() -> None:
-    """What would be ignored is refused."""
+    """Planning a Problem with a budget raises UsageError, since the budget would be ignored."""
     with pytest.raises(UsageError, match="apply only to models; a Problem has its own capacity"):
         qnnmem.plan(Problem(()), budget={"scratch": 1})  # type: ignore[call-overload]
 
 
 def test_answers_are_one_short_line() -> None:
-    """However large the model and whatever its names, nothing floods the screen."""
+    """The `repr` of every result is one printable line under 250 characters, whatever the names."""
     model = chain(*(f"{EVIL}{i}" for i in range(40)), title=EVIL)
     plan = qnnmem.plan(model, budget={"scratch": 1})
     problem = Problem([Buffer(f"{EVIL}{i}", 64, Span(0, 1)) for i in range(99)], capacity=1)
@@ -205,7 +205,7 @@ def test_answers_are_one_short_line() -> None:
 
 
 def test_help_explains_the_call() -> None:
-    """`help(qnnmem.plan)` begins with how it is called and what comes back."""
+    """`help(qnnmem.plan)` shows the parameters, the result types and how to load a model."""
     text = pydoc.plain(pydoc.render_doc(qnnmem.plan))
     for words in ("plan(what:", "budget=", "MemoryPlan", "Infeasible", "qnnmem.load("):
         assert words in text

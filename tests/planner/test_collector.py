@@ -1,4 +1,4 @@
-"""Planning holds the collector of cycles back, and always lets go of it."""
+"""Planning pauses Python's garbage collector and always restores its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIST = Model(
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
 def enabled(request: pytest.FixtureRequest) -> Iterator[bool]:
-    """The collector as the caller has it."""
+    """Turn the garbage collector on or off for the test and restore it afterwards."""
     before = gc.isenabled()
     (gc.enable if request.param else gc.disable)()
     yield request.param
@@ -27,7 +27,7 @@ def enabled(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 
 def test_it_is_paused_while_planning_and_then_as_before(enabled: bool) -> None:
-    """A caller finds the collector as it was."""
+    """Planning runs with the garbage collector off and restores the caller's setting."""
     seen: list[bool] = []
 
     def watch(_: Progress) -> None:
@@ -40,14 +40,14 @@ def test_it_is_paused_while_planning_and_then_as_before(enabled: bool) -> None:
 
 
 def test_it_is_as_before_after_a_refusal(enabled: bool) -> None:
-    """Nor does an error leave it off."""
+    """A UsageError during planning leaves the garbage collector as the caller had it."""
     with pytest.raises(UsageError):
         plan_model(LIST, budget={Pool.SCRATCH: Bytes(-1)})
     assert gc.isenabled() is enabled
 
 
 def test_it_is_as_before_after_an_interrupt(enabled: bool) -> None:
-    """Nor does a user who stops the search."""
+    """An interrupt during planning leaves the garbage collector as the caller had it."""
 
     def stop(_: Progress) -> None:
         raise KeyboardInterrupt

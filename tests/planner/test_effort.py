@@ -6,19 +6,19 @@ from qnnmem.planner.effort import WORK_PER_SECOND, Effort
 
 
 def test_work_is_nominal_work_of_the_seconds() -> None:
-    """A limit in seconds becomes the same amount of work on every machine."""
+    """A limit in seconds converts to the same amount of work on every machine."""
     assert Effort.of_seconds(0.5).left == WORK_PER_SECOND // 2
 
 
 def test_no_seconds_are_no_work() -> None:
-    """Zero seconds are over at once, and not because of the clock."""
+    """Zero seconds end the search at once, and the clock is not the reason."""
     effort = Effort.of_seconds(0.0)
     assert effort.over
     assert not effort.cut_by_clock
 
 
 def test_spending_everything_ends_the_search_without_the_clock() -> None:
-    """Work that is used up ends a search the same way on every machine."""
+    """The search ends when its work is spent, which does not depend on the clock."""
     effort = Effort(10, float("inf"))
     effort.spend(9)
     assert not effort.over
@@ -28,7 +28,7 @@ def test_spending_everything_ends_the_search_without_the_clock() -> None:
 
 
 def test_a_slow_machine_is_stopped_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past the deadline nothing is left, and the effort says why."""
+    """After the deadline no work is left, and the effort reports that the clock ended it."""
     monkeypatch.setattr("time.monotonic", lambda: 5.0)
     effort = Effort(10, 4.0)
     assert effort.over
@@ -37,7 +37,7 @@ def test_a_slow_machine_is_stopped_by_the_clock(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_excused_time_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time spent on loading moves the deadline."""
+    """Excused time, such as loading, moves the deadline by the same amount."""
     monkeypatch.setattr("time.monotonic", lambda: 5.0)
     effort = Effort(10, 4.0)
     effort.excuse(2.0)

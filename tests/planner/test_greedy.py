@@ -14,7 +14,7 @@ from qnnmem.units import Align, Bytes, Offset, Step
 
 
 def random_problem(seed: int, count: int = 40) -> Problem:
-    """Draw buffers with mixed alignments, odd sizes and short and long lives."""
+    """Return random buffers with mixed alignments, odd sizes, and short and long lifetimes."""
     rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
     buffers = []
     for k in range(count):
@@ -26,7 +26,7 @@ def random_problem(seed: int, count: int = 40) -> Problem:
 
 
 def as_plan(problem: Problem, instance: Instance, offsets: list[int]) -> Plan:
-    """Turn offsets in units into a plan without a bound."""
+    """Return a plan with these offsets, given in units, and a bound of zero."""
     placed = [Offset(0)] * len(problem.buffers)
     for i, offset in zip(instance.source, offsets, strict=True):
         placed[i] = Offset(offset * instance.unit)
@@ -34,7 +34,7 @@ def as_plan(problem: Problem, instance: Instance, offsets: list[int]) -> Plan:
 
 
 def portfolio(problem: Problem) -> list[Plan]:
-    """Make every plan of the greedy portfolio, with the lowest possible target."""
+    """Return every plan of the greedy portfolio, with a target of zero."""
     instance = arrange(problem)
     near = greedy.neighbours(instance)
     return [
@@ -47,14 +47,14 @@ def portfolio(problem: Problem) -> list[Plan]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_greedy_plan_is_legal(seed: int) -> None:
-    """All orders, with first fit and best fit and after repair, keep the rules."""
+    """Every plan of the greedy portfolio is legal: all orders, first fit, best fit and repaired."""
     assert [verify(plan) for plan in portfolio(random_problem(seed))].count(None) >= 12
     assert all(verify(plan) is None for plan in portfolio(random_problem(seed)))
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_planner_is_never_worse_than_its_own_portfolio(seed: int) -> None:
-    """Neither the full planner nor one with little time ends above the best greedy plan."""
+    """With 0.3 seconds the planner's peak is at most that of the best greedy plan."""
     problem = random_problem(seed)
     best = min(plan.peak for plan in portfolio(problem))
     answer = plan_problem(problem, 0.3)
@@ -64,7 +64,7 @@ def test_the_planner_is_never_worse_than_its_own_portfolio(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_compiled_and_plain_placement_agree(seed: int) -> None:
-    """Both implementations give the same offsets for the same order."""
+    """Compiled code and plain Python place the same order at the same offsets."""
     instance = arrange(random_problem(seed, 120))
     near, loops = greedy.neighbours(instance), packing(instance)
     for order in greedy.orders(instance):
@@ -74,7 +74,7 @@ def test_compiled_and_plain_placement_agree(seed: int) -> None:
 
 
 def test_first_fit_takes_the_lowest_gap_and_best_fit_the_tightest() -> None:
-    """With gaps of 6 and 2 bytes, a buffer of 2 goes to the first or to the tighter one."""
+    """With gaps of 6 and 2 bytes, first fit takes the lower gap and best fit the tighter one."""
     rows = (("low", 6, 0, 1), ("a", 1, 0, 2), ("mid", 2, 0, 1), ("b", 1, 0, 2), ("new", 2, 1, 2))
     buffers = tuple(Buffer(n, Bytes(s), Span(Step(f), Step(t))) for n, s, f, t in rows)
     instance = arrange(Problem(buffers))
@@ -87,7 +87,7 @@ def test_first_fit_takes_the_lowest_gap_and_best_fit_the_tightest() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_highest_load_is_that_of_the_fullest_section(seed: int) -> None:
-    """Each buffer's load is the largest among the sections it covers."""
+    """A buffer's highest load is the largest load among the sections that it covers."""
     instance = arrange(random_problem(seed))
     expected = [max(instance.load[lo:hi]) for lo, hi in zip(instance.lo, instance.hi, strict=True)]
     assert greedy.highest_load(instance) == expected
@@ -95,7 +95,7 @@ def test_the_highest_load_is_that_of_the_fullest_section(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_order_is_a_permutation(seed: int) -> None:
-    """No order forgets or repeats a buffer."""
+    """Every greedy order contains each buffer exactly once."""
     instance = arrange(random_problem(seed))
     assert all(sorted(o) == list(range(len(instance))) for o in greedy.orders(instance))
 
@@ -103,7 +103,7 @@ def test_every_order_is_a_permutation(seed: int) -> None:
 @pytest.mark.parametrize("looks", [0, 1, 300, 10**9])
 @pytest.mark.parametrize("seed", range(6))
 def test_placing_by_birth_is_legal_however_little_it_may_look(seed: int, looks: int) -> None:
-    """Without looks left a buffer goes on top of what is alive, which is legal too."""
+    """Once its lookups are used up, placing by birth stacks buffers on top, which stays legal."""
     problem = random_problem(seed, 120)
     instance = arrange(problem)
     for best_fit in (False, True):
@@ -112,7 +112,7 @@ def test_placing_by_birth_is_legal_however_little_it_may_look(seed: int, looks: 
 
 
 def test_placing_by_birth_is_placing_in_the_order_of_births() -> None:
-    """With enough looks it gives what the placement with neighbour lists gives."""
+    """With enough lookups, placing by birth equals greedy placement in the order of births."""
     for seed in range(6):
         instance = arrange(random_problem(seed, 120))
         order, near = list(range(len(instance))), greedy.neighbours(instance)

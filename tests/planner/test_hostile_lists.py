@@ -1,4 +1,4 @@
-"""Buffer lists and eAI reports made to do harm: refused in a sentence, within known limits."""
+"""Hostile buffer lists and eAI reports are refused in one sentence, within known limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER = "id,lower,upper,size\n"
 
 
 def refused(path: Path, content: bytes) -> str:
-    """Plan a file that must be refused; what was said."""
+    """Plan a file that must be refused and return the error message."""
     path.write_bytes(content)
     done = command_line.run("plan", path, "--time-limit", "0")
     assert command_line.exit_code(done) == 2
@@ -30,7 +30,7 @@ def refused(path: Path, content: bytes) -> str:
 )
 @pytest.mark.parametrize("text", ["a{}b,0,1,5\n", "a,0,1,5{}\n", "a,0,1,5\nb,0,1,5\n{}"])
 def test_control_characters_are_refused(tmp_path: Path, mark: str, text: str) -> None:
-    """A name that moves the cursor is no name."""
+    """A buffer list with a control character is refused, and the message does not repeat it."""
     said = refused(tmp_path / "list.csv", (HEADER + text.format(mark)).encode())
     assert "a buffer list must be plain text" in said
     assert mark not in said
@@ -38,7 +38,7 @@ def test_control_characters_are_refused(tmp_path: Path, mark: str, text: str) ->
 
 @pytest.mark.parametrize("name", ["a\0b", "a\x1b[31m", "\x9b", "a\rb"])
 def test_control_characters_are_not_written(name: str) -> None:
-    """What would be refused when it is read is not written either."""
+    """The CSV writer refuses a name with control characters, since the reader would refuse it."""
     with pytest.raises(OutputError, match="control characters"):
         csv.write([FixedBuffer(name, Bytes(1), Span(Step(0), Step(1)))])
 
@@ -62,14 +62,14 @@ def test_control_characters_are_not_written(name: str) -> None:
 def test_odd_lists_are_refused_in_a_short_sentence(
     tmp_path: Path, content: bytes, reason: str
 ) -> None:
-    """However long the file, what is said of it is short."""
+    """An invalid list is refused with a short reason, however long the file is."""
     said = refused(tmp_path / "list.csv", content)
     assert reason in said
     assert len(said) < 400 + len(str(tmp_path))
 
 
 def test_rows_are_counted_before_they_are_split(tmp_path: Path) -> None:
-    """A million rows are handled, one more is not, and none of them is looked at for that."""
+    """The CSV reader counts the rows first and refuses more than 1,000,000."""
     path = tmp_path / "list.csv"
     path.write_bytes(HEADER.encode() + b"a,0,1,5\n" * 1_000_001)
     with pytest.raises(LoadError, match="the CSV has 1,000,001 rows, over the limit of 1,000,000"):
@@ -78,16 +78,16 @@ def test_rows_are_counted_before_they_are_split(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("reader", "name"), [(csv, "a.csv"), (eaix, "a.eaix")])
 def test_files_beyond_the_limit_are_not_read(reader: Any, name: str, tmp_path: Path) -> None:
-    """A file without end costs nothing."""
+    """A file over 64 MiB is refused unread."""
     path = tmp_path / name
     with path.open("wb") as file:
-        file.truncate((1 << 26) + 1)  # holds no blocks
+        file.truncate((1 << 26) + 1)  # sparse: takes no disk space
     with pytest.raises(LoadError, match=r"over the limit of 64\.00 MiB"):
         reader.read(path)
 
 
 def report(flag: str = "0x2", operator: str = "CONV", tensor: str = "1") -> dict[str, Any]:
-    """An eAI report of one node."""
+    """Return an eAI report with one node."""
     kind = {"dataType": "uint8", "shape": {"dimensions": [4]}}
     value = {"tensor_id": tensor, "tensor_name": "t", "flag": flag, "type": kind}
     node = {"operator": operator, "actual_order": 0, "inputs": [], "outputs": [{"value": [value]}]}
@@ -96,21 +96,21 @@ def report(flag: str = "0x2", operator: str = "CONV", tensor: str = "1") -> dict
 
 @pytest.mark.parametrize("brackets", [b"[],", b"{},", b"0,", b'{"a":[]},'])
 def test_values_are_counted_before_they_are_made(tmp_path: Path, brackets: bytes) -> None:
-    """Two characters become a hundred bytes: a file of them would take gigabytes."""
+    """A report with over 2,000,000 JSON values is refused; parsed, they would fill gigabytes."""
     said = refused(tmp_path / "a.eaix", b'{"graphs":[' + brackets * 2_000_001 + b"0]}")
     assert "more than 2,000,000 values" in said
 
 
 @pytest.mark.parametrize("flag", ["0x" + "0" * 20 + "2", "0x0000000000000000002zz", "1" * 5000, ""])
 def test_a_flag_is_read_whole_or_not_at_all(tmp_path: Path, flag: str) -> None:
-    """A flag is never cut where it becomes another one."""
+    """An invalid or overlong flag is refused, never cut to another valid flag."""
     said = refused(tmp_path / "a.eaix", json.dumps(report(flag)).encode())
     assert "no valid 'flag'" in said
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])
 def test_halves_of_characters_can_be_shown(tmp_path: Path, form: str) -> None:
-    """JSON can spell what no file can hold, also where a name is made from it."""
+    """A report with lone surrogates in its names is shown in every format as valid UTF-8."""
     path = tmp_path / "a.eaix"
     path.write_text(json.dumps(report(operator="\ud800", tensor="\udfff")), "utf-8")
     result = command_line.run("plan", str(path), "--format", form, "--reorder")

@@ -28,7 +28,7 @@ buffers = st.lists(
 
 @given(buffers, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(given: tuple[Buffer, ...], rng: object) -> None:
-    """Every permutation gives the same buffers in the same canonical order."""
+    """Every permutation of the input gives the same canonical instance."""
     mixed = list(given)
     rng.shuffle(mixed)  # type: ignore[attr-defined] # hypothesis hands in a random.Random
     one, two = arrange(Problem(given)), arrange(Problem(tuple(mixed)))
@@ -44,7 +44,7 @@ def test_the_order_of_the_input_does_not_matter(given: tuple[Buffer, ...], rng: 
 
 @given(buffers)
 def test_units_lose_no_bytes(given: tuple[Buffer, ...]) -> None:
-    """True sizes and alignments come back from units exactly; empty buffers are left out."""
+    """Units convert back to the exact sizes and alignments; empty buffers are left out."""
     instance = arrange(Problem(given))
     assert sorted(instance.source) == [k for k, b in enumerate(given) if b.size]
     for i, source in enumerate(instance.source):
@@ -55,7 +55,7 @@ def test_units_lose_no_bytes(given: tuple[Buffer, ...]) -> None:
 
 @given(buffers, st.integers(0, 100))
 def test_the_highest_offset_is_the_last_legal_one(given: tuple[Buffer, ...], capacity: int) -> None:
-    """It ends within the capacity, and the next multiple of the alignment does not."""
+    """The highest offset ends within the capacity; the next aligned offset does not."""
     instance = arrange(Problem(given))
     for i, align in enumerate(instance.align):
         highest = instance.highest_offset(i, capacity)
@@ -66,7 +66,7 @@ def test_the_highest_offset_is_the_last_legal_one(given: tuple[Buffer, ...], cap
 
 @given(buffers)
 def test_pairs_counts_who_meets_whom(given: tuple[Buffer, ...]) -> None:
-    """The number of pairs is that of buffers with bytes whose lives overlap."""
+    """`pairs` counts the pairs of non-empty buffers whose lifetimes overlap."""
     real = [b for b in given if b.size]
     met = sum(a.live.overlaps(b.live) for a, b in itertools.combinations(real, 2))
     assert arrange(Problem(given)).pairs == met
@@ -74,7 +74,7 @@ def test_pairs_counts_who_meets_whom(given: tuple[Buffer, ...]) -> None:
 
 @given(buffers, st.data())
 def test_a_subset_keeps_sizes_and_meetings(given: tuple[Buffer, ...], data: st.DataObject) -> None:
-    """Cutting sections anew for some of the buffers changes nothing between them."""
+    """A subset keeps the sizes of its buffers and which lifetimes overlap."""
     whole = arrange(Problem(given))
     chosen = [i for i in range(len(whole)) if data.draw(st.booleans())]
     part = whole.subset(chosen)

@@ -1,4 +1,4 @@
-"""Real LPAI models whose scratch need the vendor's compiler states."""
+"""Real LPAI models whose scratch size is known from the vendor's compiler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEYWORDS: list[Row] = [
 
 
 def problem(rows: list[Row]) -> Problem:
-    """Make a problem with starts and sizes aligned to 64 bytes."""
+    """Return a problem whose starts and sizes are aligned to 64 bytes."""
     return Problem(
         tuple(
             Buffer(name, Bytes(round_up(size, 64)), Span(Step(first), Step(last + 1)), Align(64))
@@ -38,7 +38,7 @@ def problem(rows: list[Row]) -> Problem:
 
 
 def autoencoder() -> Model:
-    """Make the anomaly detector as a chain of ten layers."""
+    """Return the anomaly detector as a chain of ten layers."""
     sizes = {name: size for name, size, _, _ in AUTOENCODER}
     names = list(sizes)
     return Model(
@@ -56,30 +56,30 @@ def autoencoder() -> Model:
 
 @pytest.mark.parametrize(("rows", "need"), [(KEYWORDS, 16_000), (AUTOENCODER, 768)])
 def test_the_planner_reaches_the_compilers_number(rows: list[Row], need: int) -> None:
-    """Keyword spotting needs 16,000 bytes and anomaly detection 768, both proven minimal."""
+    """Keyword spotting plans to 16,000 bytes and anomaly detection to 768, both proven minimal."""
     plan = plan_problem(problem(rows))
     assert isinstance(plan, Plan)
     assert (plan.peak, plan.optimal) == (need, True)
 
 
 def test_the_lifetimes_of_the_chain_are_those_of_the_vector() -> None:
-    """The model itself, not only its buffers, needs 768 bytes with IO inside scratch."""
+    """The model itself also plans to 768 bytes with IO in scratch, with the known lifetimes."""
     plan = plan_model(autoencoder())
     assert (plan.scratch_bytes, plan.scratch.optimal) == (768, True)
     spans = {b.name: (b.live.lower, b.live.upper - 1) for b in plan.buffers}
     expected = {name: (first, last) for name, _, first, last in AUTOENCODER}
-    # The last layer is step 9; the vector counts the moment after it as step 10.
+    # Step 9 is the last layer; the output lives one step longer, to step 10.
     assert spans == expected
 
 
 def test_without_io_the_chain_needs_less_scratch() -> None:
-    """With IO outside, only two hidden layers of 128 bytes are alive together."""
+    """With IO outside, scratch holds just two hidden layers of 128 bytes at a time."""
     plan = plan_model(autoencoder(), PoolOptions(io=Io.OUTSIDE))
     assert (plan.scratch_bytes, plan.io_bytes) == (256, 1280)
 
 
 def test_a_view_in_the_chain_costs_nothing() -> None:
-    """A reshape between two layers shares the bytes of its source."""
+    """A reshape at the end of the chain shares the bytes of its source and adds none."""
     model = autoencoder()
     view = Op("nop", "NOP", ("out",), ("flat",), Effect.VIEW)
     viewed = Model(

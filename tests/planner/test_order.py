@@ -15,7 +15,7 @@ from qnnmem.planner.order_graph import ScratchRule
 
 
 def op(name: str, inputs: str = "", outputs: str = "", effect: Effect = Effect.COMPUTE) -> Op:
-    """One op; names are separated by blanks."""
+    """Return an op; spaces separate the names."""
     return Op(name, "any", tuple(inputs.split()), tuple(outputs.split()), effect)
 
 
@@ -27,7 +27,7 @@ def model(
     outputs: str = "",
     states: str = "",
 ) -> Model:
-    """Byte tensors and ops as a model; names are separated by blanks."""
+    """Return a model of byte tensors and ops; spaces separate the names."""
     return Model(
         "m",
         "onnx",
@@ -41,7 +41,7 @@ def model(
 
 
 def random_model(seed: int, ops: int, views: float = 0.2, states: int = 0) -> Model:
-    """Ops with random operands, results, effects, state and sizes around the alignment."""
+    """Return a model with random operands, results, effects, states and sizes."""
     rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
     inputs = [f"in{i}" for i in range(rng.randint(1, 2))]
     state = [f"state{i}" for i in range(states)]
@@ -65,7 +65,7 @@ def random_model(seed: int, ops: int, views: float = 0.2, states: int = 0) -> Mo
 
 
 def must_precede(m: Model) -> set[tuple[int, int]]:
-    """Pairs of ops whose order matters, stated as plainly as possible."""
+    """Return the pairs of ops whose order is fixed, by the plainest definition."""
     pairs = set()
     for late, second in enumerate(m.ops):
         for early, first in enumerate(m.ops[:late]):
@@ -77,7 +77,7 @@ def must_precede(m: Model) -> set[tuple[int, int]]:
 
 
 def every_order(m: Model) -> Iterator[list[int]]:
-    """All orders within the dependencies."""
+    """Yield all orders that respect the dependencies."""
     pairs = must_precede(m)
 
     def extend(done: list[int]) -> Iterator[list[int]]:
@@ -91,12 +91,12 @@ def every_order(m: Model) -> Iterator[list[int]]:
 
 
 def fewest(m: Model, align: int = 64) -> int:
-    """Least peak over all orders."""
+    """Return the least peak over all orders."""
     return min(live_peak(reordered(m, order), ScratchRule(align=align)) for order in every_order(m))
 
 
 def wide_model(seed: int) -> Model:
-    """9 to 13 ops with odd sizes; the last reads every result nobody else reads."""
+    """Return a model of 9 to 13 ops with odd sizes; the last op reads every unused result."""
     rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
     sizes, made, used = {"x": rng.randint(1, 20)}, [], set()
     for number in range(8 + seed % 5):
@@ -109,7 +109,7 @@ def wide_model(seed: int) -> Model:
 
 
 def fewest_over_sets(m: Model) -> int:
-    """Least peak over all orders, by way of all sets of ops that can have run."""
+    """Return the least peak over all orders, computed over all sets of finished ops."""
     pairs = must_precede(m)
     names = [{*o.inputs, *o.outputs} for o in m.ops]
     lives = [({x.name, *x.aliases}, x.size) for x in lifetimes(m)]
@@ -134,7 +134,7 @@ def fewest_over_sets(m: Model) -> int:
 
 
 def respects(m: Model, changed: Model) -> bool:
-    """Whether `changed` holds the same ops, each after all that it must follow."""
+    """True if `changed` holds the same ops, each after the ops that must precede it."""
     place = {o.name: i for i, o in enumerate(changed.ops)}
     names = [o.name for o in m.ops]
     return sorted(place) == sorted(names) and all(
@@ -143,7 +143,7 @@ def respects(m: Model, changed: Model) -> bool:
 
 
 def two_branches() -> Model:
-    """Two wide branches with small ends; the given order opens both before closing either."""
+    """Return two branches that are wide inside; the given order opens both before closing one."""
     return model(
         {"x": 64, "a": 6400, "b": 6400, "c": 64, "d": 64, "y": 64},
         [
@@ -159,7 +159,7 @@ def two_branches() -> Model:
 
 
 def test_branches_run_one_after_the_other() -> None:
-    """Two branches that are wide in the middle never need both middles at once."""
+    """The new order finishes one wide branch before the other starts, which halves the peak."""
     found = reorder(two_branches())
     assert (found.before, found.after) == (12864, 6528)
     assert found.proven
@@ -167,7 +167,7 @@ def test_branches_run_one_after_the_other() -> None:
 
 
 def test_model_without_gain_is_returned_as_it_is() -> None:
-    """A chain comes back as the same object with equal peaks."""
+    """Reordering a chain returns the same model object with equal peaks."""
     chain = model(
         {"x": 10, "a": 20, "y": 30},
         [op("f", "x", "a"), op("g", "a", "y")],
@@ -180,20 +180,20 @@ def test_model_without_gain_is_returned_as_it_is() -> None:
 
 
 def test_model_without_ops() -> None:
-    """A model that only passes its input on keeps it alive."""
+    """A model without ops keeps its input alive, since the input is also the output."""
     found = reorder(model({"x": 65}, [], inputs="x", outputs="x"))
     assert (found.before, found.after, found.proven) == (128, 128, True)
 
 
 def test_alignment_rounds_every_size() -> None:
-    """Sizes count as multiples of the alignment."""
+    """Each size is rounded up to a multiple of the alignment."""
     tiny = model({"x": 1, "y": 1}, [op("f", "x", "y")], inputs="x", outputs="y")
     assert reorder(tiny, ScratchRule(align=1)).after == 2
     assert reorder(tiny, ScratchRule(align=256)).after == 512
 
 
 def test_element_width_counts() -> None:
-    """With a bit width, floating-point tensors are counted at that width."""
+    """With a bit width of 8, float32 tensors count at a quarter of their size."""
     m = Model(
         "m",
         "onnx",
@@ -207,7 +207,7 @@ def test_element_width_counts() -> None:
 
 
 def test_ops_on_one_state_keep_their_order() -> None:
-    """A read and a later write of the same state are not exchanged even if that saves bytes."""
+    """Ops on one state keep their order, even if another order would save bytes."""
     sizes = {"x": 64, "s": 64, "a": 6400, "b": 6400, "c": 64, "d": 64, "y": 64}
     plain = list(two_branches().ops)
     tied = [op("wide-a", "x s", "a"), op("wide-b", "x s", "b"), op("end-a", "a s", "c"), *plain[3:]]
@@ -217,7 +217,7 @@ def test_ops_on_one_state_keep_their_order() -> None:
 
 
 def test_view_keeps_its_source_alive() -> None:
-    """A view shares its source's bytes, so reading it later costs the whole source."""
+    """A view keeps its source alive, so the search avoids reading the view late."""
     sizes = {"x": 64, "a": 6400, "v": 6400, "b": 6400, "c": 64, "d": 64, "y": 64}
     ops = [
         op("wide-a", "x", "a"),
@@ -232,7 +232,7 @@ def test_view_keeps_its_source_alive() -> None:
 
 
 def test_inplace_peaks_are_those_of_lifetimes() -> None:
-    """With in-place ops the peaks count a result on top of its dying operand once."""
+    """With in-place ops, a result that overwrites its dying operand counts once."""
     ops = [
         op("wide", "x", "a"),
         op("relu", "a", "b", Effect.ELEMENTWISE),
@@ -246,7 +246,7 @@ def test_inplace_peaks_are_those_of_lifetimes() -> None:
 
 
 def test_name_written_twice_keeps_the_presentorder() -> None:
-    """When two ops write one name, everything that touches it stays in order."""
+    """If two ops write one name, all ops that use the name keep their order."""
     ops = [
         op("first", "x", "a"),
         op("use", "a", "b"),
@@ -258,7 +258,7 @@ def test_name_written_twice_keeps_the_presentorder() -> None:
 
 
 def test_no_effort_keeps_the_peak() -> None:
-    """Without any effort the answer is valid, no worse and not called proven."""
+    """With zero effort the order is valid, no worse than the given one, and not called proven."""
     found = reorder(two_branches(), effort=0)
     assert found.after <= found.before
     assert respects(two_branches(), found.model)
@@ -266,7 +266,7 @@ def test_no_effort_keeps_the_peak() -> None:
 
 
 def test_same_answer_every_time() -> None:
-    """The same model gives the same order in every run."""
+    """The same model gets the same order in every run."""
     first, second = (reorder(random_model(7, 60)).model.ops for _ in range(2))
     assert first == second
 
@@ -277,7 +277,7 @@ def test_same_answer_every_time() -> None:
 def test_small_models_reach_the_least_of_all_orders(
     states: int, seed: int, ops: int, align: int
 ) -> None:
-    """On models small enough to try every order the result is the best of them and proven."""
+    """On models small enough to try every order, the result is the best order, with proof."""
     m = random_model(seed, ops, states=states)
     found = reorder(m, ScratchRule(align=align))
     assert respects(m, found.model)
@@ -285,7 +285,7 @@ def test_small_models_reach_the_least_of_all_orders(
     assert found.after == fewest(m, align)
 
 
-# The examples were once called proven with a peak above the least.
+# Regression seeds: their peaks were called proven but were above the least.
 @settings(max_examples=few(100))
 @example(seed=627)
 @example(seed=1684)
@@ -293,7 +293,7 @@ def test_small_models_reach_the_least_of_all_orders(
 @example(seed=4797)
 @given(seed=st.integers(0, 1 << 32))
 def test_wide_models_reach_the_least_of_all_orders(seed: int) -> None:
-    """On wide models the result equals that of trying every set of ops that can have run."""
+    """On wide models the peak equals the least over all sets of finished ops."""
     m = wide_model(seed)
     found = reorder(m, ScratchRule(align=1))
     assert respects(m, found.model)
@@ -304,7 +304,7 @@ def test_wide_models_reach_the_least_of_all_orders(seed: int) -> None:
 @settings(max_examples=few(100))
 @given(seed=st.integers(0, 1 << 32), effort=st.integers(0, 300))
 def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
-    """A search cut short calls its peak proven only if it is the least."""
+    """A search cut short calls its peak proven only if that peak is the least."""
     m = wide_model(seed - seed % 5)
     found = reorder(m, ScratchRule(align=1), effort=effort)
     assert respects(m, found.model)
@@ -314,7 +314,7 @@ def test_little_effort_never_proves_too_much(seed: int, effort: int) -> None:
 @settings(max_examples=few(60))
 @given(seed=st.integers(0, 1 << 32), ops=st.integers(10, 80), inplace=st.booleans())
 def test_larger_models_are_never_worse(seed: int, ops: int, inplace: bool) -> None:
-    """Whatever the graph, the order is valid, its peak is as stated and not above the given one."""
+    """On large models the order is valid and its peak is as stated, at most the given peak."""
     m = random_model(seed, ops, states=seed % 3)
     rule = ScratchRule(inplace=inplace)
     found = reorder(m, rule, effort=5_000)
@@ -325,7 +325,7 @@ def test_larger_models_are_never_worse(seed: int, ops: int, inplace: bool) -> No
 
 
 def test_live_peak_is_the_largest_sum_over_steps() -> None:
-    """The peak counts, at the fullest step, every lifetime that covers it."""
+    """The peak is the largest sum, over all steps, of the lifetimes that cover the step."""
     m = random_model(3, 40)
     steps = range(-1, len(m.ops) + 1)
     sums = [sum(-(-x.size // 64) * 64 for x in lifetimes(m) if x.live.covers(s)) for s in steps]

@@ -1,4 +1,4 @@
-"""The claims about operator order, judged by trying every order with code of its own."""
+"""Checks each claim about operator order against an independent search of every order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER = 1 << 60
 
 @dataclass
 class Case:
-    """A graph as plain data: nodes read and write names, some results are views."""
+    """A graph as plain data: nodes read and write names; some results are views."""
 
     reads: list[list[str]] = field(default_factory=list)
     writes: list[list[str]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Case:
 
 
 def make_case(seed: int) -> Case:
-    """A random graph of up to 12 nodes, with random options."""
+    """Return a random graph of up to 12 nodes with random options."""
     rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
     case = Case(inputs=[f"in{i}" for i in range(rng.randint(1, 4))])
     sizes = (16, 16, 40, 160, 250, 1000)
@@ -76,7 +76,7 @@ def make_case(seed: int) -> Case:
 
 
 def as_model(case: Case, rng: random.Random) -> Model:
-    """The case as the product takes it."""
+    """Return the case as a qnnmem model."""
     effects = (Effect.COMPUTE, Effect.ELEMENTWISE)
     return Model(
         "m",
@@ -100,7 +100,7 @@ def as_model(case: Case, rng: random.Random) -> Model:
 
 
 class Oracle:
-    """Every order of a case, by way of the sets of nodes that have run."""
+    """Finds the true minimum over every order, using the sets of nodes that have run."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
@@ -122,7 +122,7 @@ class Oracle:
         }
 
     def size(self, owner: str) -> int:
-        """Bytes of a tensor and its views, with padding."""
+        """Return the padded bytes that a tensor and its views share."""
 
         def stored(name: str) -> int:
             kind, count = self.case.shape[name]
@@ -133,7 +133,7 @@ class Oracle:
         return -(-most // self.case.align) * self.case.align
 
     def first(self, node: int) -> set[int]:
-        """Nodes that must have run before."""
+        """Return the nodes that must run before this node."""
         case = self.case
         earlier = set()
         for other in range(node):
@@ -144,7 +144,7 @@ class Oracle:
         return earlier
 
     def away(self) -> set[str]:
-        """Owners that are never in scratch; new state may be, which depends on the order."""
+        """Return the owners that are never in scratch; new states depend on the order."""
         case = self.case
         state = {name for pair in case.states for name in pair}
         border = {*case.inputs, *case.outputs}
@@ -154,7 +154,7 @@ class Oracle:
         return found
 
     def movable(self) -> dict[str, str]:
-        """New state that may be written where the old one lies, with its old state."""
+        """Map each new state that may overwrite its old state to that old state."""
         case = self.case
         found = {}
         for old, new in case.states:
@@ -165,7 +165,7 @@ class Oracle:
         return found
 
     def fewest(self) -> int:
-        """Bytes alive at the fullest step, in the best of all orders."""
+        """Return the peak of live bytes in the best order."""
         owners = [owner for owner in self.members if owner not in self.away()]
         movable = self.movable()
         early = {name for name in owners if self.members[name] & set(self.case.inputs)}
@@ -183,7 +183,7 @@ class Oracle:
                 and (owner in late or not done.issuperset(self.users[owner]))
             )
 
-        # Before the first op inputs are alive, after the last one outputs are.
+        # Inputs are alive before the first op, outputs after the last one.
         start = sum(size[owner] for owner in early)
         states = {(frozenset[int](), frozenset[str]()): start}
         for _ in range(self.count):
@@ -208,7 +208,7 @@ class Oracle:
 
 
 def options_of(case: Case) -> PoolOptions:
-    """The options of a case, with another order asked for."""
+    """Return the options of a case, with reordering on."""
     return PoolOptions(
         io=case.io,
         align=case.align,
@@ -220,7 +220,7 @@ def options_of(case: Case) -> PoolOptions:
 
 
 def is_valid(case: Case, order: list[int]) -> bool:
-    """Whether every node runs after those it waits for."""
+    """True if every node runs after its dependencies."""
     place = {node: at for at, node in enumerate(order)}
     oracle = Oracle(case)
     return sorted(order) == list(range(len(case.reads))) and all(
@@ -229,7 +229,7 @@ def is_valid(case: Case, order: list[int]) -> bool:
 
 
 class Judged(NamedTuple):
-    """A random graph, what the planner says of it, and the true minimum."""
+    """A random graph, the planner's claim about it, and the true minimum."""
 
     seed: int
     case: Case
@@ -240,7 +240,7 @@ class Judged(NamedTuple):
 
 @pytest.fixture(scope="module")
 def judged() -> list[Judged]:
-    """Every random graph, planned and judged."""
+    """Return every random graph with its planned scratch and its true minimum."""
     found = []
     for seed in range(SEEDS):
         case = make_case(seed)
@@ -253,25 +253,25 @@ def judged() -> list[Judged]:
 
 
 def test_minimal_for_any_order_is_the_true_minimum(judged: list[Judged]) -> None:
-    """No plan is called minimal for any order above what the best of all orders needs."""
+    """A plan that claims the minimum for any order has the true minimum over all orders."""
     claimed = [one for one in judged if one.claim is ProofScope.ANY_ORDER]
     assert not [one.seed for one in claimed if one.scratch != one.least]
 
 
 def test_no_plan_is_below_the_true_minimum(judged: list[Judged]) -> None:
-    """Without in-place ops the judge and the planner count the same bytes."""
+    """Without in-place ops, no plan is smaller than the true minimum."""
     plain = [one for one in judged if not one.case.inplace]
     assert not [one.seed for one in plain if one.scratch < one.least]
 
 
 def test_the_best_order_of_small_graphs_is_found_and_proven(judged: list[Judged]) -> None:
-    """On graphs of up to 12 nodes every best order is found and proven, nearly all with state.
+    """Up to 12 nodes, every best order is found and proven; with states, nearly every one.
 
-    Whether new state waits in scratch depends on the order, which the search only bounds.
+    Whether a new state waits in scratch depends on the order, so the search can only bound it.
     """
     plain = [one for one in judged if not one.case.inplace]
     missed = [one for one in plain if one.scratch > one.least]
-    # Fewer bits are an estimate, which claims nothing whatever was found.
+    # A narrower bit width makes the plan an estimate, which never claims a proof.
     exact = [one for one in plain if one.claim is not ProofScope.ESTIMATE]
     unproven = [one for one in exact if one.claim is not ProofScope.ANY_ORDER]
     assert not [one.seed for one in (*missed, *unproven) if not one.case.states]
@@ -281,7 +281,7 @@ def test_the_best_order_of_small_graphs_is_found_and_proven(judged: list[Judged]
 
 
 def test_a_model_with_bodies_has_an_upper_bound() -> None:
-    """Bodies are planned separately, so nothing is minimal whatever the order search proved."""
+    """With control-flow bodies the plan is an upper bound, since bodies are planned separately."""
     body = Model(
         "b", "onnx", {"p": Tensor("p", DType.UINT8, (100,))}, (Op("o", "any", (), ("p",)),)
     )
@@ -299,6 +299,9 @@ def test_a_model_with_bodies_has_an_upper_bound() -> None:
 def test_in_place_ops_are_never_called_minimal_for_any_order(
     judged: list[Judged],
 ) -> None:
-    """Which input an op overwrites depends on the order in ways that the bound does not see."""
+    """With in-place ops no plan claims a minimum for any order.
+
+    Which input an op overwrites depends on the order, and the bound ignores that.
+    """
     claims = {one.claim for one in judged if one.case.inplace and one.scratch}
     assert claims <= {ProofScope.IN_PLACE, ProofScope.NONE, ProofScope.ESTIMATE}

@@ -1,4 +1,4 @@
-"""Operator order where tensors lie in other pools: only bytes of scratch count."""
+"""Operator order when tensors lie in several pools: only scratch bytes count."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from qnnmem.units import Bytes, Offset
 
 
 class Graph:
-    """Collects tensors and ops of a model."""
+    """Collects the tensors and ops of a model."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
 
     def tensor(self, name: str, *shape: int) -> str:
-        """A float tensor."""
+        """Add a float32 tensor and return its name."""
         self.tensors[name] = Tensor(name, DType.FLOAT32, shape)
         return name
 
     def op(self, kind: str, inputs: list[str], output: str, *shape: int) -> str:
-        """An op with one result, which it is named after."""
+        """Add an op with one result of the same name and return that name."""
         self.ops.append(Op(output, kind, tuple(inputs), (self.tensor(output, *shape),)))
         return output
 
 
 def decoder(layers: int, past: int, heads: int = 4, width: int = 24) -> Model:
-    """A decoder with past keys and values; transposes of all keys stand first in the file."""
+    """Return a decoder with past keys and values whose file lists all transposes of keys first."""
     graph = Graph()
     token = graph.tensor("token", 1)
     keys = [graph.tensor(f"key{i}", heads, past, width) for i in range(layers)]
@@ -53,7 +53,7 @@ def decoder(layers: int, past: int, heads: int = 4, width: int = 24) -> Model:
 
 
 def live(model: Model, scratch: set[str]) -> int:
-    """Bytes of scratch alive at the fullest step, added up step by step."""
+    """Return the peak of live scratch bytes, added up step by step."""
     lives = [one for one in lifetimes(model) if one.name in scratch]
     steps = range(-1, len(model.ops) + 1)
     return max(sum(-(-one.size // 64) * 64 for one in lives if one.live.covers(s)) for s in steps)
@@ -61,7 +61,7 @@ def live(model: Model, scratch: set[str]) -> int:
 
 @pytest.mark.parametrize(("layers", "past"), [(6, 64), (6, 300), (24, 64)])
 def test_transposes_of_past_keys_move_to_their_use(layers: int, past: int) -> None:
-    """With IO outside scratch one turned key is alive at a time, and no order needs less."""
+    """With IO outside, the new order keeps one transposed key alive at a time, proven minimal."""
     model = decoder(layers, past)
     given = plan_model(model, PoolOptions(io="outside"))
     plan = plan_model(model, PoolOptions(io="outside", reorder=True))
@@ -77,7 +77,7 @@ def test_transposes_of_past_keys_move_to_their_use(layers: int, past: int) -> No
 
 
 def lookups_first(count: int) -> Model:
-    """A long tangled chain of tensors; the lookups that it reads all stand first in the file."""
+    """Return a long tangled chain whose file lists all its lookups first."""
     rng = random.Random(1)  # noqa: S311 - the same graph every time
     graph = Graph()
     given = [graph.tensor(f"given{i}", 16) for i in range(count // 6)]
@@ -100,7 +100,7 @@ def lookups_first(count: int) -> Model:
 
 
 def test_large_files_have_their_lookups_delayed() -> None:
-    """Where the search must drop most orders, lookups still move from the front to their use."""
+    """In a graph too large for a full search, the lookups still move next to their uses."""
     model = lookups_first(600)
     given = plan_model(model, PoolOptions(io="outside"))
     plan = plan_model(model, PoolOptions(io="outside", reorder=True))
@@ -109,7 +109,7 @@ def test_large_files_have_their_lookups_delayed() -> None:
 
 
 def test_old_state_is_not_counted_as_scratch() -> None:
-    """An op that copies old state into scratch runs just before its use."""
+    """An op that copies an old state into scratch runs just before the copy is used."""
     graph = Graph()
     x, old = graph.tensor("x", 16), graph.tensor("old", 4000)
     copy = graph.op("Transpose", [old], "copy", 4000)
@@ -125,12 +125,15 @@ def test_old_state_is_not_counted_as_scratch() -> None:
 
 
 def test_fragmentation_limits_the_claim_to_this_order() -> None:
-    """Bytes above what is alive are proven for one order only: another may pack better."""
+    """If scratch exceeds the live bytes, the proof holds for this order only.
+
+    Another order may pack better.
+    """
     plan = plan_model(decoder(2, 8), PoolOptions(io="outside", reorder=True))
     reordered = plan.reordered
     assert reordered is not None
     assert reordered.proven
-    # The same plan with a block that cannot be used.
+    # The same plan with 64 unusable bytes at the start.
     moved = tuple(Offset(offset + 64) for offset in plan.scratch.offsets)
     bound = Bytes(plan.scratch.lower_bound + 64)
     loose = replace(plan.scratch, offsets=moved, lower_bound=bound)

@@ -1,4 +1,4 @@
-"""Compiled and plain loops give the recorded answers; hostile numbers stay inside their arrays."""
+"""Compiled and plain packing give the recorded answers and stay within their arrays."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ compiled = pytest.mark.skipif(not is_compiled(), reason="no compiled code on thi
 
 
 def digest(offsets: Any) -> str | None:
-    """Shorten offsets to what is recorded of them."""
+    """Return a short hash of the offsets, as recorded."""
     text = json.dumps(offsets).encode()
     return None if offsets is None else hashlib.sha256(text).hexdigest()[:16]
 
 
 def ask(name: str, loops_of: Callable[[Instance], Packing] = exact.packing) -> dict[str, Any]:
-    """Search one case and place its buffers greedily in four ways."""
+    """Search one case, place its buffers in four greedy ways, and return the results."""
     instance, capacity = CASES[name]
     effort, placing = Effort(EFFORT, float("inf")), Effort(1 << 60, float("inf"))
     answer, offsets = exact.fit(instance, capacity, effort, seed=1)
@@ -61,7 +61,7 @@ def ask(name: str, loops_of: Callable[[Instance], Packing] = exact.packing) -> d
 
 
 def test_forty_cases_are_recorded() -> None:
-    """Every case has its row, and all three answers occur."""
+    """All 40 cases are recorded, and the three answers all occur."""
     assert [*CASES] == [*RECORDED]
     assert len(CASES) == 40
     assert {row["answer"] for row in RECORDED.values()} == {"fits", "no", "unknown"}
@@ -70,13 +70,13 @@ def test_forty_cases_are_recorded() -> None:
 @compiled
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_loops_give_the_recorded_offsets_and_work(name: str) -> None:
-    """The same plan for the same effort on every machine."""
+    """Compiled code gives the recorded offsets for the recorded amount of work."""
     assert ask(name) == RECORDED[name]
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_plain_loops_give_the_recorded_offsets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Placing what was set aside counts other work, as plain Python does it otherwise."""
+    """Plain Python gives the recorded answers and offsets; its amount of work may differ."""
     monkeypatch.setattr(exact, "packing", PlainPacking)
     monkeypatch.setattr(PlainPacking, "cost", 1)
     found = ask(name, PlainPacking)
@@ -87,7 +87,7 @@ def test_plain_loops_give_the_recorded_offsets(name: str, monkeypatch: pytest.Mo
 @compiled
 @pytest.mark.parametrize("name", QUICK)
 def test_one_search_counts_the_same_work_in_both(name: str) -> None:
-    """Status, work and offsets of a single search, after one that was cut short."""
+    """After an interrupted search, C and Python still agree on status, work and offsets."""
     instance, capacity = CASES[name]
     limit = [instance.highest_offset(i, capacity) for i in range(len(instance))]
     twin = exact._twins(instance, limit)
@@ -104,7 +104,7 @@ def test_one_search_counts_the_same_work_in_both(name: str) -> None:
 
 
 def test_memory_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A negative answer of C is never taken for a count."""
+    """A negative result from the C code raises MemoryError; it is never used as a count."""
 
     class NoMemory:
         def packing_eliminate(self, *_given: int) -> int:
@@ -134,7 +134,7 @@ print("done")
 
 
 def ask_hostile() -> None:
-    """Ask about the largest sizes, a single buffer, none, and one for every section."""
+    """Search extreme instances: the largest sizes, one buffer, none, and one per section."""
     largest = (1 << 59) - 1
     instances = (
         Instance((), 1, [], [], [], [], [], 0),
@@ -160,7 +160,7 @@ def ask_hostile() -> None:
 
 @compiled
 def test_hostile_numbers_pass_the_address_sanitizer(tmp_path: Path) -> None:
-    """Neither an access out of bounds nor an overflow, on recorded and on extreme instances."""
+    """The C code passes the address and undefined-behaviour sanitizers on extreme instances."""
     compiler = find_compiler()
     assert compiler is not None
     source = Path(packing.__file__).with_name("packing.c")

@@ -1,6 +1,6 @@
-"""The planner without compiled code: the same answers later, and honest where time ends first.
+"""The planner without compiled code: the same answers more slowly, with honest gaps.
 
-Each command runs in a process of its own whose cache is empty and whose PATH has no C compiler.
+Each command runs in its own process with an empty cache and a PATH without a C compiler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = [*sorted((ROOT / "examples").glob("*.csv")), ROOT / "examples" / "tiny.eaix"]
 NOTE = "the search ran in plain Python"
 
-# Greedy placement ends at 25 bytes; only the search finds the least peak, 21.
+# Greedy placement reaches 25 bytes; only the search finds the least peak, 21.
 SMALL = """id,lower,upper,size
 a,0,3,5
 b,8,13,6
@@ -34,7 +34,7 @@ f,5,10,11
 
 @pytest.fixture
 def no_compiler(tmp_path: Path) -> dict[str, str]:
-    """Make an environment in which nothing is compiled and nothing can be."""
+    """Return an environment without compiled code and without a C compiler."""
     empty = tmp_path / "empty"
     empty.mkdir()
     here = {**os.environ, "PATH": str(empty), "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -43,7 +43,7 @@ def no_compiler(tmp_path: Path) -> dict[str, str]:
 
 
 def run(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments."""
+    """Run Python with these arguments in this environment."""
     return subprocess.run(
         [sys.executable, *words],
         env=env,
@@ -56,7 +56,7 @@ def run(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> str:
-    """Write a list of buffers that needs the search."""
+    """Return the path of a small buffer list that greedy placement cannot solve."""
     path = tmp_path / "small.csv"
     path.write_text(SMALL, "utf-8")
     return str(path)
@@ -64,7 +64,7 @@ def small(tmp_path: Path) -> str:
 
 @pytest.fixture
 def hard(tmp_path: Path) -> str:
-    """Write a list that plain Python does not finish in the time it is given."""
+    """Return the path of a buffer list too hard for plain Python in the given time."""
     import recorded_search_cases
 
     problem = dict(recorded_search_cases.published())["A"]
@@ -76,7 +76,7 @@ def hard(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_get_the_same_proven_plans(path: Path, no_compiler: dict[str, str]) -> None:
-    """No byte and no proof is lost where greedy placement meets the bound."""
+    """Without compiled code, each example gets the same proven plan, byte for byte."""
     done = run(no_compiler, "-m", "qnnmem", "plan", str(path), "--format", "json")
     values = json.loads(done.stdout)
     plan = plan_model(qnnmem.load(path))
@@ -89,7 +89,7 @@ def test_the_examples_get_the_same_proven_plans(path: Path, no_compiler: dict[st
 
 
 def test_a_small_list_is_proven_all_the_same(small: str, no_compiler: dict[str, str]) -> None:
-    """Plain Python finds what compiled code finds."""
+    """Without compiled code, a small list gets the same minimal peak, with proof."""
     done = run(no_compiler, "-m", "qnnmem", "plan", small, "--format", "json")
     values = json.loads(done.stdout)
     plan = plan_model(qnnmem.load(Path(small)))
@@ -101,7 +101,7 @@ def test_a_small_list_is_proven_all_the_same(small: str, no_compiler: dict[str, 
 def test_a_question_about_a_small_list_is_answered(
     small: str, no_compiler: dict[str, str], capacity: str, code: int
 ) -> None:
-    """Yes and no, also where only the search can tell."""
+    """Without compiled code, `--capacity` still gets a yes or no that only the search can prove."""
     done = run(no_compiler, "-m", "qnnmem", "plan", small, "--capacity", capacity)
     assert done.returncode == code
     assert done.stdout.startswith("fits:" if code == 0 else "does not fit:")
@@ -110,7 +110,7 @@ def test_a_question_about_a_small_list_is_answered(
 def test_a_hard_list_gets_an_honest_gap_and_one_line(
     hard: str, no_compiler: dict[str, str]
 ) -> None:
-    """The text states the distance to the proven bound and what would help."""
+    """The plan of a hard list states its gap to the bound and asks for a C compiler, once."""
     words = ("-m", "qnnmem", "plan", hard, "--time-limit", str(patient(0.5)))
     done = run(no_compiler, *words)
     notes = [line for line in done.stdout.splitlines() if NOTE in line]
@@ -124,8 +124,8 @@ def test_a_hard_list_gets_an_honest_gap_and_one_line(
 
 
 def test_python_gets_a_field_and_no_exception(hard: str, no_compiler: dict[str, str]) -> None:
-    """`search_missing` tells that compiled code would say more."""
-    # A limit that greedy orders use up alone never reaches the search.
+    """In Python, `search_missing` is true when compiled code would search further."""
+    # The limit leaves time for the search after the greedy orders.
     program = (
         "import sys, qnnmem; "
         f"p = qnnmem.plan(qnnmem.load(sys.argv[1]), time_limit={patient(0.5)}); "

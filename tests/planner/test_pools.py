@@ -12,7 +12,7 @@ VIEW = Effect.VIEW
 
 
 def listed(*rows: tuple[str, int, int, int, int]) -> Model:
-    """Make a buffer list of (name, size, lower, upper, alignment)."""
+    """Return a buffer list of (name, size, lower, upper, alignment)."""
     return Model(
         "m",
         "csv",
@@ -24,12 +24,12 @@ def listed(*rows: tuple[str, int, int, int, int]) -> Model:
 
 
 def pool(found: MemoryPlan, which: Pool) -> dict[str, PlacedBuffer]:
-    """Map the names in one pool to their buffers."""
+    """Return the buffers of one pool by name."""
     return {b.name: b for b in found.buffers if b.pool is which}
 
 
 def spans(found: MemoryPlan, which: Pool) -> dict[str, tuple[int, int]]:
-    """Map the names in one pool to their lives."""
+    """Return the lifetimes of one pool by name."""
     return {n: (b.live.lower, b.live.upper) for n, b in pool(found, which).items()}
 
 
@@ -41,7 +41,7 @@ CHAIN = model(
 
 
 def test_scratch_holds_temporaries_and_io_by_default() -> None:
-    """Sizes are rounded to 64, input and first result are alive together."""
+    """By default scratch holds temporaries, inputs and outputs, each rounded up to 64 bytes."""
     found = plan_model(CHAIN)
     assert {n: b.size for n, b in pool(found, Pool.SCRATCH).items()} == {
         "x": 128,
@@ -54,14 +54,14 @@ def test_scratch_holds_temporaries_and_io_by_default() -> None:
 
 
 def test_constants_are_the_binarys() -> None:
-    """Weights are counted apart, at their exact size, and have no buffer."""
+    """Constants are counted separately at their exact size and get no buffer."""
     found = plan_model(CHAIN)
     assert found.constant_bytes == 1000
     assert all(b.name != "w" for b in found.buffers)
 
 
 def test_io_outside_gets_its_own_pool() -> None:
-    """Every input and output has a rounded buffer in IO and none in scratch."""
+    """With IO outside, inputs and outputs get rounded buffers in the IO pool, none in scratch."""
     found = plan_model(CHAIN, PoolOptions(io=Io.OUTSIDE))
     assert {n: (b.offset, b.size) for n, b in pool(found, Pool.IO).items()} == {
         "x": (0, 128),
@@ -73,12 +73,12 @@ def test_io_outside_gets_its_own_pool() -> None:
 
 @pytest.mark.parametrize("io", Io)
 def test_io_sizes_are_exact_wherever_io_lives(io: Io) -> None:
-    """The sizes of inputs and outputs are those of the tensors, not rounded."""
+    """`io_sizes` holds the exact tensor sizes, wherever IO lives."""
     assert plan_model(CHAIN, PoolOptions(io=io)).io_sizes == (("x", 100), ("y", 70))
 
 
 def test_a_view_of_an_input_goes_outside_with_it() -> None:
-    """A reshaped input has no bytes of its own in scratch."""
+    """With IO outside, a view of an input shares the input's IO buffer."""
     found = plan_model(
         model([op("x", "v", VIEW), op("v", "a"), op("a", "y")]), PoolOptions(io=Io.OUTSIDE)
     )
@@ -87,14 +87,17 @@ def test_a_view_of_an_input_goes_outside_with_it() -> None:
 
 
 def test_an_output_that_is_a_view_of_an_input_has_its_own_buffer_outside() -> None:
-    """The application brings two buffers, so that both are counted."""
+    """With IO outside, an output that is a view of an input still has its own IO buffer.
+
+    The application supplies both buffers.
+    """
     found = plan_model(model([op("x", "y", VIEW)]), PoolOptions(io=Io.OUTSIDE))
     assert set(pool(found, Pool.IO)) == {"x", "y"}
     assert found.io_bytes == 128
 
 
 def test_the_alignment_applies_to_starts_and_sizes() -> None:
-    """Every start and size of every pool is a multiple of the alignment asked for."""
+    """Every start and size in every pool is a multiple of the requested alignment."""
     for align in (1, 16, 256):
         found = plan_model(CHAIN, PoolOptions(io=Io.OUTSIDE, align=Align(align)))
         assert found.align == align
@@ -102,7 +105,7 @@ def test_the_alignment_applies_to_starts_and_sizes() -> None:
 
 
 def test_another_width_applies_to_tensors_and_constants() -> None:
-    """A float32 model stored with 8 bits takes a quarter of the bytes everywhere."""
+    """A float32 model stored with 8 bits needs a quarter of the bytes in every pool."""
     m = model([op("x w", "y")], constants="w", dtype=DType.FLOAT32, sizes={"w": 1000})
     wide, narrow = plan_model(m), plan_model(m, PoolOptions(bits=8))
     assert (wide.scratch_bytes, wide.constant_bytes) == (512, 4000)
@@ -110,7 +113,7 @@ def test_another_width_applies_to_tensors_and_constants() -> None:
 
 
 def test_in_place_ops_save_scratch_only_when_asked() -> None:
-    """An element-wise op on a dying temporary halves the need of this chain."""
+    """With in-place ops on, an element-wise op overwrites its dying operand; otherwise not."""
     m = model(
         [op("x", "a"), op("a", "b", Effect.ELEMENTWISE), op("b", "y")], sizes={"x": 1, "y": 1}
     )
@@ -120,7 +123,7 @@ def test_in_place_ops_save_scratch_only_when_asked() -> None:
 
 
 def test_another_order_is_used_and_reported_when_asked() -> None:
-    """Shrinking each wide tensor before the next is made lowers the peak, and the plan says so."""
+    """A better order of ops lowers the peak, and the plan reports the bounds before and after."""
     sizes = {"a": 640, "b": 640, "p": 64, "q": 64}
     m = model([op("x", "a"), op("x", "b"), op("a", "p"), op("b", "q"), op("p q", "y")], sizes=sizes)
     plain, better = plan_model(m), plan_model(m, PoolOptions(reorder=True))
@@ -134,7 +137,7 @@ def test_another_order_is_used_and_reported_when_asked() -> None:
 
 
 def test_the_peak_is_explained() -> None:
-    """The fullest step and what is alive then, largest first, in rounded bytes."""
+    """The peak names its step, its rounded bytes, and the live buffers, largest first."""
     peak = plan_model(CHAIN).peak
     assert peak is not None
     assert (peak.step, peak.size) == (0, 384)
@@ -142,31 +145,31 @@ def test_the_peak_is_explained() -> None:
 
 
 def test_the_package_function_accepts_a_model() -> None:
-    """Planning a model through `plan` gives its pools."""
+    """`qnnmem.plan` of a model accepts options and returns its pools."""
     assert plan(CHAIN, options=PoolOptions(io=Io.OUTSIDE)).io_bytes == 256
 
 
 def test_a_model_without_ops_still_has_a_plan() -> None:
-    """An input handed through as output is all there is."""
+    """A model without ops needs only the bytes of its input."""
     found = plan_model(model([], outputs="x"))
     assert (found.scratch_bytes, found.scratch.optimal) == (64, True)
 
 
-# State.
+# States.
 
 IN_PLACE = model([op("x h", "a"), op("a", "n"), op("a", "y")], "x h", "y n")
 LATE = model([op("x h", "n"), op("n h", "y")], "x h", "y n")
 
 
 def test_state_variables_are_persistent() -> None:
-    """A variable of the model lives in persistent memory, from before to after the run."""
+    """A state variable lives in the persistent pool for the whole run."""
     found = plan_model(model([op("x s", "y"), op("y", "s")], states="s", sizes={"s": 100}))
     assert spans(found, Pool.PERSISTENT) == {"s": (-1, 3)}
     assert found.persistent_bytes == 128
 
 
 def test_state_is_never_assumed() -> None:
-    """Likely pairs are only suggested; both tensors stay IO until the user says otherwise."""
+    """Likely state pairs are only suggested; they stay IO until the user declares them."""
     m = model([op("x h", "y hn")], "x h", "y hn")
     found = plan_model(m)
     assert found.likely_states == (("h", "hn"),)
@@ -175,13 +178,13 @@ def test_state_is_never_assumed() -> None:
 
 
 def test_nothing_is_suggested_once_states_are_given() -> None:
-    """Whoever names states has decided."""
+    """Once the user declares states, no state pairs are suggested."""
     m = model([op("x h", "y hn")], "x h", "y hn")
     assert plan_model(m, PoolOptions(states=(("h", "hn"),))).likely_states == ()
 
 
 def test_new_state_is_written_over_old_state_that_is_dead() -> None:
-    """If the old state is not read any more, the new one takes its place in persistent."""
+    """If the old state is dead, the new state overwrites it in the persistent pool."""
     found = plan_model(IN_PLACE, PoolOptions(states=(("h", "n"),)))
     assert pool(found, Pool.PERSISTENT)["h"].aliases == ("n",)
     assert set(pool(found, Pool.SCRATCH)) == {"x", "a", "y"}
@@ -190,7 +193,7 @@ def test_new_state_is_written_over_old_state_that_is_dead() -> None:
 
 @pytest.mark.parametrize("m", [LATE, model([op("x h", "y n")], "x h", "y n")])
 def test_new_state_waits_in_scratch_while_the_old_one_is_read(m: Model) -> None:
-    """A new state written while the old one is still needed lives in scratch to the end."""
+    """While the old state is still read, the new state waits in scratch until the end."""
     found = plan_model(m, PoolOptions(states=(("h", "n"),)))
     assert set(pool(found, Pool.PERSISTENT)) == {"h"}
     assert pool(found, Pool.PERSISTENT)["h"].aliases == ()
@@ -198,7 +201,7 @@ def test_new_state_waits_in_scratch_while_the_old_one_is_read(m: Model) -> None:
 
 
 def test_a_view_of_the_old_state_keeps_it_alive() -> None:
-    """What is read through a view counts as reading the state."""
+    """A view of the old state keeps it alive, so the new state waits in scratch."""
     m = model([op("h", "v", VIEW), op("x", "n"), op("v n", "y")], "x h", "y n")
     found = plan_model(m, PoolOptions(states=(("h", "n"),)))
     assert pool(found, Pool.PERSISTENT)["h"].aliases == ("v",)
@@ -206,7 +209,7 @@ def test_a_view_of_the_old_state_keeps_it_alive() -> None:
 
 
 def test_state_handed_through_needs_no_scratch() -> None:
-    """A new state that is a view of the old one is already where it belongs."""
+    """A new state that is a view of the old state needs no scratch."""
     m = model([op("h", "n", VIEW), op("x", "y")], "x h", "y n")
     found = plan_model(m, PoolOptions(states=(("h", "n"),)))
     assert pool(found, Pool.PERSISTENT)["h"].aliases == ("n",)
@@ -214,14 +217,14 @@ def test_state_handed_through_needs_no_scratch() -> None:
 
 
 def test_several_states_lie_side_by_side() -> None:
-    """Each pair has its own persistent bytes, aligned."""
+    """Each state pair has its own aligned bytes in the persistent pool."""
     m = model([op("x h c", "a"), op("a", "hn"), op("a", "cn"), op("a", "y")], "x h c", "y hn cn")
     found = plan_model(m, PoolOptions(states=(("h", "hn"), ("c", "cn"))))
     assert {n: b.offset for n, b in pool(found, Pool.PERSISTENT).items()} == {"h": 0, "c": 64}
 
 
 def test_state_is_not_io() -> None:
-    """Tensors of a state pair are neither in IO nor among the sizes of IO."""
+    """Tensors of a state pair are neither in the IO pool nor in `io_sizes`."""
     found = plan_model(LATE, PoolOptions(io=Io.OUTSIDE, states=(("h", "n"),)))
     assert found.io_sizes == (("x", 64), ("y", 64))
     assert set(pool(found, Pool.IO)) == {"x", "y"}
@@ -229,13 +232,13 @@ def test_state_is_not_io() -> None:
 
 
 def test_an_impossible_pair_is_refused() -> None:
-    """A pair that is not input=output ends in one sentence."""
+    """A state pair that is not input=output raises UsageError."""
     with pytest.raises(UsageError, match="expected input=output"):
         plan_model(CHAIN, PoolOptions(states=(("a", "y"),)))
 
 
 def test_a_state_cut_from_a_larger_tensor_does_not_overflow() -> None:
-    """When the new state is a part of a larger tensor, whoever holds that tensor is as large."""
+    """If the new state is a view of a larger tensor, its buffer holds the larger tensor."""
     m = model([op("x h", "u"), op("u", "t"), op("t", "n", VIEW)], "x h", "n", sizes={"t": 1000})
     found = plan_model(m, PoolOptions(states=(("h", "n"),)))
     (holder,) = (b for b in found.buffers if "t" in (b.name, *b.aliases))
@@ -243,7 +246,7 @@ def test_a_state_cut_from_a_larger_tensor_does_not_overflow() -> None:
 
 
 def test_a_constant_as_new_state_is_planned_or_refused() -> None:
-    """An output that is a constant does not end in a crash when it is named as state."""
+    """A constant output declared as a state is planned or refused; it never crashes."""
     m = model([op("x h", "y")], "x h", "y k", constants="k")
     try:
         found = plan_model(m, PoolOptions(states=(("h", "k"),)))
@@ -253,14 +256,14 @@ def test_a_constant_as_new_state_is_planned_or_refused() -> None:
 
 
 def test_an_output_that_is_a_view_of_the_new_state_still_has_its_io_buffer() -> None:
-    """Every tensor among the sizes of IO has a buffer in the IO pool when IO is outside."""
+    """An output that is a view of the new state still has its own buffer in the IO pool."""
     m = model([op("x h", "a"), op("a", "n"), op("n", "y", VIEW)], "x h", "n y")
     found = plan_model(m, PoolOptions(io=Io.OUTSIDE, states=(("h", "n"),)))
     assert set(pool(found, Pool.IO)) == {name for name, _ in found.io_sizes}
 
 
 def test_a_constant_output_still_has_its_io_buffer() -> None:
-    """The application's buffer for a constant output counts like any other."""
+    """An output that is a constant still has a buffer in the IO pool."""
     found = plan_model(
         model([op("x", "y")], outputs="y k", constants="k"), PoolOptions(io=Io.OUTSIDE)
     )
@@ -271,14 +274,14 @@ def test_a_constant_output_still_has_its_io_buffer() -> None:
 
 
 def body(middle: int, inputs: str = "i", outputs: str = "o") -> Model:
-    """Make a body that goes through one tensor of `middle` bytes."""
+    """Return a control-flow body with one intermediate tensor of `middle` bytes."""
     first = inputs.split()[0] if inputs else "x"
     ops = [op(first, "mid"), op("mid", "o")]
     return model(ops, inputs, outputs, sizes={"mid": middle, "x": 10**6})
 
 
 def test_a_body_needs_its_workspace_only_while_its_op_runs() -> None:
-    """The workspace lives at one step and is as large as the largest branch."""
+    """A branch workspace lives for one step and is as large as the largest branch."""
     m = model([op("x", "c"), op("c", "d", Effect.COMPUTE, body(256), body(640)), op("d", "y")])
     found = plan_model(m)
     (work,) = (b for b in found.buffers if b.name == "d (body)")
@@ -287,7 +290,7 @@ def test_a_body_needs_its_workspace_only_while_its_op_runs() -> None:
 
 
 def test_the_body_of_a_loop_keeps_its_inputs() -> None:
-    """Between turns results are copied to inputs, so that neither may overwrite the other."""
+    """A loop body needs separate bytes for its inputs, since results are copied to them."""
     once = model([op("x", "y", Effect.COMPUTE, body(64))])
     turns = model([op("x", "y", Effect.COMPUTE, body(64), loop=True)])
     assert pool(plan_model(once), Pool.SCRATCH)["y (body)"].size == 128
@@ -295,26 +298,26 @@ def test_the_body_of_a_loop_keeps_its_inputs() -> None:
 
 
 def test_captured_tensors_cost_nothing_in_the_body() -> None:
-    """A tensor of the outer model that a body reads is not counted again."""
+    """A tensor that a body captures from the outer model is not counted again."""
     m = model([op("x", "y", Effect.COMPUTE, body(64, inputs=""))])
     assert pool(plan_model(m), Pool.SCRATCH)["y (body)"].size == 128
 
 
 def test_bodies_within_bodies_add_up() -> None:
-    """The workspace of an inner op is part of that of the outer one."""
+    """The workspace of an inner body is part of the outer op's workspace."""
     inner = model([op("i", "o", Effect.COMPUTE, body(640))], "i", "o")
     found = plan_model(model([op("x", "y", Effect.COMPUTE, inner)]))
     assert pool(found, Pool.SCRATCH)["y (body)"].size == 704 + 128
 
 
 def test_constants_of_bodies_are_counted() -> None:
-    """Weights inside a branch are in the binary too."""
+    """Constants inside a branch count as constants of the model."""
     branch = model([op("i w", "o")], "i", "o", constants="w", sizes={"w": 77})
     assert plan_model(model([op("x", "y", Effect.COMPUTE, branch)])).constant_bytes == 77
 
 
 def test_a_workspace_never_takes_the_name_of_a_tensor() -> None:
-    """Names of the model and ops of one name do not collide with workspaces."""
+    """Workspace names never collide with tensor names or with each other."""
     ops = [
         Op("f", "If", ("x",), ("f (body)",), bodies=(body(64),)),
         Op("f", "If", ("f (body)",), ("y",), bodies=(body(64),)),
@@ -326,7 +329,7 @@ def test_a_workspace_never_takes_the_name_of_a_tensor() -> None:
 
 
 def test_state_inside_a_body_is_persistent() -> None:
-    """A variable that only a body uses survives the run like any other."""
+    """A state variable that only a body uses is persistent too."""
     branch = model([op("i s", "o")], "i", "o", states="s")
     assert plan_model(model([op("x", "y", Effect.COMPUTE, branch)])).persistent_bytes == 64
 
@@ -336,7 +339,7 @@ def test_state_inside_a_body_is_persistent() -> None:
 
 @pytest.mark.parametrize(("have", "fits"), [(383, False), (384, True), (10**6, True)])
 def test_a_scratch_budget_is_judged(have: int, fits: bool) -> None:
-    """Exactly enough fits; a byte less does not, proven, and the culprits are named."""
+    """A scratch budget fits at exactly the need; one byte less fails and names the blockers."""
     found = plan_model(CHAIN, budget={Pool.SCRATCH: Bytes(have)})
     (verdict,) = found.budgets
     assert (verdict.fits, found.fits, verdict.need, verdict.have) == (fits, fits, 384, have)
@@ -347,7 +350,7 @@ def test_a_scratch_budget_is_judged(have: int, fits: bool) -> None:
     ("which", "need"), [(Pool.IO, 256), (Pool.CONSTANTS, 1000), (Pool.PERSISTENT, 0)]
 )
 def test_other_budgets_are_judged(which: Pool, need: int) -> None:
-    """Pools filled in order need what they need; the largest tensors are named."""
+    """IO, constants and persistent budgets fit at exactly the need; a miss names tensors."""
     options = PoolOptions(io=Io.OUTSIDE)
     (enough,) = plan_model(CHAIN, options, budget={which: Bytes(need)}).budgets
     assert (enough.fits, enough.need, enough.blockers) == (True, need, ())
@@ -358,19 +361,19 @@ def test_other_budgets_are_judged(which: Pool, need: int) -> None:
 
 
 def test_several_budgets_must_all_hold() -> None:
-    """One pool over its budget is enough for a no."""
+    """If one of several budgets fails, the plan does not fit."""
     found = plan_model(CHAIN, budget={Pool.SCRATCH: Bytes(384), Pool.CONSTANTS: Bytes(999)})
     assert [v.fits for v in found.budgets] == [True, False]
     assert not found.fits
 
 
 def test_without_budgets_everything_fits() -> None:
-    """No budget, no complaint."""
+    """Without budgets the plan fits."""
     assert plan_model(CHAIN).fits
 
 
 def test_an_unproven_miss_is_not_a_no() -> None:
-    """A plan above the budget whose bound is below it leaves the question open."""
+    """A plan above the budget with a bound below it leaves `fits` undecided."""
     from qnnmem.planner.pools import BudgetVerdict
 
     verdict = BudgetVerdict(Pool.SCRATCH, Bytes(12), Bytes(8), Bytes(10))
@@ -379,7 +382,7 @@ def test_an_unproven_miss_is_not_a_no() -> None:
 
 @pytest.mark.parametrize("have", [-1, (1 << 60) + 1])
 def test_impossible_budgets_are_refused(have: int) -> None:
-    """A budget is a number of bytes that can exist."""
+    """A negative budget or one above 2**60 bytes raises UsageError."""
     with pytest.raises(UsageError):
         plan_model(CHAIN, budget={Pool.IO: Bytes(have)})
 
@@ -388,7 +391,7 @@ def test_impossible_budgets_are_refused(have: int) -> None:
 
 
 def test_a_buffer_list_keeps_the_alignment_of_the_file() -> None:
-    """Starts are multiples of each buffer's own alignment; sizes are not rounded."""
+    """A buffer list keeps each buffer's own alignment and its unrounded size."""
     found = plan_model(listed(("a", 5, 0, 2, 1), ("b", 9, 0, 2, 8), ("c", 3, 1, 2, 4)))
     assert {b.name: b.size for b in found.buffers} == {"a": 5, "b": 9, "c": 3}
     assert found.scratch.offset_of["b"] % 8 == found.scratch.offset_of["c"] % 4 == 0
@@ -396,7 +399,7 @@ def test_a_buffer_list_keeps_the_alignment_of_the_file() -> None:
 
 
 def test_an_alignment_asked_for_is_combined_with_that_of_the_file() -> None:
-    """Starts satisfy both, sizes are rounded to the one asked for."""
+    """A requested alignment combines with the file's: starts satisfy both, sizes the request."""
     found = plan_model(listed(("a", 5, 0, 2, 6), ("b", 9, 0, 2, 1)), PoolOptions(align=Align(4)))
     assert {b.name: (b.size, b.align) for b in found.scratch.problem.buffers} == {
         "a": (8, 12),
@@ -406,7 +409,7 @@ def test_an_alignment_asked_for_is_combined_with_that_of_the_file() -> None:
 
 
 def test_a_buffer_list_is_all_scratch() -> None:
-    """There are no other pools and nothing to suggest."""
+    """A buffer list has only scratch: no other pools and no suggested states."""
     found = plan_model(listed(("a", 5, 0, 2, 1)))
     assert (found.scratch_bytes, found.io_bytes, found.persistent_bytes) == (5, 0, 0)
     assert (found.constant_bytes, found.io_sizes, found.likely_states) == (0, (), ())
@@ -414,7 +417,7 @@ def test_a_buffer_list_is_all_scratch() -> None:
 
 @pytest.mark.parametrize(("have", "fits"), [(9, False), (10, True), (99, True)])
 def test_a_capacity_for_a_buffer_list_is_a_yes_or_no_question(have: int, fits: bool) -> None:
-    """Ten bytes alive together need exactly ten."""
+    """A scratch budget for a buffer list answers yes at exactly the need and no one byte below."""
     found = plan_model(
         listed(("a", 4, 0, 2, 1), ("b", 6, 1, 3, 1), ("c", 1, 5, 6, 1)),
         budget={Pool.SCRATCH: Bytes(have)},
@@ -426,14 +429,14 @@ def test_a_capacity_for_a_buffer_list_is_a_yes_or_no_question(have: int, fits: b
 
 
 def test_offsets_in_the_file_are_not_taken_for_granted() -> None:
-    """A list that comes with offsets is planned anew."""
+    """Offsets in a buffer list are ignored; the planner places the buffers anew."""
     live = Span(Step(0), Step(1))
     m = Model("m", "csv", buffers=(FixedBuffer("a", Bytes(4), live, Align(1), Offset(1000)),))
     assert plan_model(m).scratch_bytes == 4
 
 
 def test_a_buffer_list_answers_every_budget() -> None:
-    """Each budget asked for gets its verdict."""
+    """Each budget given for a buffer list gets a verdict."""
     found = plan_model(
         listed(("a", 4, 0, 2, 1)), budget={Pool.SCRATCH: Bytes(4), Pool.IO: Bytes(0)}
     )
@@ -441,6 +444,6 @@ def test_a_buffer_list_answers_every_budget() -> None:
 
 
 def test_state_pairs_of_a_buffer_list_are_refused() -> None:
-    """A buffer list has no inputs and outputs, so that a pair cannot be honoured."""
+    """State pairs raise UsageError for a buffer list, which has no inputs or outputs."""
     with pytest.raises(UsageError):
         plan_model(listed(("a", 4, 0, 2, 1)), PoolOptions(states=(("a", "b"),)))

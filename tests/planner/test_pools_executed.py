@@ -1,4 +1,4 @@
-"""Plans of random models, checked by moving every byte of every tensor."""
+"""Plans of random models, checked by simulating every write and read of every byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Place = tuple[Pool, int]
 
 
 def random_model(rng: random.Random) -> Model:
-    """Draw up to ten ops with views, element-wise ops, a variable and a constant."""
+    """Return a model of up to ten ops with views, element-wise ops, a state and a constant."""
     size = {"x": 8, "h": 8, "s": 8, "w": 8}
     known, ops = ["x", "h"], []
     for k in range(rng.randint(2, 10)):
@@ -34,7 +34,7 @@ def random_model(rng: random.Random) -> Model:
 
 
 def random_options(rng: random.Random, model: Model) -> PoolOptions:
-    """Draw where IO lives, in-place writing, alignment, and a state pair that the model allows."""
+    """Return random options: place of IO, in-place ops, alignment, and a valid state pair."""
     fit = [
         name
         for name in model.outputs
@@ -50,37 +50,37 @@ def _is_view(model: Model, name: str) -> bool:
 
 
 class Machine:
-    """Memory that remembers which value each byte belongs to."""
+    """A memory that records which value each byte holds."""
 
     def __init__(self, plan: MemoryPlan) -> None:
         self.model = plan.model
         self.start: dict[str, Place] = {}
         for buffer in plan.buffers:
             for name in (buffer.name, *buffer.aliases):
-                # An alias may be copied to a buffer of its own (IO outside): that one counts.
+                # With IO outside, an alias may have its own buffer; that buffer counts.
                 if name == buffer.name or name not in self.start:
                     self.start[name] = (buffer.pool, buffer.offset)
         self.held: dict[Place, str] = {}
         self.value = {name: name for name in self.model.tensors}
 
     def places(self, name: str) -> list[Place]:
-        """List the bytes of a tensor."""
+        """Return the bytes of a tensor."""
         pool, offset = self.start[name]
         return [(pool, offset + k) for k in range(self.model.tensors[name].nbytes)]
 
     def write(self, names: Iterable[str]) -> None:
-        """Put values where their tensors are."""
+        """Write the values of these tensors to their bytes."""
         for name in names:
             self.held.update(dict.fromkeys(self.places(name), self.value[name]))
 
     def check(self, names: Iterable[str]) -> None:
-        """Fail unless every byte still belongs to the value its tensor has."""
+        """Fail unless every byte of these tensors still holds the tensor's value."""
         for name in names:
             if name not in self.model.constants:
                 assert {self.held[p] for p in self.places(name)} == {self.value[name]}, name
 
     def run(self) -> None:
-        """Execute the ops one by one, reading before writing."""
+        """Execute the ops in order, reading before writing."""
         self.write((*self.model.inputs, *self.model.states))
         for op in self.model.ops:
             self.check(op.inputs)
@@ -97,7 +97,7 @@ class Machine:
 @settings(max_examples=few(120))
 @given(st.integers(0, 10**9))
 def test_every_value_is_still_there_when_it_is_read(seed: int) -> None:
-    """Whatever the options, no byte of a tensor, of state or of an output is lost too early."""
+    """With any options, every tensor, state and output still holds its value when it is read."""
     rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
     model = random_model(rng)
     plan = plan_model(model, random_options(rng, model), time_limit=1.0)

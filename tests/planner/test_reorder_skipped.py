@@ -1,4 +1,4 @@
-"""Where no other operator order was looked for, the plan says why."""
+"""When reordering is skipped, the plan says why."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.results.schema import encode
 
 
 def chain(ops: int) -> Model:
-    """Each op reads what the one before wrote."""
+    """Return a chain in which each op reads the result of the previous op."""
     names = [f"t{k}" for k in range(ops + 1)]
     return Model(
         "chain",
@@ -29,14 +29,14 @@ def chain(ops: int) -> Model:
 
 
 def shown(model: Model, time_limit: float, *, reorder: bool = True) -> tuple[str, dict[str, Any]]:
-    """The plan as text and as JSON."""
+    """Return the plan as text and as JSON."""
     plan = plan_model(model, PoolOptions(reorder=reorder), time_limit=time_limit)
     report = PlannedFile(plan, "chain.onnx")
     return render_text(report), json.loads(encode(report.result))
 
 
 def test_a_graph_that_is_too_long_is_said_to_keep_its_order() -> None:
-    """Nobody should take an order that was never questioned for one that cannot be beaten."""
+    """A graph over 10,000 ops keeps its order, and a note gives the limit and the number of ops."""
     text, values = shown(chain(MOST_OPS + 1), 10.0)
     why = "reordering ops was skipped: the graph has 10,001 ops, over the limit of 10,000"
     assert f"note: {why}" in text
@@ -48,7 +48,7 @@ def test_a_graph_that_is_too_long_is_said_to_keep_its_order() -> None:
 
 
 def test_no_time_is_said_too() -> None:
-    """The same when the limit leaves nothing for it."""
+    """A time limit of zero skips reordering, and a note gives the used-up limit as the reason."""
     text, values = shown(chain(5), 0.0)
     assert "note: reordering ops was skipped: the time limit was used up" in text
     assert "does not lower" not in text
@@ -57,7 +57,7 @@ def test_no_time_is_said_too() -> None:
 
 @pytest.mark.parametrize(("ops", "reorder"), [(5, True), (MOST_OPS + 1, False)])
 def test_nothing_is_said_where_nothing_was_skipped(ops: int, reorder: bool) -> None:
-    """A short graph is reordered; a long one was not asked to be."""
+    """No note appears when reordering ran or was not requested."""
     text, values = shown(chain(ops), 10.0, reorder=reorder)
     assert "skipped" not in text
     assert not values["notes"]

@@ -17,7 +17,7 @@ spans = st.lists(
 
 @given(spans)
 def test_two_buffers_share_a_section_exactly_when_they_share_a_step(lives: list[Span]) -> None:
-    """Compressing time keeps who meets whom."""
+    """Two buffers share a section exactly when their lifetimes share a step."""
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
     for i, a in enumerate(lives):
         assert 0 <= cut.lo[i] < cut.hi[i] <= cut.count
@@ -27,7 +27,7 @@ def test_two_buffers_share_a_section_exactly_when_they_share_a_step(lives: list[
 
 @given(spans)
 def test_every_fullest_set_of_a_step_is_a_section(lives: list[Span]) -> None:
-    """Sections hold sets that live together at some step, and every step's set is in a section."""
+    """Each section is the live set of some step, and each step's live set is in a section."""
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
     everyone = range(len(lives))
     sections = [
@@ -40,13 +40,13 @@ def test_every_fullest_set_of_a_step_is_a_section(lives: list[Span]) -> None:
 
 @given(spans)
 def test_there_are_never_more_sections_than_buffers(lives: list[Span]) -> None:
-    """Each section begins with a birth."""
+    """There are at most as many sections as buffers, since each section begins with a birth."""
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])
     assert cut.count <= len(lives)
     assert set(range(cut.count)) <= set(cut.lo)
 
 
 def test_touching_lives_are_in_different_sections() -> None:
-    """A death at the step of a birth comes first."""
+    """A buffer that dies at a step shares no section with a buffer born at that step."""
     cut = cut_sections([0, 3], [3, 6])
     assert (cut.lo, cut.hi, cut.count) == ([0, 1], [1, 2], 2)

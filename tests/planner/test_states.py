@@ -8,7 +8,7 @@ from qnnmem.planner.pools import check_states, suggest_states
 
 
 def model(inputs: dict[str, int], outputs: dict[str, int], dtype: DType = DType.FLOAT32) -> Model:
-    """Make a model of one op from all inputs to all outputs, with their sizes."""
+    """Return a model with one op from all inputs to all outputs, each with its size."""
     tensors = {name: Tensor(name, dtype, (1, size)) for name, size in {**inputs, **outputs}.items()}
     return Model(
         "m",
@@ -34,7 +34,7 @@ def model(inputs: dict[str, int], outputs: dict[str, int], dtype: DType = DType.
     ],
 )
 def test_names_that_look_like_state_are_suggested(old: str, new: str) -> None:
-    """The ways exporters name old and new state are recognised."""
+    """The names that exporters give to old and new states are recognised as a pair."""
     assert suggest_states(model({"x": 8, old: 16}, {"y": 4, new: 16})) == ((old, new),)
 
 
@@ -50,7 +50,7 @@ def test_names_that_look_like_state_are_suggested(old: str, new: str) -> None:
     ],
 )
 def test_an_image_to_image_net_has_no_state(old: str, new: str) -> None:
-    """Equal shapes alone do not make a state."""
+    """Equal shapes alone do not make a state pair."""
     assert suggest_states(model({old: 16}, {new: 16})) == ()
 
 
@@ -58,17 +58,17 @@ def test_an_image_to_image_net_has_no_state(old: str, new: str) -> None:
     ("old", "new"), [("input_1", "output_1"), ("input.1", "1234"), ("1", "19")]
 )
 def test_numbers_are_not_names_of_states(old: str, new: str) -> None:
-    """Numbered inputs and outputs of an image-to-image net are no state."""
+    """Numbered inputs and outputs of an image-to-image network are not a state pair."""
     assert suggest_states(model({old: 16}, {new: 16})) == ()
 
 
 def test_different_shapes_are_not_a_pair() -> None:
-    """A name that fits is not enough."""
+    """Tensors of different shapes are not a state pair, even if their names match."""
     assert suggest_states(model({"h": 16}, {"hn": 17})) == ()
 
 
 def test_layers_are_paired_with_their_own_successors() -> None:
-    """Keys and values of several layers keep apart."""
+    """Keys and values of several layers pair within their own layer."""
     kinds = [f"{layer}.{kind}" for layer in (0, 1, 10) for kind in ("key", "value")]
     old = {f"past_key_values.{kind}": 16 for kind in kinds}
     new = {f"present.{kind}": 16 for kind in reversed(kinds)}
@@ -77,13 +77,13 @@ def test_layers_are_paired_with_their_own_successors() -> None:
 
 
 def test_an_lstm_pairs_hidden_with_hidden_and_cell_with_cell() -> None:
-    """Two states of one shape are told apart by their names."""
+    """An LSTM's hidden and cell states pair by name, although their shapes are equal."""
     found = suggest_states(model({"c": 8, "h": 8}, {"hn": 8, "cn": 8}))
     assert set(found) == {("h", "hn"), ("c", "cn")}
 
 
 def test_suggestions_pass_the_check() -> None:
-    """What is suggested can be given back as an option."""
+    """Suggested state pairs are valid as an option."""
     m = model({"h": 8, "c": 8}, {"hn": 8, "cn": 8})
     assert check_states(m, suggest_states(m)) == suggest_states(m)
 
@@ -99,14 +99,14 @@ def test_suggestions_pass_the_check() -> None:
     ],
 )
 def test_impossible_pairs_are_refused(pairs: list[tuple[str, str]], words: str) -> None:
-    """The sentence says what was expected and what there is."""
+    """An invalid state pair raises UsageError, which states the problem."""
     m = model({"x": 4, "h": 8}, {"y": 2, "hn": 8})
     with pytest.raises(UsageError, match=words):
         check_states(m, pairs)
 
 
 def test_types_must_agree_too() -> None:
-    """A state cannot change its element type."""
+    """A state pair with different element types raises UsageError."""
     m = model({"h": 8}, {"y": 8})
     tensors = {**m.tensors, "y": Tensor("y", DType.INT8, (1, 8))}
     with pytest.raises(UsageError, match="float32 1x8 and int8 1x8 differ"):
@@ -114,7 +114,7 @@ def test_types_must_agree_too() -> None:
 
 
 def test_an_input_that_is_handed_through_is_no_state() -> None:
-    """A mask that comes out as it went in keeps nothing."""
+    """A mask that passes through the model unchanged is not suggested as a state."""
     tensors = {
         name: Tensor(name, DType.FLOAT32, (1, 8))
         for name in ("mask", "mid", "mask_out", "h", "h_out")

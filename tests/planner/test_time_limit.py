@@ -1,6 +1,6 @@
-"""The time limit bounds all of planning: work is counted, so that a loaded machine changes nothing.
+"""The time limit bounds planning by counted work, so a busy machine gives the same plan.
 
-Lists here are made so that a step that looks at pairs of buffers would take minutes.
+These lists would take minutes in any step that compares all pairs of buffers.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from qnnmem.planner.problem_plan import find_blockers, plan_within
 from qnnmem.planner.verify import _LiveRanges
 from qnnmem.units import Align, Bytes, Offset, Step
 
-COUNT = 5_000  # more than planner/problem_plan.py calls small
+COUNT = 5_000  # above the size that planner/problem_plan.py treats as small
 Rows = list[tuple[int, int, int]]
 
 
 def clique(n: int, _: random.Random) -> Rows:
-    """All alive together."""
+    """Return buffers that are all alive at once."""
     return [(0, 1, 1 + k % 97) for k in range(n)]
 
 
 def nested(n: int, _: random.Random) -> Rows:
-    """Each inside the one before."""
+    """Return lifetimes that each lie inside the previous one."""
     return [(k, 2 * n - k, 1 + k % 97) for k in range(n)]
 
 
 def chain(n: int, _: random.Random) -> Rows:
-    """Each meets the next."""
+    """Return lifetimes that each overlap the next."""
     return [(k, k + 2, 1 + k % 97) for k in range(n)]
 
 
 def staircase(n: int, _: random.Random) -> Rows:
-    """Each meets half of all."""
+    """Return lifetimes that each overlap half of the others."""
     return [(k, k + n // 2, 1 + k) for k in range(n)]
 
 
 def equal(n: int, rng: random.Random) -> Rows:
-    """All of one size."""
+    """Return buffers of one size with random lifetimes."""
     return [(a := rng.randrange(n), a + 1 + rng.randrange(n), 64) for _ in range(n)]
 
 
 def holes(n: int, rng: random.Random) -> Rows:
-    """Every second one dies early and leaves a hole that nothing later fits."""
+    """Return a list whose early deaths leave holes that no later buffer fits."""
     early: Rows = [(0, 5 if k % 2 else 2 * n, 64) for k in range(n // 2)]
     return early + [(5 + k, 8 + k, 65 + rng.randrange(99)) for k in range(n // 2)]
 
 
 def anything(n: int, rng: random.Random) -> Rows:
-    """Random lives and sizes."""
+    """Return random lifetimes and sizes."""
     return [
         (a := rng.randrange(n), a + 1 + rng.randrange(n), rng.randrange(1, 9999)) for _ in range(n)
     ]
@@ -77,7 +77,7 @@ SHAPES = [clique, nested, chain, staircase, equal, holes, anything]
 def problem(
     shape: Callable[[int, random.Random], Rows], n: int, aligns: tuple[int, ...] = (1,)
 ) -> Problem:
-    """The buffers of a shape."""
+    """Return a problem with the buffers of this shape."""
     rng = random.Random(n)  # noqa: S311 - variety, not secrecy
     return Problem(
         tuple(
@@ -92,7 +92,7 @@ def problem(
 def test_a_plan_comes_out_of_any_list_at_once(
     shape: Callable[[int, random.Random], Rows], seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without time for a single greedy pass there is a legal plan, and it is not a bad one."""
+    """Without time for one greedy pass, the plan is legal and at most twice the bound."""
 
     def forbidden(*_: object) -> None:
         raise AssertionError("looked at pairs")
@@ -110,7 +110,7 @@ def test_a_plan_comes_out_of_any_list_at_once(
 def test_placing_by_class_is_legal(
     shape: Callable[[int, random.Random], Rows], aligns: tuple[int, ...]
 ) -> None:
-    """Whatever the alignments, no two buffers that live together share a byte."""
+    """Placing by class is legal for every mix of alignments."""
     given = problem(shape, 800, aligns)
     instance = arrange(given)
     offsets = [Offset(0)] * len(given.buffers)
@@ -120,7 +120,7 @@ def test_placing_by_class_is_legal(
 
 
 def test_a_greedy_pass_stops_where_the_effort_ends() -> None:
-    """A pass over all pairs of a clique is given up one slice after the effort is spent."""
+    """A greedy pass over a clique stops within one slice after the effort is spent."""
     instance = arrange(problem(clique, COUNT))
     effort = Effort(2 * PLACING_SLICE, math.inf)
     assert place_packed(packing(instance), next(orders(instance)), False, effort) is None
@@ -128,7 +128,7 @@ def test_a_greedy_pass_stops_where_the_effort_ends() -> None:
 
 
 def test_a_pass_in_slices_is_the_same_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a pass is interrupted does not show in its offsets."""
+    """A greedy pass split into slices gives the same offsets as a whole pass."""
     instance = arrange(problem(anything, 400))
     loops = packing(instance)
     for order in orders(instance):
@@ -143,7 +143,7 @@ def test_a_pass_in_slices_is_the_same_pass(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_spent_stays_near_what_was_given(
     shape: Callable[[int, random.Random], Rows],
 ) -> None:
-    """Greedy passes and the search together spend the effort and hardly more."""
+    """Greedy passes and search together overspend the effort by at most two slices."""
     effort = Effort(WORK_PER_SECOND // 10, math.inf)
     answer = plan_within(problem(shape, COUNT), effort)
     assert isinstance(answer, Plan)
@@ -151,7 +151,7 @@ def test_what_is_spent_stays_near_what_was_given(
 
 
 def test_checking_a_plan_moves_few_of_the_live_buffers() -> None:
-    """Live buffers are kept in runs of bounded length, however many there are."""
+    """The verifier keeps live buffers in runs of at most 1,000, so each update is cheap."""
     live = _LiveRanges()
     for k in range(COUNT):
         assert live.add(2 * k, 2 * k + 1, k) is None
@@ -163,7 +163,7 @@ def test_checking_a_plan_moves_few_of_the_live_buffers() -> None:
 
 
 def test_a_collision_is_found_across_runs() -> None:
-    """Among thousands of live buffers the one that overlaps its neighbour is named."""
+    """The verifier finds an overlap among 5,000 live buffers and names both buffers."""
     given = problem(clique, 5000)
     places, top = [], 0
     for buffer in given.buffers:
@@ -180,7 +180,7 @@ def test_a_collision_is_found_across_runs() -> None:
 def test_the_bound_looks_at_each_buffer_a_bounded_number_of_times(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Thousands of alignments do not make the bound go through a long list for each of them."""
+    """With 500 alignments, the load bound looks at each buffer at most three times."""
     looks = 0
     rounded = bounds_of._rounded_load
 
@@ -196,9 +196,9 @@ def test_the_bound_looks_at_each_buffer_a_bounded_number_of_times(
 
 
 def test_the_reason_for_a_no_is_found_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The buffers that cannot fit are named without trying each of thousands."""
+    """Blockers among 3,000 buffers are found in fewer than 100 bounds and clock readings."""
     looks, bounds = itertools.count(), 0
-    # Between two looks at this clock a hundredth of a second passes.
+    # The fake clock advances a hundredth of a second per reading.
     clock = SimpleNamespace(monotonic=lambda: next(looks) / 100)
     monkeypatch.setattr("qnnmem.planner.problem_plan.time", clock)
     monkeypatch.setattr("qnnmem.planner.effort.time", clock)
@@ -217,7 +217,7 @@ def test_the_reason_for_a_no_is_found_in_bounded_time(monkeypatch: pytest.Monkey
 
 
 def test_no_capacity_takes_more_than_its_limit() -> None:
-    """A capacity below the load is refused, one above it is met, on a list of any shape."""
+    """With no time, a capacity below the load is refused and a large one is met."""
     for shape in (clique, nested, holes):
         buffers = problem(shape, COUNT).buffers
         answer = plan_problem(Problem(buffers, Bytes(1000)), 0.0)
@@ -229,14 +229,14 @@ def test_no_capacity_takes_more_than_its_limit() -> None:
 
 @pytest.mark.parametrize("seconds", [math.nan, -1.0, -math.inf])
 def test_what_is_no_time_is_refused(seconds: float) -> None:
-    """A limit is a number of seconds."""
+    """A time limit that is negative or not a number raises UsageError."""
     with pytest.raises(UsageError, match="time limit"):
         plan_problem(problem(chain, 3), seconds)
 
 
 @pytest.mark.parametrize("seconds", [math.inf, 1e308, 1e-308, 5e-324])
 def test_any_number_of_seconds_is_a_limit(seconds: float) -> None:
-    """The largest and the smallest floats are limits like others."""
+    """The largest and the smallest positive floats are valid time limits."""
     assert isinstance(plan_problem(problem(chain, 50), seconds), Plan)
 
 
@@ -258,7 +258,7 @@ main()
 
 
 def test_an_interrupt_ends_the_search_soon(tmp_path: Path) -> None:
-    """A user who stops a search that would take hours does not wait for its limit."""
+    """Ctrl-C ends a ten-hour search soon, with exit code 130 and no traceback."""
     rng = random.Random(3)  # noqa: S311 - variety, not secrecy
     rows = [(a := rng.randrange(300), a + 1 + rng.randrange(90)) for _ in range(1500)]
     file = tmp_path / "hard.csv"
@@ -274,7 +274,7 @@ def test_an_interrupt_ends_the_search_soon(tmp_path: Path) -> None:
     assert b"Traceback" not in said
 
 
-# Interrupts the compiled search again and again, wherever it is.
+# Interrupts the compiled search 500 times at random points.
 DISTURBING = """
 import random, signal
 from qnnmem import Buffer
@@ -306,6 +306,6 @@ while stopped < 500:
 
 
 def test_an_interrupt_anywhere_in_the_search_is_survived() -> None:
-    """Where compiled code meets Python, a signal must not find values half made."""
+    """A signal at any point of the compiled search leaves no half-built values behind."""
     done = subprocess.run([sys.executable, "-c", DISTURBING], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
