@@ -1,4 +1,4 @@
-"""Every reader refuses a model with nothing to run, and tensors with absurdly many dimensions."""
+"""Every reader refuses a model with nothing to run and a tensor with too many dimensions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ MANY = (1,) * (MAX_RANK + 1)
 
 
 def relu(shape: tuple[int, ...], signature: tuple[int, ...] = ()) -> bytes:
-    """A TFLite model of one operator."""
+    """Return a TFLite model of one operator."""
     tensors = (T("in", shape, FLOAT32, signature=signature), T("out", shape, signature=signature))
     return tflite_bytes(G(tensors, (0,), (1,), (O("RELU", (0,), (1,)),)))
 
 
 def added(shape: tuple[int, ...]) -> bytes:
-    """A TFLite model that adds a short constant, whose numbers are looked at, to an open input."""
+    """Return a TFLite model that adds a short constant to an input with an open dimension."""
     signature = (-1, *shape[1:])
     tensors = (
         T("in", shape, INT32, signature=signature),
@@ -42,19 +42,19 @@ def added(shape: tuple[int, ...]) -> bytes:
 
 
 def onnx_bytes(text: str) -> bytes:
-    """An ONNX model from its text form."""
+    """Return an ONNX model from its text form."""
     content: bytes = onnx.parser.parse_model(HEAD + text).SerializeToString()
     return content
 
 
 def report(**graph: object) -> bytes:
-    """An eAI report of one graph."""
+    """Return an eAI report of one graph."""
     graphs = [{"nodes": [], "inputs": [], "outputs": [], **graph}]
     return json.dumps({"name": "m", "graphs": graphs}).encode()
 
 
 def refusal(folder: Path, name: str, content: bytes) -> str:
-    """The sentence with which a file is refused."""
+    """Return the sentence with which a file is refused."""
     path = folder / name
     path.write_bytes(content)
     with pytest.raises(LoadError) as caught:
@@ -83,12 +83,12 @@ ONES = ",".join(map(str, MANY))
     ],
 )
 def test_too_many_dimensions_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
-    """One sentence with the bound, wherever the dimensions are stated."""
+    """A tensor with more than 32 dimensions is refused, wherever the file states its shape."""
     assert f"has more than {MAX_RANK} dimensions" in refusal(tmp_path, name, content)
 
 
 def test_the_bound_itself_passes(tmp_path: Path) -> None:
-    """As many dimensions as the bound allows are read, open or not."""
+    """A tensor with exactly 32 dimensions is accepted, with or without an open dimension."""
     shape = MANY[1:]
     for number, content in enumerate((relu(shape), added(shape))):
         path = tmp_path / f"{number}.tflite"
@@ -113,22 +113,22 @@ def test_the_bound_itself_passes(tmp_path: Path) -> None:
 def test_a_model_with_nothing_to_run_is_refused(
     tmp_path: Path, name: str, content: bytes, what: str
 ) -> None:
-    """No verdict of zero bytes for a file that lost its content."""
+    """A file whose graph has no outputs or no operators is refused as damaged or empty."""
     assert refusal(tmp_path, name, content) == f"is damaged or empty: the graph has no {what}"
 
 
 def test_a_list_without_buffers_is_refused(tmp_path: Path) -> None:
-    """Only the header line: there is nothing to plan."""
+    """A buffer list with only a header line is refused, since it has no buffers."""
     for tail in (b"", b"\n", b"\r\n\n"):
         said = refusal(tmp_path, "b.csv", b"id,lower,upper,size" + tail)
         assert said.endswith("no buffers")
 
 
-# --- What changes the number of elements ----------------------------------------------------------
+# --- Ops that change the number of elements -------------------------------------------------------
 
 
 def test_a_reshape_keeps_the_number_of_elements(tmp_path: Path) -> None:
-    """Also in the body of a branch, and of a tensor that the body captures."""
+    """A Reshape to another number of elements is refused, inside a branch too."""
     plain = "g (float[1,12] x) => (float[1,7] y) <int64[2] s = {1,7}> { y = Reshape(x, s) }"
     said = refusal(tmp_path, "m.onnx", onnx_bytes(plain))
     assert said == "Reshape 'y' has 12 input elements but 7 output elements"
@@ -139,7 +139,10 @@ def test_a_reshape_keeps_the_number_of_elements(tmp_path: Path) -> None:
 
 
 def test_a_reshape_to_a_stated_bound_is_accepted(tmp_path: Path) -> None:
-    """A stated shape is the largest one, so the number of elements may differ."""
+    """With a shape given for NonZero, a Reshape may change the number of elements.
+
+    The given shape is only an upper bound.
+    """
     path = tmp_path / "m.onnx"
     path.write_bytes(
         onnx_bytes(
@@ -152,7 +155,7 @@ def test_a_reshape_to_a_stated_bound_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_reshape_of_a_dlc_keeps_the_number_of_elements() -> None:
-    """The vendor's reader does not check it."""
+    """A DLC whose Reshape changes the number of elements is refused."""
     kinds = (TensorType.APP_WRITE, TensorType.APP_READ)
     tensors = tuple(
         ComposedTensor(at, f"t{at}", kind, DataType.FLOAT_32, (4 + at,))
@@ -164,14 +167,14 @@ def test_a_reshape_of_a_dlc_keeps_the_number_of_elements() -> None:
 
 
 def test_a_child_cannot_name_too_many_dimensions() -> None:
-    """The answer of a reader that runs elsewhere is checked as the file is."""
+    """The result of a reader process is refused if a tensor has more than 32 dimensions."""
     tensor = ComposedTensor(1, "t", TensorType.APP_WRITE, DataType.FLOAT_32, MANY)
     with pytest.raises(ValueError, match=f"length <= {MAX_RANK}"):
         decode(encode(Composed([ComposedGraph("g", (), ())], [tensor])), Composed)
 
 
 def test_a_dimension_and_a_shape_that_disagree_are_refused(tmp_path: Path) -> None:
-    """Neither wins without a word; where both agree all is well."""
+    """A value for a dimension that contradicts the given shape raises UsageError."""
     path = tmp_path / "m.onnx"
     path.write_bytes(onnx_bytes("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }"))
     assert qnnmem.load(path, dims={"N": 3}, shapes={"x": (3, 4)}).tensors["x"].shape == (3, 4)
@@ -180,7 +183,7 @@ def test_a_dimension_and_a_shape_that_disagree_are_refused(tmp_path: Path) -> No
 
 
 def test_the_bytes_of_a_model_are_bounded() -> None:
-    """Planners add sizes in 64 bits: as many as the bound pass, one more does not."""
+    """Tensors of exactly 2**60 bytes in total pass; one byte more is refused."""
     ops = (Op("a", "A", ("x",), ("y",)),)
 
     def model(size: int) -> Model:

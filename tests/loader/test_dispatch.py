@@ -16,7 +16,7 @@ LIST = "id,lower,upper,size\nx,0,1,8\n"
 
 
 def save(folder: Path, name: str, content: str | bytes) -> Path:
-    """Write a file."""
+    """Write a file and return its path."""
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -24,12 +24,12 @@ def save(folder: Path, name: str, content: str | bytes) -> Path:
 
 @pytest.mark.parametrize("name", ["a.csv", "a.txt", "a", "a.onnx", "a.bin"])
 def test_content_decides_whatever_the_name(tmp_path: Path, name: str) -> None:
-    """A buffer list is read as one under any name."""
+    """A buffer list is recognised by its content, whatever its file name."""
     assert load(save(tmp_path, name, LIST)).format == "csv"
 
 
 def test_a_path_may_be_text(tmp_path: Path) -> None:
-    """A path given as a string is a path."""
+    """`load` accepts a path as a string."""
     assert load(str(save(tmp_path, "a.csv", LIST))).name == "a"
 
 
@@ -52,7 +52,7 @@ def test_a_path_may_be_text(tmp_path: Path) -> None:
 def test_what_cannot_be_read_says_why(
     tmp_path: Path, name: str, content: bytes, reason: str
 ) -> None:
-    """Each kind of unreadable file ends in its own sentence, with the path."""
+    """Each kind of unreadable file is refused with its own reason and the path."""
     path = save(tmp_path, name, content)
     with pytest.raises(LoadError) as caught:
         load(path)
@@ -61,13 +61,13 @@ def test_what_cannot_be_read_says_why(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A path to nothing is an answer, not a traceback."""
+    """A missing file is refused as "no such file"."""
     with pytest.raises(LoadError, match="no such file"):
         load(tmp_path / "nothing.onnx")
 
 
 def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
-    """A folder is refused with what to do instead."""
+    """A folder is refused as a folder."""
     with pytest.raises(LoadError, match="is a folder"):
         load(tmp_path)
 
@@ -81,14 +81,14 @@ def test_a_pipe_does_not_block(tmp_path: Path) -> None:
 
 
 def test_a_device_is_not_read() -> None:
-    """A device that never ends is refused."""
+    """An endless device is refused as not a regular file."""
     with pytest.raises(LoadError, match="not a regular file"):
         load("/dev/zero")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_forbidden_file_says_so(tmp_path: Path) -> None:
-    """A file without permission is refused with the system's reason."""
+    """A file without read permission is refused as "permission denied"."""
     path = save(tmp_path, "a.csv", LIST)
     path.chmod(0)
     with pytest.raises(LoadError, match="permission denied"):
@@ -97,7 +97,7 @@ def test_a_forbidden_file_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["a\0b.onnx", "x" * 5000])
 def test_impossible_paths_are_refused(path: str) -> None:
-    """A path no file can have is refused in a short sentence."""
+    """A path that no file can have is refused in one short sentence."""
     with pytest.raises(LoadError) as caught:
         load(path)
     assert len(str(caught.value)) < 200
@@ -107,13 +107,13 @@ def test_impossible_paths_are_refused(path: str) -> None:
 def test_sizes_for_a_format_without_open_ones_are_refused(
     tmp_path: Path, options: dict[str, dict[str, int]]
 ) -> None:
-    """An option that can have no effect is an error, not ignored."""
+    """`dims` and `shapes` raise UsageError for a buffer list, where they have no effect."""
     with pytest.raises(UsageError):
         load(save(tmp_path, "a.csv", LIST), **options)  # type: ignore[arg-type]  # either mapping
 
 
 def test_named_dimensions_are_only_for_onnx(tmp_path: Path) -> None:
-    """TFLite has no names for dimensions."""
+    """`dims` raises UsageError for a TFLite model, since its dimensions have no names."""
     graph = G((T("a"), T("b")), (0,), (1,), (O("ABS", (0,), (1,)),))
     path = write_tflite(tmp_path / "a.tflite", graph)
     with pytest.raises(UsageError) as caught:
@@ -123,7 +123,7 @@ def test_named_dimensions_are_only_for_onnx(tmp_path: Path) -> None:
 
 
 def test_importing_the_loader_is_light() -> None:
-    """No reader's library is imported before a file asks for it."""
+    """Importing the loader imports no reader's library."""
     heavy = "{'numpy', 'onnx', 'onnxruntime', 'tflite', 'flatbuffers'}"
     code = f"import sys, qnnmem.loader; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

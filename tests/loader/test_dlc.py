@@ -42,12 +42,12 @@ reads_dlc = pytest.mark.skipif(
 
 
 def same_name(name: str) -> str:
-    """A name as QNN keeps it."""
+    """Return the name as QNN stores it."""
     return re.sub(r"\W", "_", name).lstrip("_")
 
 
 def feed(model: Any) -> dict[str, Any]:
-    """Seeded values for the one input."""
+    """Return seeded values for the model's only input."""
     (value,) = model.graph.input
     kind = value.type.tensor_type
     shape = [dim.dim_value for dim in kind.shape.dim]
@@ -59,7 +59,7 @@ def feed(model: Any) -> dict[str, Any]:
 
 
 def outputs(model: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """What onnxruntime computes, by name."""
+    """Return the results of onnxruntime by output name."""
     session = exact_session(model.SerializeToString())
     names = [output.name for output in session.get_outputs()]
     return {same_name(n): v for n, v in zip(names, session.run(names, given), strict=True)}
@@ -68,7 +68,7 @@ def outputs(model: Any, given: dict[str, Any]) -> dict[str, Any]:
 @reads_dlc
 @pytest.mark.parametrize("name", NAMES)
 def test_a_graph_computes_what_its_source_computes(name: str) -> None:
-    """Every operator of the file through the table, against the model it was made from."""
+    """A translated DLC computes the results of the ONNX model that it was converted from."""
     source = dlc_examples.MODELS[name]()
     model, proto = dlc.read_with_graph(FILES / f"{name}.dlc", 60.0)
     assert proto is not None, model.notes
@@ -85,7 +85,7 @@ def test_a_graph_computes_what_its_source_computes(name: str) -> None:
 
 @reads_dlc
 def test_constants_arrive_byte_for_byte() -> None:
-    """Weights of the source are in the file, in QNN's order of axes."""
+    """A DLC returns the source's weights byte for byte, with QNN's order of axes."""
     source = dlc_examples.MODELS["quantized8"]()
     (graph,) = dlc.compose(FILES / "quantized8.dlc", with_data=True)
     (kernel,) = (one for one in source.graph.initializer if len(one.dims) == 4)
@@ -102,7 +102,7 @@ def test_constants_arrive_byte_for_byte() -> None:
 
 @reads_dlc
 def test_a_file_is_planned_as_qnn_sees_it(tmp_path: Path) -> None:
-    """Layouts of QNN, views without memory, parameters that are no constants."""
+    """A DLC is planned with QNN's layouts; op parameters are not constants of the plan."""
     model = load(FILES / "quantized8.dlc")
     assert (model.format, model.inputs) == ("dlc", ("x",))
     kinds = {op.type: op.effect for op in model.ops}
@@ -119,7 +119,7 @@ def test_a_file_is_planned_as_qnn_sees_it(tmp_path: Path) -> None:
 
 @reads_dlc
 def test_a_quantized_file_runs_in_planned_memory(tmp_path: Path) -> None:
-    """From the file to a binary to results, equal to the model it came from."""
+    """A quantized DLC runs in planned memory with the source's results, at most one step off."""
     binary = tmp_path / "net.bin"
     done = run("prepare", str(FILES / "quantized8.dlc"), "-o", str(binary))
     assert exit_code(done) == 0, done.exception
@@ -142,7 +142,7 @@ def test_a_quantized_file_runs_in_planned_memory(tmp_path: Path) -> None:
 @reads_dlc
 @pytest.mark.parametrize("name", ["quantized8", "quantized16"])
 def test_a_binary_keeps_what_the_integers_of_a_file_mean(name: str, tmp_path: Path) -> None:
-    """Floats in and floats out, in the file's own steps; the last operators only move elements."""
+    """A prepared DLC takes and returns floats in the scales and offsets that the file states."""
     (graph,) = dlc.compose(FILES / f"{name}.dlc")
     border = {one.name: one for one in graph.tensors if one.type.name.startswith("APP_")}
     binary = tmp_path / "net.bin"
@@ -166,7 +166,7 @@ def test_a_binary_keeps_what_the_integers_of_a_file_mean(name: str, tmp_path: Pa
 
 @reads_dlc
 def test_a_float_file_is_refused_by_lpai(tmp_path: Path) -> None:
-    """With the way out, which is not ours: the vendor's quantizer."""
+    """LPAI refuses a DLC with float tensors and names the vendor's quantizer as the way out."""
     done = run("prepare", str(FILES / "resizes.dlc"), "-o", str(tmp_path / "net.bin"))
     assert exit_code(done) == 2
     assert "the vendor's quantizer" in sentence(done)
@@ -177,7 +177,7 @@ def test_a_float_file_is_refused_by_lpai(tmp_path: Path) -> None:
 @reads_dlc
 @pytest.mark.parametrize("seed", range(12))
 def test_damaged_files_get_one_sentence(seed: int, tmp_path: Path) -> None:
-    """Cut, with bytes changed or doubled: read or refused, whatever the reader does."""
+    """A damaged DLC is planned or refused in one line, without a traceback."""
     rng = random.Random(seed)  # noqa: S311  reproducible, not secret
     data = bytearray((FILES / "quantized8.dlc").read_bytes())
     if seed % 3 == 0:
@@ -203,7 +203,7 @@ def test_damaged_files_get_one_sentence(seed: int, tmp_path: Path) -> None:
 def test_a_reader_that_dies_is_told_from_a_slow_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    """Its last words are quoted, whichever C++ runtime prints them; else it is called damaged."""
+    """If the vendor's reader dies, its C++ exception is quoted; otherwise a crash is reported."""
     path = tmp_path / "net.dlc"
     path.write_bytes(b"PK\x03\x04")
     monkeypatch.setattr(composed, "package_folder", lambda _names: tmp_path)
@@ -229,7 +229,7 @@ def test_a_reader_that_dies_is_told_from_a_slow_one(
 def test_without_the_reader_it_is_said_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The package, and the command that installs it."""
+    """Without libQnnSystem, the message names the package and the command that installs it."""
     path = tmp_path / "net.dlc"
     path.write_bytes(b"PK\x03\x04")
     monkeypatch.setattr(composed, "package_folder", lambda _names: None)
@@ -238,7 +238,7 @@ def test_without_the_reader_it_is_said_what_is_missing(
 
 
 def tensor(number: int, kind: TensorType, **more: Any) -> ComposedTensor:
-    """A small tensor."""
+    """Return a small tensor."""
     return ComposedTensor(number, f"t{number}", kind, DataType.FLOAT_32, (2, 3), **more)
 
 
@@ -270,7 +270,7 @@ def tensor(number: int, kind: TensorType, **more: Any) -> ComposedTensor:
     ],
 )
 def test_what_is_not_in_the_table_is_named(op: ComposedOp, words: str) -> None:
-    """The operator, the parameter or its value; the layout is there all the same."""
+    """An unsupported operator, parameter or value is named; the plan is still made."""
     tensors = (tensor(1, TensorType.APP_WRITE), tensor(2, TensorType.APP_READ))
     graph = ComposedGraph("g", tensors, (op,))
     model = as_model(Path("g.dlc"), graph)
@@ -280,7 +280,7 @@ def test_what_is_not_in_the_table_is_named(op: ComposedOp, words: str) -> None:
 
 
 def test_names_may_be_missing_or_twice() -> None:
-    """Each tensor gets a name of its own, and one that stands for nothing gets none."""
+    """Tensors with no name or a repeated name get unique names; a null tensor gets none."""
     kinds = (TensorType.APP_WRITE, TensorType.NATIVE, TensorType.NULL, TensorType.APP_READ)
     tensors = [tensor(number, kind) for number, kind in enumerate(kinds, 1)]
     tensors = [ComposedTensor(t.id, "t" if t.id > 1 else "", *_rest(t)) for t in tensors]
@@ -299,7 +299,7 @@ def _rest(one: ComposedTensor) -> tuple[Any, ...]:
 
 
 def test_the_page_lists_the_table() -> None:
-    """Operators that are executed are those of the documentation."""
+    """The reference page lists exactly the operators that the translation supports."""
     root = Path(__file__).parents[2]
     page = (root / "docs" / "reference" / "dlc.md").read_text("utf-8")
     listed = page.split("<!-- operators -->")[1]
@@ -307,14 +307,14 @@ def test_the_page_lists_the_table() -> None:
 
 
 def two_graphs() -> tuple[ComposedGraph, ...]:
-    """What a file with two graphs gives."""
+    """Return the two graphs of a file."""
     tensors = (tensor(1, TensorType.APP_WRITE), tensor(2, TensorType.APP_READ))
     op = ComposedOp("a", "qti.aisw", "Relu", (1,), (2,), {}, {})
     return tuple(ComposedGraph(name, tensors, (op,)) for name in ("first", "second"))
 
 
 def test_every_graph_of_a_file_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row for each, or the one that is named; a wrong name is answered with those there are."""
+    """All graphs of a DLC are planned unless one is named; an unknown name lists the graphs."""
     path = tmp_path / "net.dlc"
     path.write_bytes((FILES / "quantized8.dlc").read_bytes())
     monkeypatch.setattr(dlc, "compose", lambda *_, **__: two_graphs())
@@ -336,7 +336,7 @@ def test_every_graph_of_a_file_is_planned(tmp_path: Path, monkeypatch: pytest.Mo
 def test_names_of_graphs_are_shown_as_they_are_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names of ONNX Runtime are long, and differ where a short form is cut."""
+    """Long graph names are printed in full, so they can be pasted after `--graph`."""
     path = tmp_path / "net.dlc"
     path.write_bytes((FILES / "quantized8.dlc").read_bytes())
     names = [f"{'Provider_' * 9}{number}{'_0' * 40}" for number in (1, 2)]
@@ -350,7 +350,7 @@ def test_names_of_graphs_are_shown_as_they_are_given_back(
 
 
 def test_a_sweep_of_a_file_varies_settings_alone(tmp_path: Path) -> None:
-    """Its dimensions are fixed; a name that is nearly one of a setting is answered with that."""
+    """A sweep of a DLC varies only settings; a misspelled setting gets a suggestion."""
     words = ("sweep", FILES / "quantized8.dlc", "--soc", "SM8650", "--vary")
     done = run(*words, "vtcm=2,4,8")
     assert exit_code(done) == 2
@@ -361,7 +361,7 @@ def test_a_sweep_of_a_file_varies_settings_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scales", [(), (0.5, 0.25)])
 def test_integers_at_the_border_have_one_meaning(scales: tuple[float, ...]) -> None:
-    """Without one scale for a whole input it could not be said what floats stand for."""
+    """A quantized input without exactly one scale is refused."""
     quant = Quantization(0 if not scales else 1, scales, (0,) * len(scales), 0 if scales else None)
     x, y = (
         replace(tensor(n, kind), data_type=DataType.UFIXED_POINT_8, quantization=quant)
@@ -375,7 +375,7 @@ def test_integers_at_the_border_have_one_meaning(scales: tuple[float, ...]) -> N
 
 
 def test_a_name_of_a_graph_is_for_files_that_have_several(tmp_path: Path) -> None:
-    """An ONNX file has one."""
+    """`--graph` is refused for a buffer list, and `--as qnn` for anything but ONNX."""
     path = tmp_path / "net.csv"
     path.write_text("id,lower,upper,size\na,0,1,4\n")
     assert "--graph is for a DLC" in sentence(run("plan", str(path), "--graph", "x"))
@@ -383,7 +383,7 @@ def test_a_name_of_a_graph_is_for_files_that_have_several(tmp_path: Path) -> Non
 
 
 def test_names_of_the_source_are_shown() -> None:
-    """As the vendor's converter keeps them: by graph and operator, tensors besides."""
+    """The source's operator names, as the vendor's converter records them, appear in op names."""
     pairs = (CMappingPair * 2)(CMappingPair(b"/net/Conv", 1), CMappingPair(b"weights", 0))
     ops = (CMapping * 1)(CMapping(b"a", pairs, 2))
     body = COpMappingV1(b"first", ops, 1, None, 0)
@@ -401,7 +401,7 @@ def test_names_of_the_source_are_shown() -> None:
 
 @reads_dlc
 def test_a_cut_file_is_called_damaged(tmp_path: Path) -> None:
-    """And not answered with a bare code of the vendor's reader."""
+    """A truncated DLC is reported as damaged, not as a code of the vendor's reader."""
     data = (FILES / "quantized8.dlc").read_bytes()
     path = tmp_path / "net.dlc"
     for part in (0.3, 0.8, 0.99):
@@ -411,7 +411,7 @@ def test_a_cut_file_is_called_damaged(tmp_path: Path) -> None:
 
 @reads_dlc
 def test_a_file_is_inspected() -> None:
-    """Graphs, tensors with their quantization, operators; the JSON keeps to its schema."""
+    """`inspect` lists graphs, operators, tensors and quantization; its JSON fits the schema."""
     file = str(FILES / "quantized8.dlc")
     done = run("inspect", file)
     assert "x  UFIXED_POINT_8 1x4x8x8, 256 bytes, scale 0.03125 offset -128" in done.stdout
@@ -428,7 +428,7 @@ def test_a_file_is_inspected() -> None:
 
 
 def stored(number: int, values: Any) -> ComposedTensor:
-    """A constant."""
+    """Return a constant."""
     data = np.asarray(values, "f4")
     kind = DataType.FLOAT_32
     size = data.nbytes
@@ -440,19 +440,19 @@ def stored(number: int, values: Any) -> ComposedTensor:
 
 
 def computed(tensors: list[ComposedTensor], op: ComposedOp, given: Any) -> list[Any]:
-    """What the nodes for one operator compute."""
+    """Return the results of the ONNX nodes for one operator."""
     graph = ComposedGraph("g", tuple(tensors), (op,))
     _, proto = translate(graph, as_model(Path("g.dlc"), graph))
     return list(exact_session(proto.SerializeToString()).run(None, {"t1": given}))
 
 
 def floats(number: int, kind: TensorType, *shape: int) -> ComposedTensor:
-    """A tensor of the application."""
+    """Return an input or output tensor of floats."""
     return ComposedTensor(number, f"t{number}", kind, DataType.FLOAT_32, shape)
 
 
 def test_a_convolution_along_one_axis() -> None:
-    """Channels are last; strides and dilations are single numbers."""
+    """Conv1d is computed with channels last and single numbers for stride and dilation."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((1, 9, 2)).astype("f4"), rng.standard_normal((3, 2, 4)).astype("f4")
     tensors = [floats(1, TensorType.APP_WRITE, 1, 9, 2), stored(2, w)]
@@ -481,7 +481,7 @@ def test_a_convolution_along_one_axis() -> None:
 def test_casts_between_whole_and_fixed_point_numbers(
     first: DataType, last: DataType, given: list[Any], wanted: list[int]
 ) -> None:
-    """A fixed-point number stands for a real one, which is what becomes a whole number."""
+    """Casts between integers and fixed-point numbers convert the real value."""
     scaled = Quantization(0, (0.5,), (-4,))
     tensors = [
         ComposedTensor(
@@ -498,7 +498,7 @@ def test_casts_between_whole_and_fixed_point_numbers(
 
 
 def test_a_recurrent_cell() -> None:
-    """One step of an LSTM, gate by gate as QNN has them."""
+    """One LSTM step matches its gates; an unsupported clip threshold is named."""
     rng = np.random.default_rng(1)
     shapes: dict[int, tuple[int, ...]]
     shapes = {**dict.fromkeys((1, 2, 3, 16), (3, 2)), **dict.fromkeys((4, 5, 6, 17), (3, 3))}

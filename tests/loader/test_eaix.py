@@ -21,7 +21,7 @@ HEADING = "  Index, Start Pad Bytes, Valid Size, Stride Bytes"
 def tensor(
     key: int, dims: Iterable[int], dtype: str = "int8", flag: int = 0, layout: str = "", **more: Any
 ) -> dict[str, Any]:
-    """Describe a tensor as reports do."""
+    """Return a tensor as reports describe it."""
     shape = {"dimensions": list(dims)}
     return {
         "tensor_id": str(key),
@@ -33,12 +33,12 @@ def tensor(
 
 
 def weights(key: int, stored: int) -> dict[str, Any]:
-    """Describe a constant."""
+    """Return a constant as reports describe it."""
     return tensor(key, (1, 9999), flag=CONSTANT, data_size=stored)
 
 
 def ports(tensors: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Give each tensor a port."""
+    """Return a port for each tensor."""
     return [{"name": f"Port{place}", "value": [item]} for place, item in enumerate(tensors)]
 
 
@@ -48,7 +48,7 @@ def node(
     inputs: Iterable[Mapping[str, Any]],
     outputs: Iterable[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Describe a node that runs at `order`."""
+    """Return a node that runs at `order`."""
     return {
         "id": order,
         "name": f"{operator}_{order}",
@@ -60,7 +60,7 @@ def node(
 
 
 def report(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Make a report of one graph, its inputs and outputs found by flag."""
+    """Return a report of one graph whose inputs and outputs are marked by flags."""
     items = list(nodes)
     values = [p["value"][0] for n in items for p in (*n["inputs"], *n["outputs"])]
     flagged = [[v for v in values if int(v["flag"], 0) & bit] for bit in (INPUT, OUTPUT)]
@@ -69,14 +69,14 @@ def report(nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def read(folder: Path, content: Mapping[str, Any] | bytes) -> Model:
-    """Write a report and read it."""
+    """Return the model read from a report."""
     path = folder / "made.eaix"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return eaix.read(path)
 
 
 def anomaly_detection() -> dict[str, Any]:
-    """Make the published autoencoder: ten fully connected layers, 640 in, 640 out."""
+    """Return the published autoencoder: ten fully connected layers, 640 in, 640 out."""
     sizes = [640, 128, 128, 128, 128, 16, 128, 128, 128, 128, 640]
     chain = [tensor(20 + place, (1, size)) for place, size in enumerate(sizes)]
     chain[0]["flag"], chain[-1]["flag"] = hex(INPUT), hex(OUTPUT)
@@ -87,7 +87,7 @@ def anomaly_detection() -> dict[str, Any]:
 
 
 def keyword_spotting() -> dict[str, Any]:
-    """Make the published keyword spotter: padded input, nine convolutions, pooling, softmax."""
+    """Return the published keyword spotter: padded input, nine convolutions, pooling, softmax."""
     rows = "</br>[0, 0, 1, 560]</br>[3, 0, 10, 56]</br>[1, 0, 1, 56]</br>[2, 0, {}, 1]"
     t = {key: tensor(key, (1, 64, 25, 5)) for key in range(25, 34)}
     t[21] = tensor(21, (1, 49, 10, 1), flag=INPUT)
@@ -112,7 +112,7 @@ def keyword_spotting() -> dict[str, Any]:
 
 
 def liveness_bound(model: Model) -> int:
-    """Largest sum of live bytes at a step, each buffer rounded up to 64, views at no cost."""
+    """Return the largest sum of live buffers at a step, each rounded up to 64; views are free."""
     owner = {name: name for name in model.tensors}
     spans = {name: [-1, -1] for name in model.inputs}
     sizes = {name: -(-t.nbytes // 64) * 64 for name, t in model.tensors.items()}
@@ -133,56 +133,56 @@ def liveness_bound(model: Model) -> int:
 
 
 def test_anomaly_detection_needs_what_the_compiler_says(tmp_path: Path) -> None:
-    """The bound of the autoencoder is the 768 bytes in its binary's header."""
+    """The autoencoder's live bytes peak at 768, the size in the compiled binary's header."""
     assert liveness_bound(read(tmp_path, anomaly_detection())) == 768
 
 
 def test_keyword_spotting_needs_what_the_compiler_says(tmp_path: Path) -> None:
-    """The bound of the keyword spotter is the 16,000 bytes in its binary's header."""
+    """The keyword spotter's live bytes peak at 16,000, the size in the compiled binary's header."""
     assert liveness_bound(read(tmp_path, keyword_spotting())) == 16_000
 
 
 def test_constants_count_as_stored(tmp_path: Path) -> None:
-    """Compressed weights take their bytes in the binary, whatever their shape says."""
+    """Compressed weights count at their stored size, not at the size of their shape."""
     model = read(tmp_path, anomaly_detection())
     assert len(model.constants) == 10
     assert {model.tensors[name].nbytes for name in model.constants} == {8496}
 
 
 def test_a_constant_without_stored_size_counts_as_its_shape(tmp_path: Path) -> None:
-    """A report that does not say how weights are stored leaves their plain size."""
+    """A constant without a stored size counts at the size of its shape."""
     model = read(tmp_path, one(reads=tensor(0, (4,), "int32", CONSTANT)))
     assert model.tensors["t0"].nbytes == 16
 
 
 def test_an_output_that_is_read_again_is_one_tensor(tmp_path: Path) -> None:
-    """A tensor marked as output by its producer but not by its reader is still one output."""
+    """An output that a later node reads is one tensor, even if only one end marks it as output."""
     first = node(0, "PAD", [tensor(0, (4,), flag=INPUT)], [tensor(1, (4,))])
     last = node(1, "PAD", [tensor(1, (4,), flag=OUTPUT)], [tensor(2, (4,), flag=OUTPUT)])
     assert read(tmp_path, report([first, last])).outputs == ("t1", "t2")
 
 
 def test_padding_belongs_to_the_buffer(tmp_path: Path) -> None:
-    """A tensor with padded rows takes the bytes of its layout."""
+    """A tensor with padded rows counts at the size of its layout."""
     tensors = read(tmp_path, keyword_spotting()).tensors
     assert (tensors["t22"].nbytes, tensors["t24"].nbytes) == (490, 560)
 
 
 def test_a_layout_in_elements_does_not_shrink_a_tensor(tmp_path: Path) -> None:
-    """A helper of twelve 32-bit values takes 48 bytes even if its layout says 12."""
+    """A layout that counts elements does not shrink a tensor: 12 x 32 bits stay 48 bytes."""
     model = read(tmp_path, keyword_spotting())
     assert model.tensors["t20"].nbytes == 48
     assert model.tensors["t20"].dtype is DType.INT32
 
 
 def test_a_helper_is_working_memory_of_its_step(tmp_path: Path) -> None:
-    """A helper listed among the inputs but filled by nobody is written by the node itself."""
+    """A helper input that no node fills counts as an output of its own node."""
     op = read(tmp_path, keyword_spotting()).ops[16]
     assert (op.inputs, op.outputs) == (("t37",), ("t38", "t20"))
 
 
 def test_nodes_run_in_actual_order(tmp_path: Path) -> None:
-    """The list may be in another order than the one executed."""
+    """Nodes run in `actual_order`, whatever their order in the list."""
     made = anomaly_detection()
     made["graphs"][0]["nodes"].reverse()
     model = read(tmp_path, made)
@@ -191,26 +191,26 @@ def test_nodes_run_in_actual_order(tmp_path: Path) -> None:
 
 
 def test_nop_is_a_view(tmp_path: Path) -> None:
-    """Reshapes and slices that do nothing alias their input."""
+    """A NOP is a view of its input."""
     ops = read(tmp_path, keyword_spotting()).ops
     assert [op.type for op in ops if op.effect is Effect.VIEW] == ["NOP"] * 3
 
 
 def test_a_nop_that_grows_is_not_a_view(tmp_path: Path) -> None:
-    """An output larger than its input cannot lie inside it."""
+    """A NOP whose output is larger than its input is not a view."""
     made = report([node(0, "NOP", [tensor(0, (4,), flag=INPUT)], [tensor(1, (8,), flag=OUTPUT)])])
     assert read(tmp_path, made).ops[0].effect is Effect.COMPUTE
 
 
 def test_additions_may_run_in_place(tmp_path: Path) -> None:
-    """An element-wise node on equal tensors is marked as such."""
+    """An element-wise node on tensors of equal size may run in place."""
     ins = [tensor(0, (4,), flag=INPUT), tensor(1, (4,), flag=INPUT)]
     made = report([node(0, "SUPER_ELEM_ADD_EAI", ins, [tensor(2, (4,), flag=OUTPUT)])])
     assert read(tmp_path, made).ops[0].effect is Effect.ELEMENTWISE
 
 
 def test_further_graphs_are_noted(tmp_path: Path) -> None:
-    """Only the first graph is read, and the model says so."""
+    """Only the first graph of a report is read, and a note says so."""
     made = anomaly_detection()
     made["graphs"] *= 3
     model = read(tmp_path, made)
@@ -218,7 +218,7 @@ def test_further_graphs_are_noted(tmp_path: Path) -> None:
 
 
 def test_unknown_flags_are_noted(tmp_path: Path) -> None:
-    """A flag bit without a known meaning is reported, not guessed at."""
+    """Unknown tensor flags are ignored with a note."""
     made = report(
         [node(0, "PAD", [tensor(0, (4,), flag=INPUT | 0x40)], [tensor(1, (4,), flag=OUTPUT)])]
     )
@@ -226,7 +226,7 @@ def test_unknown_flags_are_noted(tmp_path: Path) -> None:
 
 
 def test_equal_names_become_unique(tmp_path: Path) -> None:
-    """Two tensors of one name are told apart by their ids."""
+    """Two tensors with one name get unique names."""
     ins, outs = tensor(0, (4,), flag=INPUT), tensor(1, (4,), flag=OUTPUT)
     ins["tensor_name"] = outs["tensor_name"] = "same"
     model = read(tmp_path, report([node(0, "PAD", [ins], [outs])]))
@@ -236,7 +236,7 @@ def test_equal_names_become_unique(tmp_path: Path) -> None:
 def one(
     *, reads: Mapping[str, Any] | None = None, writes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Make a report of one node."""
+    """Return a report of one node."""
     return report(
         [
             node(
@@ -250,14 +250,14 @@ def one(
 
 
 def with_node(**changes: object) -> dict[str, Any]:
-    """Make a report whose only node has other fields."""
+    """Return a report whose only node has these fields changed."""
     made = one()
     made["graphs"][0]["nodes"][0].update(changes)
     return made
 
 
 def later() -> dict[str, Any]:
-    """Make a report in which a node reads what a later one writes."""
+    """Return a report in which a node reads the result of a later node."""
     middle = tensor(5, (4,))
     first = node(0, "PAD", [middle], [tensor(1, (4,), flag=OUTPUT)])
     return report([first, node(1, "PAD", [tensor(0, (4,), flag=INPUT)], [middle])])
@@ -290,7 +290,7 @@ def later() -> dict[str, Any]:
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, made: Mapping[str, Any], reason: str) -> None:
-    """A report that lacks or contradicts something is refused in one sentence."""
+    """A report with a missing or contradictory field is refused with the reason."""
     with pytest.raises(LoadError) as caught:
         read(tmp_path, made)
     assert reason in caught.value.reason
@@ -308,7 +308,7 @@ def test_contradictions_are_refused(tmp_path: Path, made: Mapping[str, Any], rea
     ],
 )
 def test_hostile_json_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
-    """JSON made to hurt a parser ends in one sentence."""
+    """JSON that is deeply nested, damaged or not an object is refused in one short sentence."""
     with pytest.raises(LoadError) as caught:
         read(tmp_path, content)
     assert reason in caught.value.reason
@@ -316,7 +316,7 @@ def test_hostile_json_is_refused(tmp_path: Path, content: bytes, reason: str) ->
 
 
 def mutate(content: bytes, chance: random.Random) -> bytes:
-    """Damage a report: flip bits, cut, delete, repeat, or swap a number or word for another."""
+    """Return a damaged copy: a bit flipped, bytes cut, deleted or repeated, or a word replaced."""
     at, end = sorted((chance.randrange(len(content)), chance.randrange(len(content))))
     kind = chance.randrange(5)
     if kind == 0:
@@ -336,7 +336,7 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize("make", [anomaly_detection, keyword_spotting])
 def test_damaged_reports_are_refused_or_read(tmp_path: Path, make: Any) -> None:
-    """Whatever is done to a report, reading it ends soon, in a model or in one sentence."""
+    """200 damaged reports each end in a model or in LoadError, all within 60 seconds."""
     content = json.dumps(make()).encode()
     chance = random.Random(3)  # noqa: S311 - damage must repeat
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Sizes that make inputs of gigabytes are taken as given: running the model would take minutes."""
+"""With inputs of gigabytes there is no trial run, since it would take minutes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ wide (float[batch, 262144] x) => (float[batch, 262144] y) { y = Relu (x) }"""
 def test_inputs_that_are_too_large_are_not_made_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, runs: int
 ) -> None:
-    """The limit is on all inputs together; what is not run is shaped nevertheless, with a note."""
+    """The limit counts all inputs together; above it, shapes are inferred with a note."""
     path, tried = tmp_path / "wide.onnx", []
 
     def attempt(_child: TrialChild, *_inputs: Any, watched: int, **_how: Any) -> Any:

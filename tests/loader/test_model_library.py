@@ -1,4 +1,4 @@
-"""Model libraries of the vendor's tools: executed only on request, in a child process."""
+"""Model libraries of the vendor's tools run only when trusted, and in a child process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def built(folder: Path, *defined: str) -> Path:
-    """Build the library."""
+    """Build the library and return its path."""
     made = folder / "libmodel.so"
     words = [str(COMPILER), "-shared", "-fPIC", "-O1", *(f"-D{one}" for one in defined)]
     subprocess.run([*words, "-o", str(made), str(SOURCE)], check=True)
@@ -38,7 +38,7 @@ def built(folder: Path, *defined: str) -> Path:
 
 @pytest.mark.parametrize("entries", [75, 72, 60])
 def test_a_library_composes_its_graphs(entries: int, tmp_path: Path) -> None:
-    """Also one that was built when the table was shorter: its last arguments are nothing."""
+    """A model library composes its graphs, even one built for a shorter function table."""
     (graph,) = compose_trusted(built(tmp_path, f"ENTRIES={entries}"))
     assert graph.name == "library_net"
     assert [(one.name, one.data_type) for one in graph.tensors] == [
@@ -49,19 +49,19 @@ def test_a_library_composes_its_graphs(entries: int, tmp_path: Path) -> None:
 
 
 def test_a_library_that_crashes_is_a_sentence(tmp_path: Path) -> None:
-    """The child dies, not the program."""
+    """A crash in a model library ends the child process and becomes LoadError."""
     with pytest.raises(LoadError, match="the model library's code crashed"):
         compose_trusted(built(tmp_path, "CRASH"))
 
 
 def test_a_library_that_loops_is_named_as_the_culprit(tmp_path: Path) -> None:
-    """No reader of the vendor is part of that."""
+    """A model library that loops past the time limit is named in the error."""
     with pytest.raises(LoadError, match=r"the model library's code took longer than 2 s"):
         compose_trusted(other_code(tmp_path, "for (;;) ;"), time_limit_s=2)
 
 
 def test_a_library_that_takes_all_memory_is_told_from_one_without_graphs(tmp_path: Path) -> None:
-    """It is told no, and returns as if all were well."""
+    """A library that runs out of memory is reported as such; an empty one has no graph."""
     with pytest.raises(LoadError, match="the model library's code ran out of memory"):
         compose_trusted(other_code(tmp_path, "while (malloc(1 << 28)) ;"))
     with pytest.raises(LoadError, match="contains no graph"):
@@ -69,7 +69,7 @@ def test_a_library_that_takes_all_memory_is_told_from_one_without_graphs(tmp_pat
 
 
 def other_code(folder: Path, body: str) -> Path:
-    """Build a library that composes nothing."""
+    """Build a library that composes no graph and return its path."""
     source, made = folder / "other.c", folder / "libother.so"
     text = f"#include <stdlib.h>\nint QnnModel_composeGraphs(void) {{ {body} return 0; }}\n"
     source.write_text(text, "ascii")
@@ -79,7 +79,7 @@ def other_code(folder: Path, body: str) -> Path:
 
 
 def test_a_library_without_graphs_is_told(tmp_path: Path) -> None:
-    """A shared library of another kind is not a model library."""
+    """A shared library without QnnModel_composeGraphs is refused."""
     other = tmp_path / "libother.so"
     command = [str(COMPILER), "-shared", "-fPIC", "-xc", "/dev/null", "-o", str(other)]
     subprocess.run(command, check=True)
@@ -88,7 +88,10 @@ def test_a_library_without_graphs_is_told(tmp_path: Path) -> None:
 
 
 def test_the_generator_executes_a_library_that_the_user_names(tmp_path: Path) -> None:
-    """As the vendor's tool does, with a note; `--trust` is for one with another name."""
+    """The context binary generator runs a model library with a note.
+
+    A file not named like a library needs `--trust`.
+    """
     model = built(tmp_path)
     named = ("--binary_file", "x", "--output_dir", tmp_path)
     words = ("--backend", "libQnnLpai.so", "--model", model, *named)
@@ -104,7 +107,7 @@ def test_the_generator_executes_a_library_that_the_user_names(tmp_path: Path) ->
 
 
 def test_a_plan_executes_a_library_only_if_it_is_trusted(tmp_path: Path) -> None:
-    """Without the word one sentence names it; with it the graph is planned."""
+    """`plan` runs a model library only with `--trust`; otherwise it names that option."""
     model = built(tmp_path)
     done = run("plan", model)
     assert (exit_code(done), "executed only with --trust" in sentence(done)) == (2, True)
@@ -120,7 +123,7 @@ def test_a_plan_executes_a_library_only_if_it_is_trusted(tmp_path: Path) -> None
 
 
 def test_a_library_is_prepared_only_if_it_is_trusted(tmp_path: Path) -> None:
-    """For LPAI it becomes a binary that computes."""
+    """`prepare` runs a model library only with `--trust`; the LPAI binary then computes."""
     model, target = built(tmp_path), tmp_path / "net.bin"
     for backend in ((), ("--backend", "htp", "--soc", "SM8650")):
         done = run("prepare", model, "-o", target, *backend)
@@ -131,11 +134,11 @@ def test_a_library_is_prepared_only_if_it_is_trusted(tmp_path: Path) -> None:
     with lpai.open(target, native=True) as running:
         assert (
             running.run({"x": given})["y"].tolist() == np.maximum(given, 100).tolist()
-        )  # its zero
+        )  # the zero point
 
 
 def test_trust_changes_nothing_for_a_model(tmp_path: Path) -> None:
-    """It allows code to be executed; files without code are read as ever."""
+    """`--trust` changes nothing for a file without native code."""
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     assert exit_code(run("plan", model, "--trust", "--dim", "N=1")) == 0
     text = tmp_path / "libx.so"
@@ -146,7 +149,10 @@ def test_trust_changes_nothing_for_a_model(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
 def test_a_library_is_compiled_for_htp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the line of the Qmem page as it is printed; a config file calls its graph by name."""
+    """The vendor's command for a model library compiles for HTP as printed in the manual.
+
+    A config file addresses the graph by its name.
+    """
     monkeypatch.chdir(tmp_path)
     built(tmp_path).rename("libqnn_model.so")
     line = (
@@ -159,7 +165,7 @@ def test_a_library_is_compiled_for_htp(tmp_path: Path, monkeypatch: pytest.Monke
     (graph,) = read_context(tmp_path / "output" / "qnngraph.serialized.bin").graphs
     assert graph.name == "library_net"
     assert {one.mem_type for one in graph.tensors} == {TensorMemType.MEMHANDLE}
-    # The hint of an online preparation stands in the library itself.
+    # The request for memhandle tensors is part of the library itself.
     built(tmp_path, "MEMHANDLE").rename("libqnn_model.so")
     done = run("context-binary-generator", *line.split()[:-2])
     assert (exit_code(done), "requests memhandle" in done.stderr) == (0, True)

@@ -12,7 +12,7 @@ from qnnmem.loader.onnx import executable, read, read_with_graph
 
 
 def save(folder: Path, body: str, opset: int = 18) -> Path:
-    """Write a model given as text: signature, initializers and nodes."""
+    """Write a model from its text, with signature, initializers and nodes; return the path."""
     head = f'<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft": 1, "custom": 1]>'
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{head} {body}").SerializeToString())
@@ -20,12 +20,12 @@ def save(folder: Path, body: str, opset: int = 18) -> Path:
 
 
 def op_types(model: Model) -> list[str]:
-    """Types of the ops in order."""
+    """Return the types of the ops in order."""
     return [op.type for op in model.ops]
 
 
 def test_a_static_model_becomes_tensors_and_ops(tmp_path: Path) -> None:
-    """Inputs, outputs, constants, shapes and order are those of the file."""
+    """Inputs, outputs, constants, shapes and the order of ops match the file."""
     path = save(
         tmp_path,
         "g (float[2,3] x) => (float[2,4] y) <float[3,4] w = {1,2,3,4,5,6,7,8,9,10,11,12}>"
@@ -42,7 +42,7 @@ def test_a_static_model_becomes_tensors_and_ops(tmp_path: Path) -> None:
 
 
 def test_free_dimensions_are_listed_with_options(tmp_path: Path) -> None:
-    """The error names each open dimension and options that fix all of them."""
+    """The error names each open dimension and the options that fix all of them."""
     path = save(tmp_path, "g (float[batch,3] x, float[?] z) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(FreeDimensions) as caught:
         read(path)
@@ -51,7 +51,7 @@ def test_free_dimensions_are_listed_with_options(tmp_path: Path) -> None:
 
 
 def test_the_options_repeat_what_was_given(tmp_path: Path) -> None:
-    """Options already given stay among them, and odd names are quoted for the shell."""
+    """The proposed options repeat the given ones."""
     path = save(tmp_path, "g (float[a,b] x, float[c] z) => (float[N] y) { y = Relu(x) }")
     with pytest.raises(FreeDimensions) as caught:
         read(path, dims={"a": 4}, shapes={"z": (7,)})
@@ -59,7 +59,7 @@ def test_the_options_repeat_what_was_given(tmp_path: Path) -> None:
 
 
 def test_minus_one_is_a_free_dimension(tmp_path: Path) -> None:
-    """Some exporters write -1 where they mean an open dimension."""
+    """A dimension of -1 counts as open."""
     path = save(tmp_path, "g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = -1
@@ -70,7 +70,7 @@ def test_minus_one_is_a_free_dimension(tmp_path: Path) -> None:
 
 
 def test_dims_and_shapes_fix_what_is_open(tmp_path: Path) -> None:
-    """A named dimension holds for every input; a shape may replace declared sizes."""
+    """A dimension name applies to every input; a given shape replaces the declared one."""
     path = save(
         tmp_path,
         "g (float[N,3] x, float[N,1] z, float[8,2] s) => (float[N,3] y, float[8,2] t)"
@@ -93,14 +93,14 @@ def test_dims_and_shapes_fix_what_is_open(tmp_path: Path) -> None:
 def test_options_that_do_not_match_are_refused(
     tmp_path: Path, options: dict[str, dict[str, int]], sentence: str
 ) -> None:
-    """A name or rank the model does not have is a usage error that says what it has."""
+    """An unknown name or a wrong rank raises UsageError with the valid choices."""
     path = save(tmp_path, "g (float[N,3] x) => (float[N,3] y) { y = Relu(x) }")
     with pytest.raises(UsageError, match=sentence):
         read(path, **options)  # type: ignore[arg-type]  # one call for options of both kinds
 
 
 def test_declared_shapes_are_not_believed(tmp_path: Path) -> None:
-    """A wrong shape in the file does not make a wrong plan."""
+    """The plan uses inferred shapes; a wrong declared shape is only noted."""
     path = save(tmp_path, "g (float[4,4] x) => (float[1] y) <float[1] h> { h = Exp(x) y = Neg(h) }")
     model = read(path)
     assert model.tensors["h"].shape == model.tensors["y"].shape == (4, 4)
@@ -114,19 +114,19 @@ def test_declared_shapes_are_not_believed(tmp_path: Path) -> None:
         ("float[N,9]", {}, ("output 'y' is declared as ?x9 but has shape 1x8",)),
         ("float[1,8]", {}, ()),
         ("float[N,M]", {}, ()),
-        ("float[1,8]", {"shapes": {"x": (2, 8)}}, ()),  # the caller changes it, not the file
+        ("float[1,8]", {"shapes": {"x": (2, 8)}}, ()),  # the caller changes the shape
     ],
 )
 def test_a_wrong_declared_output_is_said(
     tmp_path: Path, declared: str, options: dict[str, Any], notes: tuple[str, ...]
 ) -> None:
-    """The plan is of what the model gives; whoever allocates by the file would be wrong."""
+    """A declared output shape that differs from the inferred one is noted."""
     path = save(tmp_path, f"g (float[1,8] x) => ({declared} y) {{ y = Relu(x) }}")
     assert read(path, **options).notes == notes
 
 
 def test_constants_beyond_what_the_file_stores_are_said(tmp_path: Path) -> None:
-    """Computed while loading, and in the binary as large as they are."""
+    """Constants computed while loading are noted with their size, if the file stores less."""
     text = "g (float[1,64] x) => (float[1,64] y) <int64[2] s = {64, 64}>"
     path = save(tmp_path, f"{text} {{ w = ConstantOfShape(s) y = MatMul(x, w) }}")
     said = (
@@ -137,7 +137,7 @@ def test_constants_beyond_what_the_file_stores_are_said(tmp_path: Path) -> None:
 
 
 def test_what_inputs_do_not_change_is_constant(tmp_path: Path) -> None:
-    """Shapes, stored tensors and all that follows from them are neither ops nor buffers."""
+    """Shapes and values that no input can change become constants, not ops."""
     path = save(
         tmp_path,
         "g (float[2,3,4] x) => (float[N,M] y) <int64[1] i = {0}, int64[1] rest = {-1}>"
@@ -150,7 +150,7 @@ def test_what_inputs_do_not_change_is_constant(tmp_path: Path) -> None:
 
 
 def test_initializers_among_the_inputs_are_constants(tmp_path: Path) -> None:
-    """Files of IR version 3 list weights as inputs; they are weights all the same."""
+    """Initializers that are also listed as inputs, as in IR version 3, are constants."""
     path = save(
         tmp_path,
         "g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1,2}> { y = Add(x, w) }",
@@ -163,7 +163,7 @@ def test_initializers_among_the_inputs_are_constants(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_constant_is_still_written(tmp_path: Path) -> None:
-    """A constant output needs its buffer, so a step writes it."""
+    """A constant output keeps an op that writes it."""
     path = save(
         tmp_path,
         "g (float[2,3] x) => (float[2,3] y, int64[2] n) { h = Exp(x) n = Shape(h) y = Neg(x) }",
@@ -176,7 +176,7 @@ def test_an_output_that_is_constant_is_still_written(tmp_path: Path) -> None:
 
 
 def test_dead_ops_are_dropped_aloud(tmp_path: Path) -> None:
-    """An op no output depends on is left out and noted; unread inputs stay."""
+    """An op that no output depends on is removed with a note; an unread input stays."""
     path = save(tmp_path, "g (float[2] x, float[2] u) => (float[2] y) { d = Exp(x) y = Neg(x) }")
     model = read(path)
     assert op_types(model) == ["Neg"]
@@ -185,7 +185,7 @@ def test_dead_ops_are_dropped_aloud(tmp_path: Path) -> None:
 
 
 def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
-    """Order in the file does not matter as long as there is one that works."""
+    """Nodes may come in any order in the file; they are sorted."""
     path = save(tmp_path, "g (float[2] x) => (float[2] y) { h = Exp(x) y = Neg(h) }")
     model = onnx.load(path)
     nodes = list(reversed(model.graph.node))
@@ -198,7 +198,7 @@ def test_nodes_out_of_order_are_sorted(tmp_path: Path) -> None:
 
 
 def test_effects_follow_the_op(tmp_path: Path) -> None:
-    """Views alias, elementwise ops may overwrite, the rest computes."""
+    """Reshapes are views, element-wise ops may run in place, and the rest computes."""
     path = save(
         tmp_path,
         "g (float[2,6] x) => (float[6,2] y) <int64[2] s = {3,4}>"
@@ -215,13 +215,13 @@ def test_effects_follow_the_op(tmp_path: Path) -> None:
 
 
 def test_a_broadcast_input_of_equal_bytes_is_not_overwritten(tmp_path: Path) -> None:
-    """Four floats compared into sixteen bools have as many bytes, but are read all along."""
+    """An input that is broadcast may not be overwritten, even if the sizes in bytes match."""
     path = save(tmp_path, "g (float[4] x, float[4,1] z) => (bool[4,4] y) { y = Less(x, z) }")
     assert read(path).ops[0].effect is Effect.COMPUTE
 
 
 def test_repeated_node_names_are_told_apart(tmp_path: Path) -> None:
-    """Op names are unique even when node names are not."""
+    """Op names are unique even when node names repeat."""
     path = save(tmp_path, "g (float[2] x) => (float[2] y) { h = Exp(x) y = Neg(h) }")
     model = onnx.load(path)
     for node in model.graph.node:
@@ -231,7 +231,7 @@ def test_repeated_node_names_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
-    """A call of the model's own function stands for the nodes inside."""
+    """Calls of functions defined in the model are inlined."""
     path = save(
         tmp_path,
         "g (float[2] x) => (float[2] y) { h = custom.twice(x) y = custom.twice(h) }"
@@ -241,7 +241,7 @@ def test_functions_of_the_model_are_inlined(tmp_path: Path) -> None:
 
 
 def test_shapes_inference_misses_are_measured(tmp_path: Path) -> None:
-    """An op that shape inference does not know but onnxruntime does is run once."""
+    """An op that only onnxruntime knows gets its shape from a trial run, with a note."""
     path = save(tmp_path, "g (float[2,3] x) => (float[A,B] y) { y = com.microsoft.Gelu(x) }")
     model = read(path)
     assert model.tensors["y"].shape == (2, 3)
@@ -249,7 +249,7 @@ def test_shapes_inference_misses_are_measured(tmp_path: Path) -> None:
 
 
 def test_an_unknown_op_with_declared_shape_is_accepted_aloud(tmp_path: Path) -> None:
-    """A custom op's output is taken as declared, and the user is told."""
+    """The declared output shape of a custom op is used, with a note."""
     path = save(
         tmp_path, "g (float[2] x) => (float[5] y) <float[5] h> { h = custom.Op(x) y = Neg(h) }"
     )
@@ -259,14 +259,14 @@ def test_an_unknown_op_with_declared_shape_is_accepted_aloud(tmp_path: Path) -> 
 
 
 def test_an_unknown_op_without_shape_is_refused(tmp_path: Path) -> None:
-    """Without a declared shape there is nothing to plan with."""
+    """A custom op whose output has no declared shape is refused."""
     path = save(tmp_path, "g (float[2] x) => (float[N] y) { y = custom.Op(x) }")
     with pytest.raises(LoadError, match="Op 'y' of domain 'custom' is not an ONNX operator"):
         read(path)
 
 
 def test_sources_point_into_the_executable_graph(tmp_path: Path) -> None:
-    """Each op's sources are nodes of the prepared graph that make its outputs."""
+    """Each op's sources are the nodes of the executable graph that make its outputs."""
     path = save(
         tmp_path,
         "g (float[N,4] x) => (float[A,B] y) <int64[2] s = {2,-1}>"

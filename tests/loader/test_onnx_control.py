@@ -19,7 +19,7 @@ BRANCHES = (
 
 
 def save(folder: Path, body: str) -> Path:
-    """Write a model given as text."""
+    """Write a model given as text and return its path."""
     path = folder / "model.onnx"
     text = f'<ir_version: 8, opset_import: ["" : 18]> {body}'
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
@@ -27,7 +27,7 @@ def save(folder: Path, body: str) -> Path:
 
 
 def branches(cond: str, other: str = "v = Neg(x)") -> str:
-    """Write an If on `cond` that reads `x`."""
+    """Return an If on `cond` that reads `x`."""
     return BRANCHES.format(cond=cond, other=other)
 
 
@@ -40,7 +40,7 @@ def loop(folder: Path, signature: str, body: str, rest: str) -> Path:
 
 
 def test_both_branches_become_bodies(tmp_path: Path) -> None:
-    """An If reads what its branches capture; each branch is a model with its own constants."""
+    """Both branches of an If become bodies with their own constants; captures are op inputs."""
     model = read(
         save(tmp_path, f"g (float[2] x, bool c) => (float[2] y) {{ y = {branches('c')} }}")
     )
@@ -54,7 +54,7 @@ def test_both_branches_become_bodies(tmp_path: Path) -> None:
 
 
 def test_a_constant_condition_picks_its_branch(tmp_path: Path) -> None:
-    """Control flow that shapes decide is gone, from the ops and from the executable graph."""
+    """An If with a constant condition is replaced by its chosen branch."""
     path = save(
         tmp_path,
         "g (float[2] x, float[2] k) => (float[2] y) <int64 two = {2}>"
@@ -63,11 +63,11 @@ def test_a_constant_condition_picks_its_branch(tmp_path: Path) -> None:
     model = read(path)
     assert [op.type for op in model.ops] == ["Add"]
     assert "If" not in [node.op_type for node in executable(path).graph.node]
-    assert len({"k", *model.constants}) == 2  # the branch's own k is not the input
+    assert len({"k", *model.constants}) == 2  # the branch's own k differs from the input
 
 
 def test_branches_of_different_shape_are_refused(tmp_path: Path) -> None:
-    """One sentence names the tensor, the reason and the way out; the way out works."""
+    """An output whose shape depends on the branch is refused until `--shape` states its bound."""
     text = branches("c", "v = Concat<axis=0>(x, x)")
     path = save(tmp_path, f"g (float[2] x, bool c) => (float[2] y) {{ y = {text} }}")
     with pytest.raises(LoadError, match=r"'y', output of 'If', depends on the branch") as caught:
@@ -77,7 +77,7 @@ def test_branches_of_different_shape_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_loop_of_known_length_stacks_its_results(tmp_path: Path) -> None:
-    """With constant trip count and condition the stacked output is known."""
+    """A Loop with a constant trip count has a known stacked output."""
     path = loop(
         tmp_path,
         "(float[2] x) => (float[2] h, float[A,B] t) <int64 n = {3}, bool c = {1}>",
@@ -91,7 +91,7 @@ def test_a_loop_of_known_length_stacks_its_results(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_data_steer_is_refused_until_stated(tmp_path: Path) -> None:
-    """How often the loop runs is the user's knowledge, not ours."""
+    """A Loop whose trip count depends on data is refused until a shape is given."""
     path = loop(
         tmp_path,
         "(float[2] x, int64 n, bool c) => (float[2] h, float[A,B] y)",
@@ -106,7 +106,7 @@ def test_a_loop_that_data_steer_is_refused_until_stated(tmp_path: Path) -> None:
 
 
 def test_a_loop_that_counts_itself_is_measured(tmp_path: Path) -> None:
-    """A counter against a constant decides alone, so one run shows the length."""
+    """The length of a Loop with a constant counter is measured in a trial run."""
     inner = (
         "body = b (int64 i, bool go, int64 j) => (bool on, int64 e, float[2] f)"
         "{ one = Constant<value = int64 {1}>() five = Constant<value = int64 {5}>()"
@@ -118,7 +118,7 @@ def test_a_loop_that_counts_itself_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_loop_whose_state_grows_is_refused(tmp_path: Path) -> None:
-    """A carried tensor must keep its shape."""
+    """A Loop whose carried tensor changes its shape is refused."""
     path = loop(
         tmp_path,
         "(float[2] x) => (float[2] h, float[A,B] t) <int64 n = {3}, bool c = {1}>",
@@ -130,7 +130,7 @@ def test_a_loop_whose_state_grows_is_refused(tmp_path: Path) -> None:
 
 
 def test_scan_slices_and_stacks(tmp_path: Path) -> None:
-    """A Scan body sees one slice; results are stacked along the scanned length."""
+    """A Scan body sees one slice; the results stack along the scanned length."""
     path = save(
         tmp_path,
         "g (float[2] x, float[7,2] s) => (float[2] h, float[A,B] t) {"
@@ -147,7 +147,7 @@ def test_scan_slices_and_stacks(tmp_path: Path) -> None:
     ("nodes", "tensor", "op", "largest"),
     [
         ("h = NonZero(x) y = Neg(h)", "h", "NonZero", "1x3"),
-        ("h = Cast<to=7>(x) y = Expand(x, h)", "y", "Expand", "AxB"),  # random data do not fit
+        ("h = Cast<to=7>(x) y = Expand(x, h)", "y", "Expand", "AxB"),  # random data fail here
         ("h = Cast<to=7>(x) y = ConstantOfShape(h)", "y", "ConstantOfShape", ""),
         ("c = Cast<to=9>(x) h = Compress(x, c) y = Neg(h)", "h", "Compress", "3"),
         ("h = Cast<to=7>(x) y = Slice(x, h, h)", "y", "Slice", "3"),
@@ -157,18 +157,18 @@ def test_scan_slices_and_stacks(tmp_path: Path) -> None:
 def test_shapes_that_depend_on_data_are_refused(
     tmp_path: Path, nodes: str, tensor: str, op: str, largest: str
 ) -> None:
-    """The sentence names the first tensor whose size only data know, and the way out."""
+    """The error names the first tensor whose shape depends on data, with the option to set it."""
     path = save(tmp_path, f"g (float[3] x) => (float[N] y) {{ {nodes} }}")
     with pytest.raises(LoadError, match=f"'{tensor}', output of '{op}', depends on") as caught:
         read(path)
     said = caught.value.sentence(flag)
     assert f"depends on the data; set its largest shape with --shape {tensor}={largest}" in said
-    # An operator that does not tell how much it gives was watched, and that is said.
+    # Without a known bound, the proposed shape is measured, and the message says so.
     assert said.endswith("in a trial run; real data may need more)") == (not largest)
 
 
 def test_all_shapes_that_depend_on_data_come_in_one_answer(tmp_path: Path) -> None:
-    """Beside each other and behind each other; what the answer says is enough."""
+    """One error lists all tensors whose shapes depend on data; its options are sufficient."""
     path = save(
         tmp_path,
         "g (float[4] x, float[5] z, int64[1] n) => (float[A] c, int64[B] r)"
@@ -186,7 +186,7 @@ def test_all_shapes_that_depend_on_data_come_in_one_answer(tmp_path: Path) -> No
 
 
 def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
-    """Shapes after a stated one are inferred from it."""
+    """Shapes after a given shape are inferred from it, and the plan states the condition."""
     path = save(tmp_path, "g (float[4] x) => (int64[A,B] y) { h = NonZero(x) y = Neg(h) }")
     model = read(path, shapes={"h": (1, 4)})
     assert model.tensors["y"].shape == (1, 4)
@@ -195,14 +195,14 @@ def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
 
 
 def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
-    """A shape that inference proves is not the user's to choose."""
+    """A given shape that contradicts the inferred one raises UsageError."""
     path = save(tmp_path, "g (float[4] x) => (float[4] y) { h = Exp(x) y = Neg(h) }")
     with pytest.raises(UsageError, match="tensor 'h' has shape 4, not the given 2x2"):
         read(path, shapes={"h": (2, 2)})
 
 
 def test_a_body_never_overwrites_what_it_captures(tmp_path: Path) -> None:
-    """Captured tensors belong to the model around, so element-wise ops on them only compute."""
+    """An element-wise op in a body never overwrites a captured tensor."""
     other = "m = Exp(x) v = Neg(x)"
     path = save(
         tmp_path, f"g (float[2] x, bool c) => (float[2] y) {{ y = {branches('c', other)} }}"
@@ -212,7 +212,7 @@ def test_a_body_never_overwrites_what_it_captures(tmp_path: Path) -> None:
 
 
 def test_captures_reach_through_nested_bodies(tmp_path: Path) -> None:
-    """What an inner branch reads from outside is an input of the outer op."""
+    """A tensor that a nested body captures is an input of the outer op."""
     inner = (
         "If (d) <then_branch = t2 () => (float[2] a) { a = Add(x, w) },"
         "        else_branch = f2 () => (float[2] b) { b = Exp(x) }>"
@@ -231,7 +231,7 @@ def test_captures_reach_through_nested_bodies(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("view", ["Flatten(x)", "Identity(x)", "Reshape(x, s)"])
 def test_a_view_of_a_captured_tensor_costs_nothing(tmp_path: Path, view: str) -> None:
-    """A branch that reshapes an outer tensor needs no copy of it, and the total is a bound."""
+    """A branch that reshapes a captured tensor makes no copy; the total is an upper bound."""
     chosen = (
         f"If (c) <then_branch = t () => (float[1,64] u) {{ m = {view} k = Identity(m)"
         " u = MatMul(k, w) }, else_branch = f () => (float[1,64] v) { v = MatMul(x, w) }>"
@@ -244,13 +244,13 @@ def test_a_view_of_a_captured_tensor_costs_nothing(tmp_path: Path, view: str) ->
         f"{{ e = Expand(one, p) w = Transpose(e) y = {chosen} }}",
     )
     plan = plan_model(read(path))
-    # Input, condition, output, and the output of the branch.
+    # Input, condition, output, and the branch's output.
     assert plan.scratch_bytes == 6_080 + 64 + 256 + 256
     assert plan.proof is ProofScope.UPPER_BOUND
 
 
 def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> None:
-    """Turns of a loop read an outer tensor under another shape where it lies."""
+    """A loop that flattens a captured tensor needs no more scratch than one without."""
     body = "m = Flatten(x) f = ReduceSum<keepdims=0>(m) e = Add(a, a) on = Identity(go)"
     plain = "f = ReduceSum<keepdims=0>(x) e = Add(a, a) on = Identity(go)"
     sizes = []
@@ -290,12 +290,12 @@ def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> 
 def test_a_plan_for_one_input_says_so(
     tmp_path: Path, body: str, fixed: dict[str, Any], sentence: str
 ) -> None:
-    """A value or shape that decides sizes is named with the node that depends on it."""
+    """A plan that holds only for a given value or shape names the node that depends on it."""
     assert read(save(tmp_path, body), **fixed).holds_for == (sentence,)
 
 
 def test_turns_that_a_trial_run_counted_are_named(tmp_path: Path) -> None:
-    """The length of what a loop collects is known from a run, and the model says so."""
+    """A trip count measured in a trial run is stated as a condition of the plan."""
     inner = (
         "body = b (int64 i, bool go, float[2] a, int64 k)"
         " => (bool on, float[2] e, int64 l, float f)"
@@ -315,13 +315,13 @@ def test_turns_that_a_trial_run_counted_are_named(tmp_path: Path) -> None:
 
 
 def test_a_value_that_changes_no_size_is_not_mentioned(tmp_path: Path) -> None:
-    """A value that is only computed with leaves the plan true for all inputs."""
+    """A given value that changes no size adds no condition to the plan."""
     path = save(tmp_path, "g (float[4] x, float k) => (float[4] y) { y = Mul(x, k) }")
     assert read(path, values={"k": 3.0}).holds_for == ()
 
 
 def test_a_reason_of_its_own_stands_beside_the_tensor(tmp_path: Path) -> None:
-    """What a branch gives is known; the sizes are listed where several tensors are open."""
+    """With several open tensors, an If states the sizes of its branches as the reason."""
     text = branches("c", "v = Concat<axis=0>(x, x)")
     outputs = "(float[2] y, int64[A,B] z)"
     path = save(tmp_path, f"g (float[2] x, bool c) => {outputs} {{ y = {text} z = NonZero(x) }}")

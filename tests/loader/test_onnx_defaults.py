@@ -1,4 +1,4 @@
-"""Attributes that are left out mean what the standard says, also where inference errs."""
+"""A missing attribute has the standard's default, even where shape inference is wrong."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ STEP = "step = Constant <value = int64 {4}> () length = Constant <value = int64 
 
 
 def save(folder: Path, text: str) -> Path:
-    """Write a model given as text."""
+    """Write a model given as text and return its path."""
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{HEAD} {text}").SerializeToString())
     return path
@@ -27,7 +27,7 @@ def save(folder: Path, text: str) -> Path:
 def test_a_spectrum_is_one_sided_unless_told_otherwise(
     tmp_path: Path, given: str, bins: int
 ) -> None:
-    """Half of the bins and one, as onnxruntime gives them."""
+    """An STFT without the attribute `onesided` returns 9 of 16 bins, as in onnxruntime."""
     node = f"y = STFT{given} (x, step, , length)"
     text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} {node} }}"
     model = read(save(tmp_path, text))
@@ -35,14 +35,14 @@ def test_a_spectrum_is_one_sided_unless_told_otherwise(
 
 
 def test_what_is_executed_says_the_default(tmp_path: Path) -> None:
-    """Whoever runs the graph gets the shapes that were planned."""
+    """The executable graph states the default explicitly, so a run gives the planned shapes."""
     text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} y = STFT (x, step, , length) }}"
     node = next(n for n in executable(save(tmp_path, text)).graph.node if n.op_type == "STFT")
     assert [(a.name, a.i) for a in node.attribute] == [("onesided", 1)]
 
 
 def test_the_default_holds_in_a_branch_too(tmp_path: Path) -> None:
-    """Bodies are graphs like the others."""
+    """The default applies inside a branch too."""
     branch = f"{{ {STEP} a = STFT (x, step, , length) }}"
     other = f"{{ {STEP} b = STFT <onesided = 1> (x, step, , length) }}"
     text = (
@@ -56,7 +56,7 @@ def test_the_default_holds_in_a_branch_too(tmp_path: Path) -> None:
 def test_a_shape_that_inference_gets_wrong_is_no_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the model is run to try sizes, every shape is compared with the one that is planned."""
+    """A trial run that contradicts an inferred shape is refused."""
     monkeypatch.setattr(resolve, "_DEFAULTS", {})
     nodes = f"{STEP} s = STFT (x, step, , length) y = ReduceSum (s)"
     path = save(tmp_path, f"g (float[1,N,1] x) => (float[a] y) {{ {nodes} }}")

@@ -1,4 +1,4 @@
-"""Operators of other makers and results that are no tensors get one sentence with a way out."""
+"""Custom operators and results that are not tensors are refused with a way out."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18, "maker" : 1, "ai.onnx.ml" : 3]>'
 
 
 def save(folder: Path, text: str, *, imported: bool = True) -> Path:
-    """Write a model given as text."""
+    """Write a model given as text and return its path."""
     model = onnx.parser.parse_model(f"{HEAD} {text}")
     if not imported:
         del model.opset_import[1]
@@ -25,7 +25,7 @@ def save(folder: Path, text: str, *, imported: bool = True) -> Path:
 @pytest.mark.parametrize("size", ["4", "n"])
 @pytest.mark.parametrize("imported", [True, False])
 def test_an_operator_of_another_maker_is_named(tmp_path: Path, size: str, imported: bool) -> None:
-    """The same words, whether sizes are open or its domain is announced; no sizes are asked for."""
+    """A custom operator is refused by name, even with open sizes or an undeclared domain."""
     text = f"g (float[{size}] x) => (float[m] y) {{ a = maker.Quant (x) y = Relu (a) }}"
     with pytest.raises(LoadError) as caught:
         read(save(tmp_path, text, imported=imported))
@@ -37,7 +37,7 @@ def test_an_operator_of_another_maker_is_named(tmp_path: Path, size: str, import
 
 
 def test_what_the_file_declares_is_planned_with_a_word_first(tmp_path: Path) -> None:
-    """What such an operator needs inside is not known."""
+    """If the file declares a custom operator's shape, the plan states its unknown needs."""
     text = "g (float[4] x) => (float[4] y) { y = maker.Quant (x) }"
     model = read(save(tmp_path, text))
     assert "custom operator 'Quant' are unknown" in join_words(model.assumed)
@@ -46,14 +46,14 @@ def test_what_the_file_declares_is_planned_with_a_word_first(tmp_path: Path) -> 
 
 
 def test_an_operator_that_no_output_needs_does_no_harm(tmp_path: Path) -> None:
-    """It is never executed."""
+    """A custom operator that no output needs adds no assumption to the plan."""
     text = "g (float[4] x) => (float[4] y) { a = maker.Quant (x) y = Relu (x) }"
     assert read(save(tmp_path, text)).assumed == ""
 
 
 @pytest.mark.parametrize("size", ["1", "n"])
 def test_a_map_is_refused_before_sizes_are_asked_for(tmp_path: Path, size: str) -> None:
-    """With the operator that makes it and the way to leave it out."""
+    """A map output is refused before sizes are requested, with ZipMap's option to avoid it."""
     node = "y = ai.onnx.ml.ZipMap <classlabels_int64s = [0, 1]> (x)"
     text = f"g (float[{size},2] x) => (seq(map(int64, float)) y) {{ {node} }}"
     with pytest.raises(LoadError, match="output of 'ZipMap', is a sequence, map") as caught:
@@ -63,7 +63,7 @@ def test_a_map_is_refused_before_sizes_are_asked_for(tmp_path: Path, size: str) 
 
 
 def test_a_sequence_is_refused_before_sizes_are_asked_for(tmp_path: Path) -> None:
-    """Also one that has no way out."""
+    """A sequence output is refused before sizes are requested."""
     text = "g (float[n] x) => (seq(float[m]) y) { y = SequenceConstruct (x) }"
     with pytest.raises(LoadError, match="output of 'SequenceConstruct'") as caught:
         read(save(tmp_path, text))

@@ -1,4 +1,4 @@
-"""Counts, names, order and stored data of an ONNX model: each check, and what just passes it."""
+"""Each check of an ONNX model's counts, names, order and stored data, at its limit."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ Change = Callable[[Any], object]
 
 
 def model(text: str = TEXT) -> onnx.ModelProto:
-    """Build a model."""
+    """Return a model."""
     return onnx.parser.parse_model(HEAD + text)
 
 
 def guarded(folder: Path, proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as the guard hands it on."""
+    """Return the model after the guard pass."""
     path = folder / "m.onnx"
     path.write_bytes(proto.SerializeToString())
     return read_guarded(path).proto
 
 
 def refused(folder: Path, proto: onnx.ModelProto) -> str:
-    """The sentence with which a model is refused."""
+    """Return the reason for which a model is refused."""
     with pytest.raises(LoadError) as caught:
         guarded(folder, proto)
     return caught.value.reason
 
 
 def body(proto: Any, number: int = 1) -> Any:
-    """A branch of the model: 0 then, 1 else."""
+    """Return a branch of the model: 0 is then, 1 is else."""
     return proto.graph.node[1].attribute[number].g
 
 
 def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
-    """The guard checks and does not change."""
+    """The guard leaves a valid model unchanged."""
     assert guarded(tmp_path, model()) == model()
 
 
@@ -93,11 +93,11 @@ def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
         ),
         (
             lambda m: body(m).node.add(op_type="Neg", input=["u"], output=["q"]),
-            "node 'If' reads 'u', which no node produces",  # of the other branch
+            "node 'If' reads 'u', which no node produces",  # in the other branch
         ),
         (
             lambda m: m.graph.node.add(op_type="Neg", input=["k"], output=["q"]),
-            "node 'Neg' reads 'k', which no node produces",  # of a body
+            "node 'Neg' reads 'k', which no node produces",  # in a body
         ),
         (
             lambda m: m.graph.node[0].input.append("y"),
@@ -115,7 +115,7 @@ def test_a_sound_model_passes_unchanged(tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_hold_together_is_refused(tmp_path: Path, change: Change, words: str) -> None:
-    """One sentence names what is wrong and where."""
+    """An inconsistent model is refused in one sentence that names the fault and its place."""
     proto = model()
     change(proto)
     assert words in refused(tmp_path, proto)
@@ -124,8 +124,8 @@ def test_what_does_not_hold_together_is_refused(tmp_path: Path, change: Change, 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda m: m.graph.input.add(name="w"),  # files of IR version 3 list weights as inputs
-        lambda m: m.graph.node.add(op_type="A", output=["", ""]),  # outputs that are not wanted
+        lambda m: m.graph.input.add(name="w"),  # as in IR version 3
+        lambda m: m.graph.node.add(op_type="A", output=["", ""]),  # unused outputs
         lambda m: m.graph.node.add(op_type="A", input=["", "x"], output=["q"]),
         lambda m: m.graph.input.add(name="n" * 65536),
         lambda m: setattr(m.opset_import[0], "version", 7),
@@ -139,21 +139,21 @@ def test_what_does_not_hold_together_is_refused(tmp_path: Path, change: Change, 
     ],
 )
 def test_what_is_odd_and_sound_passes(tmp_path: Path, change: Change) -> None:
-    """No check refuses what an exporter may write."""
+    """An unusual but valid model passes every check."""
     proto = model()
     change(proto)
     guarded(tmp_path, proto)
 
 
 def test_a_model_of_foreign_operators_needs_no_operator_set(tmp_path: Path) -> None:
-    """Whoever uses no operator of ONNX need not say which."""
+    """A model with only custom operators needs no ONNX operator set."""
     proto = model("g (float[2] x) => (float[2] y) { y = own.Op(x) }")
     proto.ClearField("opset_import")
     guarded(tmp_path, proto)
 
 
 def test_nodes_are_sorted_stably(tmp_path: Path) -> None:
-    """Nodes come into execution order, as near to their places as that allows; bodies as well."""
+    """Nodes are sorted into execution order with as few moves as possible, in bodies too."""
     text = "g (float[2] x) => (float[2] d) { d = Add(b, c) c = Neg(a) b = Abs(a) a = Relu(x) }"
     kinds = [node.op_type for node in guarded(tmp_path, model(text)).graph.node]
     assert kinds == ["Relu", "Neg", "Abs", "Add"]
@@ -166,13 +166,13 @@ def test_nodes_are_sorted_stably(tmp_path: Path) -> None:
 
 
 def test_a_node_that_reads_one_twice_is_ready_after_it(tmp_path: Path) -> None:
-    """Needs are counted once for each node that is needed."""
+    """A node that reads one tensor twice is sorted right after its producer."""
     text = "g (float[2] x) => (float[2] d) { d = Add(b, b) b = Neg(x) }"
     assert len(guarded(tmp_path, model(text)).graph.node) == 2
 
 
 def test_nodes_are_counted_over_all_bodies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four are in the model: as many as allowed pass, one more does not."""
+    """Nodes in bodies count: a model of four nodes passes a limit of 4 and fails one of 3."""
     monkeypatch.setattr(well_formed, "MAX_NODES", 4)
     guarded(tmp_path, model())
     monkeypatch.setattr(well_formed, "MAX_NODES", 3)
@@ -180,7 +180,7 @@ def test_nodes_are_counted_over_all_bodies(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_outputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as allowed pass, one more does not."""
+    """A model of two outputs passes a limit of 2 and fails one of 1."""
     proto = model()
     proto.graph.output.add(name="a")
     monkeypatch.setattr(guard_pass, "MAX_OUTPUTS", 2)
@@ -190,7 +190,7 @@ def test_outputs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
-    """A change of a limit is a decision, and changes SECURITY.md as well."""
+    """The limits have the values that SECURITY.md promises."""
     assert (well_formed.MAX_NODES, well_formed.MAX_NAME) == (200_000, 65_536)
     assert (guard_pass.MAX_OUTPUTS, guard_pass.MIN_OPSET) == (20_000, 7)
 
@@ -200,7 +200,7 @@ def test_the_limits_are_those_that_are_promised() -> None:
     [b"\x0a\x01x", b"Relu", b"\x0a\x01w", b"then_branch", b"\x0a\x01a"],
 )
 def test_names_that_are_no_text_are_refused(tmp_path: Path, old: bytes) -> None:
-    """Bytes that are not UTF-8, wherever a name stands."""
+    """A name that is not valid UTF-8 is refused, wherever it occurs."""
     data = model().SerializeToString()
     assert old in data
     (tmp_path / "m.onnx").write_bytes(data.replace(old, old[:-1] + b"\xff"))
@@ -209,7 +209,7 @@ def test_names_that_are_no_text_are_refused(tmp_path: Path, old: bytes) -> None:
 
 
 def test_bytes_that_protobuf_refuses_are_cut_short(tmp_path: Path) -> None:
-    """There is no field of number 0, which the look at the bytes does not mind."""
+    """Bytes that only protobuf rejects, such as field number 0, are refused as truncated."""
     (tmp_path / "m.onnx").write_bytes(b"\x02\x00")
     with pytest.raises(LoadError, match="is truncated or not an ONNX model"):
         read_guarded(tmp_path / "m.onnx")
@@ -218,7 +218,7 @@ def test_bytes_that_protobuf_refuses_are_cut_short(tmp_path: Path) -> None:
 def test_bytes_in_place_of_a_text_are_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where protobuf leaves it to the reader of a name to find out, that is a refusal, too."""
+    """A decoding error that protobuf raises late is also refused."""
 
     def stumble(path: Path, proto: object) -> None:
         b"\xff".decode()
@@ -229,14 +229,14 @@ def test_bytes_in_place_of_a_text_are_damage(
 
 @pytest.mark.parametrize("blob", [b"\x08\x08", b"\x3a\x02\x08\x01", b"\x08\x08\x3a\x00"])
 def test_messages_of_something_else_are_refused(tmp_path: Path, blob: bytes) -> None:
-    """Sound protobuf that is not a model says so."""
+    """Valid protobuf that is not a model is refused as such."""
     (tmp_path / "m.onnx").write_bytes(blob)
     with pytest.raises(LoadError, match="is not an ONNX model"):
         read_guarded(tmp_path / "m.onnx")
 
 
 def test_stored_data_is_checked_wherever_it_stands(tmp_path: Path) -> None:
-    """Constants, lists of tensors, bodies and functions hold tensors, too."""
+    """The size of stored data is checked in initializers, attributes, bodies and functions."""
 
     def short(tensor: Any) -> None:
         tensor.name, tensor.data_type = "t", onnx.TensorProto.INT8
@@ -260,14 +260,14 @@ def test_stored_data_is_checked_wherever_it_stands(tmp_path: Path) -> None:
 
 
 def test_training_is_left_out(tmp_path: Path) -> None:
-    """Nobody here trains; what is not needed is not kept."""
+    """Training information is dropped."""
     proto = model()
     proto.training_info.add().algorithm.name = "train"
     assert not guarded(tmp_path, proto).training_info
 
 
 def test_with_functions_names_are_checked_later(tmp_path: Path) -> None:
-    """Inlining gives new names; until then nothing is final."""
+    """With functions, names are checked only after inlining, which creates new names."""
     proto = model()
     proto.functions.add(name="F", domain="own")
     proto.graph.output.add(name="z")
@@ -277,7 +277,7 @@ def test_with_functions_names_are_checked_later(tmp_path: Path) -> None:
 def test_running_out_of_memory_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model larger than memory is refused, not a fault."""
+    """A model that exceeds the memory is refused with LoadError."""
 
     class Greedy:
         def ParseFromString(self, blob: bytes) -> None:

@@ -20,12 +20,12 @@ g (float[2,4] x, bool c) => (float[2,4] y)
 
 
 def small() -> onnx.ModelProto:
-    """Build a model with a weight, a shape computation and a branch."""
+    """Return a model with a weight, a shape computation and a branch."""
     return onnx.parser.parse_model(TEXT)
 
 
 def save(folder: Path, model: onnx.ModelProto) -> Path:
-    """Write a model."""
+    """Write a model and return its path."""
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
     return path
@@ -42,7 +42,7 @@ def external(model: onnx.ModelProto, **entries: str) -> None:
 
 
 def test_external_data_next_to_the_model_is_accepted(tmp_path: Path) -> None:
-    """The weight keeps its size, the file is never loaded whole."""
+    """A weight in a file beside the model keeps its size."""
     (tmp_path / "w.bin").write_bytes(bytes(24))
     model = small()
     external(model, location="w.bin", offset="8", length="16")
@@ -68,7 +68,7 @@ def test_external_data_next_to_the_model_is_accepted(tmp_path: Path) -> None:
 def test_external_data_elsewhere_or_short_is_refused(
     tmp_path: Path, entries: dict[str, str], sentence: str
 ) -> None:
-    """No path leaves the folder, and no file is believed to hold more than it does."""
+    """External data outside the model's folder or shorter than its shape is refused."""
     folder = tmp_path / "model"
     (folder / "folder").mkdir(parents=True)
     (tmp_path / "w.bin").write_bytes(bytes(16))
@@ -143,7 +143,7 @@ def _long_name(model: onnx.ModelProto) -> None:
 def test_damaged_structure_is_refused_in_one_sentence(
     tmp_path: Path, damage: Callable[[onnx.ModelProto], None], sentence: str
 ) -> None:
-    """Each kind of damage is named before anything foreign runs."""
+    """Each kind of damage is refused in one line before another library reads the model."""
     model = small()
     damage(model)
     with pytest.raises(LoadError, match=sentence) as caught:
@@ -163,20 +163,20 @@ def test_damaged_structure_is_refused_in_one_sentence(
     ],
 )
 def test_what_is_no_tensor_of_numbers_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
-    """Strings and sequences have no planned size."""
+    """Strings and sequences are refused, since they have no planned size."""
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> g {text}')
     with pytest.raises(LoadError, match=sentence):
         read(save(tmp_path, model))
 
 
 def test_an_input_of_giant_shape_is_refused(tmp_path: Path) -> None:
-    """Sizes beyond what planners can add are refused before anything is allocated."""
+    """An input of 2**69 elements is refused before memory is allocated."""
     with pytest.raises(LoadError, match="'x' takes more than"):
         read(save(tmp_path, small()), shapes={"x": (1 << 30, 1 << 39)})
 
 
 def test_a_trial_run_out_of_memory_is_a_sentence(tmp_path: Path) -> None:
-    """The child has limits of its own; the parent lives on and says what happened."""
+    """A trial run that exceeds its memory limit becomes LoadError."""
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18, "com.microsoft": 1]>'
         "g (float[100000,100000,10] x) => (float[A,B,C] y) { y = com.microsoft.Gelu(x) }"
@@ -186,37 +186,40 @@ def test_a_trial_run_out_of_memory_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_the_time_limit_ends_the_examination(tmp_path: Path) -> None:
-    """A child that is not done in time is stopped and said to be."""
+    """A child process that exceeds the time limit is stopped with LoadError."""
     with pytest.raises(LoadError, match=r"did not finish within 0.001 s"):
         read(save(tmp_path, small()), time_limit_s=0.001)
 
 
 def test_a_flood_of_empty_parts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two bytes on disk become a hundred in memory, so parts are counted before unpacking."""
+    """A file with more protobuf messages than allowed is refused before parsing.
+
+    A message of two bytes takes about a hundred in memory.
+    """
     monkeypatch.setattr("qnnmem.loader.onnx.protobuf_wire.MAX_MESSAGES", 1000)
-    node = b"\x0a\x00"  # field 1 of a graph: an empty node
+    node = b"\x0a\x00"  # field 1 of the graph: an empty node
     with pytest.raises(LoadError, match="more than 1,000 protobuf messages"):
         check_wire(tmp_path, wrap(7, node * 1001))
 
 
 def test_bodies_nested_too_deeply_are_refused(tmp_path: Path) -> None:
-    """Depth is bounded before recursion meets it."""
+    """Graphs nested beyond the limit are refused before recursion."""
     graph = b""
     for _ in range(40):
-        for field in (6, 5, 1):  # a graph in an attribute in a node in a graph
+        for field in (6, 5, 1):  # a graph in an attribute of a node
             graph = wrap(field, graph)
     with pytest.raises(LoadError, match="nested too deeply"):
         check_wire(tmp_path, wrap(7, graph))
 
 
 def wrap(field: int, blob: bytes) -> bytes:
-    """Make bytes a message field of protobuf's wire format."""
+    """Return a protobuf field that holds these bytes."""
     size = bytes([len(blob) & 127 | 128, len(blob) >> 7])
     return bytes([field << 3 | 2]) + size + blob
 
 
 def mutate(blob: bytes, chance: random.Random) -> bytes:
-    """Flip, cut or repeat some bytes."""
+    """Return a copy with bytes cut, repeated or changed."""
     at, other = sorted(chance.randrange(len(blob)) for _ in range(2))
     kind = chance.randrange(4)
     if kind == 0:
@@ -227,7 +230,7 @@ def mutate(blob: bytes, chance: random.Random) -> bytes:
 
 
 def test_mutated_bytes_are_parsed_or_refused(tmp_path: Path) -> None:
-    """Whatever bytes come, parsing gives a model or one sentence."""
+    """Each of 600 mutated files ends in a model or in one line of LoadError."""
     chance = random.Random(7)  # noqa: S311  a seed, no secret
     blob, path = small().SerializeToString(), tmp_path / "model.onnx"
     refused = []
@@ -242,7 +245,7 @@ def test_mutated_bytes_are_parsed_or_refused(tmp_path: Path) -> None:
 
 
 def test_mutated_names_are_read_or_refused(tmp_path: Path) -> None:
-    """Models that still parse go all the way through inference and trial runs."""
+    """Each of 12 models with a changed letter is read or refused in one line."""
     chance = random.Random(11)  # noqa: S311  a seed, no secret
     path, sentences = tmp_path / "model.onnx", []
     blob = small().SerializeToString()

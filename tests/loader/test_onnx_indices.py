@@ -1,4 +1,4 @@
-"""Inputs that are looked up in a table: random ones stay inside it."""
+"""Random values for an input that indexes a table stay within the table."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from qnnmem.loader.onnx.inputs import index_limits
     ],
 )
 def test_the_table_that_an_input_is_looked_up_in(text: str, limits: dict[str, int]) -> None:
-    """Through everything that hands integers on, and through nothing else."""
+    """The limit of an index input is found through ops that pass integers on, and no others."""
     assert index_limits(parser.parse_graph(text)) == limits
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int8", "uint8", "float32"])
 def test_made_up_indices_stay_inside_their_table(dtype: str) -> None:
-    """Also where the model takes them as real numbers."""
+    """Random indices stay within their table, also as floats."""
     item = Input("i", dtype, (400,), below=2)
     values = random_sample([item], 0, 0)["i"]
     assert values.dtype == dtype
@@ -46,7 +46,7 @@ def test_made_up_indices_stay_inside_their_table(dtype: str) -> None:
 
 
 def embedding(path: Path, kind: int) -> None:
-    """Write a model with a table of two rows, as the token types of language models have."""
+    """Write a model with a table of two rows, as language models have for token types."""
     random = np.random.default_rng(0)
     weights = {"t": random.standard_normal((2, 8)), "w": random.standard_normal((8, 4))}
     nodes = [
@@ -70,7 +70,7 @@ def embedding(path: Path, kind: int) -> None:
 def test_a_model_with_a_small_table_is_prepared_and_run(
     kind: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calibration and random inputs look up what is there; indices that change are counted."""
+    """A model with a two-row table is prepared and run; changed integer outputs are counted."""
     monkeypatch.chdir(tmp_path)
     embedding(tmp_path / "m.onnx", kind)
     done = run("prepare", "m.onnx", "--quantize", "int8", "-o", "m.bin")

@@ -1,4 +1,4 @@
-"""The passes of loading an ONNX file: a line of values, none of which a later pass changes."""
+"""The passes that load an ONNX file: no pass changes the result of an earlier one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from qnnmem.loader.onnx.trial import TrialChild
 ONNX = Path(build_pass.__file__).parents[1]
 PASSES = ("read", "guard", "resolve", "fold", "shape", "build")
 
-# Reshape by a computed shape, a branch that folds, a branch and a loop that stay.
+# A Reshape to a computed shape, a branch that folds, and a branch and a loop that stay.
 TEXT = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[N,4] x, bool c) => (float[A,B] y, float[T,U] z)
 <float[4] w = {1,2,3,4}, int64 n = {3}, bool yes = {1}, float[1] unread = {0}>
@@ -41,14 +41,14 @@ g (float[N,4] x, bool c) => (float[A,B] y, float[T,U] z)
 
 
 def save(folder: Path, text: str = TEXT) -> Path:
-    """Write a model given as text."""
+    """Write a model given as text and return its path."""
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
     return path
 
 
 def test_the_passes_in_a_line_give_the_model(tmp_path: Path) -> None:
-    """Calling one pass after the other is what reading a file does."""
+    """Calling all passes in order gives the same model as `read`."""
     path = save(tmp_path)
     with TrialChild(path, 60.0) as child:
         resolved = resolve(open_model(guard(read_file(path)), child), Fixed({"N": 2}))
@@ -58,7 +58,7 @@ def test_the_passes_in_a_line_give_the_model(tmp_path: Path) -> None:
 
 
 def test_no_pass_changes_the_value_it_is_given(tmp_path: Path) -> None:
-    """Messages that a value holds are the same bytes after all later passes."""
+    """Each pass leaves the earlier passes' results unchanged, byte for byte."""
     path = save(tmp_path)
     with TrialChild(path, 60.0) as child:
         guarded = guard(read_file(path))
@@ -74,7 +74,7 @@ def test_no_pass_changes_the_value_it_is_given(tmp_path: Path) -> None:
 
 
 def test_each_pass_leaves_its_mark(tmp_path: Path) -> None:
-    """What a pass is for is true of its value and not of the one before."""
+    """Each pass has its effect: sizes are fixed, ifs fold, shapes are known."""
     path = save(tmp_path)
     with TrialChild(path, 60.0) as child:
         resolved = resolve(open_model(guard(read_file(path)), child), Fixed({"N": 2}))
@@ -129,7 +129,7 @@ def _by_data(folder: Path) -> Path:
 def test_an_error_knows_its_pass(
     tmp_path: Path, make: Callable[[Path], Path], stage: str, sentence: str
 ) -> None:
-    """Whoever looks for the cause reads the pass from the error; the sentence does not name it."""
+    """An error has the name of its pass as `stage`, and its sentence states the cause."""
     path = make(tmp_path)
     with pytest.raises(LoadError) as caught:
         read(path)
@@ -138,12 +138,12 @@ def test_an_error_knows_its_pass(
 
 
 def test_reading_without_shapes_stops_after_the_guard(tmp_path: Path) -> None:
-    """Free dimensions do not matter for a look at the model as it is."""
+    """`read_guarded` reads a model with open dimensions."""
     assert len(read_guarded(save(tmp_path)).proto.graph.node) == 6
 
 
 def test_a_shaped_model_keeps_the_caller_s_sizes(tmp_path: Path) -> None:
-    """All passes but the last are one call."""
+    """`read_shaped` applies the caller's dimensions."""
     assert read_shaped(save(tmp_path), dims={"N": 5}).scope.types["h"].shape == (5, 4)
 
 
@@ -155,14 +155,14 @@ def _imports(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("number", range(len(PASSES)))
 def test_a_pass_imports_only_passes_before_it(number: int) -> None:
-    """The line of passes has a direction; imports inside functions count."""
+    """A pass imports only earlier passes, imports inside functions included."""
     found = _imports(ONNX / "passes" / f"{PASSES[number]}.py")
     later = {f"qnnmem.loader.onnx.passes.{name}" for name in PASSES[number:]}
     assert not found & later
 
 
 def test_what_passes_stand_on_knows_no_pass() -> None:
-    """Modules beside the passes are below them."""
+    """No module beside the passes imports a pass."""
     above = {"__init__.py"}
     below = [path for path in ONNX.glob("*.py") if path.name not in above]
     for path in (*below, *(ONNX / "trial").glob("*.py")):
@@ -170,7 +170,7 @@ def test_what_passes_stand_on_knows_no_pass() -> None:
 
 
 def test_the_loader_has_no_circle_of_imports() -> None:
-    """Modules of the loader can be put in an order in which each imports only earlier ones."""
+    """The modules of the ONNX loader have no circular imports."""
     root = ONNX.parents[2]
     waiting = {}
     for path in ONNX.rglob("*.py"):

@@ -13,7 +13,7 @@ STORED = (
 
 
 def load(folder: Path, body: str, signature: str = "(float[2,2] x) => (float[2,2] y)") -> Model:
-    """Read a small quantized model; `s`, `s2`, `z`, `w` and `m` are stored in it."""
+    """Return a small quantized model that stores `s`, `s2`, `z`, `w` and `m`."""
     text = f'<ir_version: 8, opset_import: ["" : 18, "com.microsoft": 1]> g {signature} {STORED}'
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{text} {{ {body} }}").SerializeToString())
@@ -21,12 +21,15 @@ def load(folder: Path, body: str, signature: str = "(float[2,2] x) => (float[2,2
 
 
 def steps(model: Model) -> list[tuple[str, tuple[str, ...], tuple[str, ...], tuple[int, ...]]]:
-    """List what is left of each op."""
+    """Return the type, inputs, outputs and sources of each op."""
     return [(op.type, op.inputs, op.outputs, op.sources) for op in model.ops]
 
 
 def test_an_op_between_dequantize_and_quantize_works_on_integers(tmp_path: Path) -> None:
-    """Floats inside vanish; floats at the borders of the model stay."""
+    """An op between DequantizeLinear and QuantizeLinear works on integers.
+
+    Only the floats at the model's borders stay.
+    """
     model = load(
         tmp_path,
         "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) h = Relu(a)"
@@ -43,7 +46,7 @@ def test_an_op_between_dequantize_and_quantize_works_on_integers(tmp_path: Path)
 
 
 def test_dequantized_weights_are_stored_integers(tmp_path: Path) -> None:
-    """The constant a consumer reads is the integer one, with its scale."""
+    """Weights behind DequantizeLinear are counted as their stored integers."""
     model = load(tmp_path, "a = DequantizeLinear(w, s, z) y = MatMul(x, a)")
     assert steps(model) == [("MatMul", ("x", "w", "s", "z"), ("y",), (0, 1))]
     assert model.constants == ("w", "s", "z")
@@ -51,7 +54,7 @@ def test_dequantized_weights_are_stored_integers(tmp_path: Path) -> None:
 
 
 def test_a_float_with_two_readers_stays(tmp_path: Path) -> None:
-    """Quantizing a tensor that is also read as float is a step of its own."""
+    """A float tensor with a second reader stays, and its QuantizeLinear is a separate op."""
     model = load(
         tmp_path,
         "h = Relu(x) q = QuantizeLinear(h, s, z) a = DequantizeLinear(q, s, z) y = Add(h, a)",
@@ -64,7 +67,7 @@ def test_a_float_with_two_readers_stays(tmp_path: Path) -> None:
 
 
 def test_each_reader_dequantizes_for_itself(tmp_path: Path) -> None:
-    """One dequantize node read twice belongs to both readers."""
+    """A DequantizeLinear that two ops read is folded into both."""
     model = load(
         tmp_path,
         "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z)"
@@ -74,7 +77,7 @@ def test_each_reader_dequantizes_for_itself(tmp_path: Path) -> None:
 
 
 def test_the_microsoft_domain_counts_too(tmp_path: Path) -> None:
-    """Quantize nodes of the com.microsoft domain are folded alike."""
+    """Quantize ops of the com.microsoft domain are folded too."""
     model = load(
         tmp_path,
         "q = com.microsoft.QuantizeLinear(x, s, z) a = com.microsoft.DequantizeLinear(q, s, z)"
@@ -84,7 +87,7 @@ def test_the_microsoft_domain_counts_too(tmp_path: Path) -> None:
 
 
 def test_a_reshape_at_equal_scales_is_a_view(tmp_path: Path) -> None:
-    """The integers pass unchanged only when both scales are the same."""
+    """A quantized Reshape is a view only if both scales are equal."""
     body = (
         "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z) r = Reshape(a, m)"
         "p = QuantizeLinear(r, {scale}, z) y = DequantizeLinear(p, {scale}, z)"
@@ -97,7 +100,7 @@ def test_a_reshape_at_equal_scales_is_a_view(tmp_path: Path) -> None:
 
 
 def test_a_captured_float_stays(tmp_path: Path) -> None:
-    """A body reads the dequantized tensor by name, so it is really made."""
+    """A dequantized tensor that a body captures is not folded."""
     model = load(
         tmp_path,
         "q = QuantizeLinear(x, s, z) a = DequantizeLinear(q, s, z)"

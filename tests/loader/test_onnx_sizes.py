@@ -1,4 +1,4 @@
-"""Sizes that a model is said to run with were tried, and sizes that do not fit are named."""
+"""Proposed sizes are tried in a run first; sizes that do not fit are named."""
 
 from pathlib import Path
 
@@ -18,14 +18,14 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]>'
 
 
 def save(folder: Path, text: str) -> Path:
-    """Write a model given as text."""
+    """Write a model given as text and return its path."""
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{HEAD} {text}").SerializeToString())
     return path
 
 
 def settings(error: LoadError) -> dict[str, dict[str, object]]:
-    """The settings of an error as arguments of `read`."""
+    """Return the settings of an error as arguments of `read`."""
     found: dict[str, dict[str, object]] = {}
     for setting in error.settings:
         name, _, text = setting.value.rpartition("=")
@@ -35,7 +35,7 @@ def settings(error: LoadError) -> dict[str, dict[str, object]]:
 
 
 def recurrent(folder: Path, *, batch: int | str = "batch", state: int | str = "batch") -> Path:
-    """An LSTM of width 4 over 8 values whose state is an input; inference never looks at that."""
+    """Write an LSTM whose state is an input; shape inference ignores the state's size."""
     weights = {
         "W": numpy.zeros((1, 16, 8), "float32"),
         "R": numpy.zeros((1, 16, 4), "float32"),
@@ -62,7 +62,7 @@ def recurrent(folder: Path, *, batch: int | str = "batch", state: int | str = "b
     return path
 
 
-# Two convolutions without padding: 5 samples are the fewest.
+# Two convolutions without padding need at least 5 samples.
 LONG = """
     g (float[1,1,N] x) => (float[1,1,M] y) <float[1,1,3] w = {1,2,3}> {
         a = Conv(x, w) y = Conv(a, w)
@@ -71,7 +71,7 @@ LONG = """
 
 
 def test_what_is_recommended_works(tmp_path: Path) -> None:
-    """The sizes in the message, given, are enough."""
+    """The sizes that the message proposes are enough to read the model."""
     path = recurrent(tmp_path)
     with pytest.raises(FreeDimensions) as caught:
         read(path)
@@ -83,7 +83,7 @@ def test_what_is_recommended_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("signature", "nodes", "wanted"),
     [
-        # The weight tells the size; an audio window must be long; a product must divide.
+        # The weight gives the size; an audio window has a least length; a product must match.
         ("float[N,?] x", "y = MatMul(x, w)", "x=1x6"),
         ("float[a,b] x", "y = MatMul(x, w)", "b=6"),
         ("float[1,?] x", "t = Transpose<perm=[1,0]>(x) y = MatMul(t, v)", "x=1x"),
@@ -93,7 +93,7 @@ def test_what_is_recommended_works(tmp_path: Path) -> None:
 def test_sizes_that_weights_ask_for_are_found(
     tmp_path: Path, signature: str, nodes: str, wanted: str
 ) -> None:
-    """No guess of ours would be right by chance."""
+    """The proposed sizes satisfy the model's weights and let it be read."""
     path = save(tmp_path, f"g ({signature}) => (float y) {{ {nodes} }}")
     model = onnx.load(path)
     for name, shape in (("w", (6, 2)), ("v", (1, 2)), ("k", (7, 5, 3, 3))):
@@ -109,7 +109,7 @@ def test_sizes_that_weights_ask_for_are_found(
 
 
 def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
-    """Sizes that nothing fits are not recommended as if they did."""
+    """If no tried size works, the message calls its proposal an untested guess."""
     path = save(tmp_path, "g (float[N,2] x) => (float[N,3] y) <float[5,3] w> { y = MatMul(x, w) }")
     model = onnx.load(path)
     array = numpy.zeros((5, 3), "float32")
@@ -125,7 +125,7 @@ def test_what_cannot_be_tried_is_called_a_guess(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_nobody_runs_is_shaped_only(tmp_path: Path) -> None:
-    """Where onnxruntime cannot open the model, shaping it is what is tried."""
+    """If onnxruntime cannot run the model, the proposed sizes at least pass shape inference."""
     path = save(
         tmp_path, "g (float[N,2] x) => (float[N,2] y) { z = Relu(x) s = custom.Own(z) y = Neg(z) }"
     )
@@ -135,7 +135,7 @@ def test_an_operator_that_nobody_runs_is_shaped_only(tmp_path: Path) -> None:
 
 
 def test_a_state_that_onnxruntime_refuses_is_no_plan(tmp_path: Path) -> None:
-    """Shape inference takes any state of an LSTM; a run does not."""
+    """A state size that only onnxruntime rejects is refused, and the proposed size works."""
     path = recurrent(tmp_path)
     with pytest.raises(LoadError, match=r"'h' cannot have shape 1x8x4 .*initial_h") as caught:
         read(path, shapes={"x": (1, 1, 8), "h": (1, 8, 4), "c": (1, 1, 4)})
@@ -153,7 +153,7 @@ def test_a_state_that_onnxruntime_refuses_is_no_plan(tmp_path: Path) -> None:
 
 
 def test_a_file_with_wrong_states_of_its_own_is_refused_too(tmp_path: Path) -> None:
-    """Nobody needs to give a size for that."""
+    """A file whose own fixed sizes onnxruntime rejects is refused."""
     path = recurrent(tmp_path, batch=1, state=2)
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 3
@@ -166,7 +166,7 @@ def test_a_file_with_wrong_states_of_its_own_is_refused_too(tmp_path: Path) -> N
 def test_a_size_that_is_too_small_is_named_with_the_least_that_fits(
     tmp_path: Path, given: int
 ) -> None:
-    """Which dimension, how large it is, how large it must be, and a setting that works."""
+    """A size that is too small is refused with the least size that works."""
     path = save(tmp_path, LONG)
     with pytest.raises(LoadError) as caught:
         read(path, dims={"N": given})
@@ -176,7 +176,7 @@ def test_a_size_that_is_too_small_is_named_with_the_least_that_fits(
 
 
 def test_a_size_that_is_too_large_is_named_with_the_most_that_fits(tmp_path: Path) -> None:
-    """A table of 512 positions ends at 512."""
+    """A size above a table's 512 positions is refused with the largest size that works."""
     path = save(
         tmp_path,
         """g (float[1,N] x) => (float[1,N] y) <int64 zero = {0}, int64 one = {1}> {
@@ -207,7 +207,7 @@ SWITCHED = """
 
 
 def test_an_input_that_decides_a_branch_is_given_a_value(tmp_path: Path) -> None:
-    """What it is compared with is what makes a branch taken."""
+    """For an input that selects a branch, the constant it is compared with is proposed."""
     path = save(
         tmp_path,
         SWITCHED.replace("<int64[2] sizes = {-1, 100}>", "sizes = Constant<value_ints=[1, 100]>()"),
@@ -242,7 +242,7 @@ def test_an_input_that_decides_a_branch_is_given_a_value(tmp_path: Path) -> None
 def test_what_a_dimension_is_called_weighs_more_than_where_it_stands(
     tmp_path: Path, given: str, expected: tuple[int, ...]
 ) -> None:
-    """Pictures have sides and channels, sound has samples, text has a length."""
+    """A dimension's name decides its proposed size; its position counts less."""
     name = given.split()[-1]
     kind = given.split("[")[0]
     path = save(tmp_path, f"g ({given}) => ({kind}[z] y) {{ y = Identity({name}) }}")
@@ -254,7 +254,7 @@ def test_what_a_dimension_is_called_weighs_more_than_where_it_stands(
 
 
 def test_the_largest_result_of_nonzero_is_stated_as_a_number(tmp_path: Path) -> None:
-    """What can be pasted is better than a pattern."""
+    """The largest shape of a NonZero result is proposed as numbers."""
     text = "g (float[4,6] x) => (int64[a,b] y) { i = NonZero(x) y = Neg(i) }"
     with pytest.raises(LoadError) as caught:
         read(save(tmp_path, text))
@@ -263,7 +263,7 @@ def test_the_largest_result_of_nonzero_is_stated_as_a_number(tmp_path: Path) -> 
 
 
 def voice(folder: Path) -> Path:
-    """A front end for two sample rates: its filter is 20 ms long, so both take 256 samples."""
+    """Write an audio model with filters for two sample rates."""
     branches = {
         name: helper.make_graph(
             [helper.make_node("Conv", ["sound", kernel], [name])],
@@ -300,7 +300,7 @@ def voice(folder: Path) -> Path:
 
 
 def test_a_window_goes_with_its_sample_rate(tmp_path: Path) -> None:
-    """A window is a time: 256 samples are one at 8 kHz, though they run at 16 kHz, too."""
+    """The proposal pairs each window length with its sample rate: 512 at 16 kHz, 256 at 8 kHz."""
     path = voice(tmp_path)
     with pytest.raises(FreeDimensions) as caught:
         read(path)

@@ -1,4 +1,4 @@
-"""Stored tensors hold what onnxruntime takes them to hold, wherever in a model they are."""
+"""Stored tensors are read with the values that onnxruntime reads, anywhere in a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RAW = np.arange(11, 15, dtype="float32")
 TYPED = np.arange(21, 25, dtype="float32")
 W = ("location", "w.bin")
 
-# Entries of external_data and which data are there.
+# The external_data entries and the stored data of each case.
 SAME: dict[str, Mapping[str, Any]] = {
     "raw": {"raw": RAW},
     "typed": {"typed": TYPED},
@@ -75,13 +75,13 @@ REFUSED: dict[str, Mapping[str, Any]] = {
     "a pipe": {"external": [("location", "pipe")]},
 }
 PLACES = ("initializer", "constant", "body", "body constant", "function", "function body")
-# The checker that onnxruntime asks about bodies follows no link at all; we do in every place.
+# In bodies, onnxruntime's checker rejects every link; qnnmem follows links everywhere.
 LINKED = ("hard link", "link inside")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model's folder with weights, links, and a secret beside it."""
+    """Return a model's folder with weights, links, and a secret file beside the folder."""
     top = tmp_path_factory.mktemp("stored")
     folder = top / "model"
     (folder / "sub").mkdir(parents=True)
@@ -105,7 +105,7 @@ def stored(
     raw: Any = None,
     typed: Any = None,
 ) -> onnx.TensorProto:
-    """A tensor of four floats; `entries` are there without being meant."""
+    """Return a tensor of four floats; `entries` are stale external entries."""
     tensor = onnx.TensorProto(name="w", data_type=1, dims=[4])
     if external is not None:
         tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -119,14 +119,14 @@ def stored(
 
 
 def constant(tensor: onnx.TensorProto, output: str = "w") -> onnx.NodeProto:
-    """A Constant node; helpers would check the tensor."""
+    """Return a Constant node; the onnx helper would check the tensor."""
     node = onnx.NodeProto(op_type="Constant", output=[output])
     node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t.CopyFrom(tensor)
     return node
 
 
 def branch(tensor: onnx.TensorProto, *, in_node: bool) -> onnx.NodeProto:
-    """An If both of whose branches give the tensor."""
+    """Return an If whose two branches both return the tensor."""
     graphs = {}
     for name in ("then_branch", "else_branch"):
         out = helper.make_tensor_value_info("v", 1, [4])
@@ -137,7 +137,7 @@ def branch(tensor: onnx.TensorProto, *, in_node: bool) -> onnx.NodeProto:
 
 
 def model_with(tensor: onnx.TensorProto, place: str) -> onnx.ModelProto:
-    """A model that adds the tensor to its input."""
+    """Return a model that adds the tensor to its input."""
     opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
     true = numpy_helper.from_array(np.array(True), "c")
     x, y = (helper.make_tensor_value_info(name, 1, [4]) for name in "xy")
@@ -160,19 +160,19 @@ def model_with(tensor: onnx.TensorProto, place: str) -> onnx.ModelProto:
 
 
 def run_by_onnxruntime(source: str | bytes) -> Any:
-    """What the model adds; None where onnxruntime refuses it."""
+    """Return the values of the tensor; None if onnxruntime rejects the model."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         return session.run(None, {"x": np.zeros(4, "float32")})[0].tolist()
-    except Exception:  # onnxruntime's classes have no common base of their own
+    except Exception:  # onnxruntime's errors have no common base class
         return None
 
 
 def read_by_us(path: Path) -> Any:
-    """What the model adds after our reading, with nothing outside of it any more."""
+    """Return the values of the tensor after qnnmem has read and embedded it."""
     proto = read_guarded(path).proto
     for tensor in tensors(proto):
         embed(path, tensor)
@@ -184,7 +184,7 @@ def read_by_us(path: Path) -> Any:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("case", SAME)
 def test_values_are_those_of_onnxruntime(folder: Path, case: str, place: str) -> None:
-    """Bit for bit, in every place."""
+    """Stored values equal those of onnxruntime bit for bit, wherever the tensor is."""
     path = folder / "model.onnx"
     path.write_bytes(model_with(stored(**SAME[case]), place).SerializeToString())
     expected = run_by_onnxruntime(str(path))
@@ -197,7 +197,7 @@ def test_values_are_those_of_onnxruntime(folder: Path, case: str, place: str) ->
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_can_be_read_in_two_ways_is_refused(folder: Path, case: str, place: str) -> None:
-    """In every place, with a sentence."""
+    """A tensor whose stored data is ambiguous is refused, wherever it is."""
     path = folder / "model.onnx"
     path.write_bytes(model_with(stored(**REFUSED[case]), place).SerializeToString())
     with pytest.raises(LoadError):
@@ -206,7 +206,7 @@ def test_what_can_be_read_in_two_ways_is_refused(folder: Path, case: str, place:
 
 @pytest.mark.parametrize("case", ["stale entries beside raw data", "hard link", "offset"])
 def test_a_prepared_binary_holds_the_same_values(folder: Path, case: str, tmp_path: Path) -> None:
-    """From the command line, in one piece."""
+    """A binary prepared on the command line contains the tensor's bytes."""
     path, target = folder / "model.onnx", tmp_path / "m.bin"
     model = model_with(stored(**SAME[case]), "initializer")
     path.write_bytes(model.SerializeToString())
@@ -216,7 +216,7 @@ def test_a_prepared_binary_holds_the_same_values(folder: Path, case: str, tmp_pa
 
 
 def sparse(**outside: str) -> onnx.SparseTensorProto:
-    """A sparse tensor of four floats, its values maybe elsewhere."""
+    """Return a sparse tensor of four floats, whose values may be in another file."""
     values = stored([*outside.items()] or None, raw=None if outside else RAW)
     indices = numpy_helper.from_array(np.arange(4), "i")
     return helper.make_sparse_tensor(values, indices, [4])
@@ -227,7 +227,7 @@ def sparse(**outside: str) -> onnx.SparseTensorProto:
 def test_sparse_tensors_are_refused_anywhere(
     folder: Path, place: str, outside: dict[str, str]
 ) -> None:
-    """Their parts are tensors as well, which nothing else would look at."""
+    """A sparse tensor is refused in every place, since no check covers its parts."""
     found = sparse(**outside)
     model = model_with(stored(raw=RAW), "initializer")
     node = onnx.NodeProto(op_type="Constant", output=["extra"])
@@ -257,7 +257,7 @@ def test_sparse_tensors_are_refused_anywhere(
 
 @pytest.mark.parametrize("kind", [10, 16, 17])
 def test_bit_patterns_that_do_not_fit_are_refused(tmp_path: Path, kind: int) -> None:
-    """Onnxruntime refuses them, too."""
+    """A stored number too large for its 16-bit type is refused."""
     tensor = onnx.TensorProto(name="w", data_type=kind, dims=[1], int32_data=[70_000])
     path = tmp_path / "model.onnx"
     path.write_bytes(model_with(tensor, "initializer").SerializeToString())
@@ -267,7 +267,7 @@ def test_bit_patterns_that_do_not_fit_are_refused(tmp_path: Path, kind: int) -> 
 
 @pytest.mark.parametrize(("bits", "right"), [(0, True), (65535, True), (65536, False), (-1, False)])
 def test_bit_patterns_at_their_bounds(bits: int, right: bool) -> None:
-    """Sixteen bits and no more."""
+    """A 16-bit value may be 0 to 65,535; 65,536 and -1 are refused."""
     tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT16, dims=[2])
     tensor.int32_data.extend([0, bits])
     if right:
@@ -278,7 +278,7 @@ def test_bit_patterns_at_their_bounds(bits: int, right: bool) -> None:
 
 
 def test_data_that_are_gone_since_they_were_checked(folder: Path) -> None:
-    """The file may go or shrink in between; the sentence names the tensor."""
+    """External data that shrinks or disappears after its check is refused by name."""
     tensor = onnx.TensorProto(name="w", data_type=1, dims=[4])
     tensor.data_location = onnx.TensorProto.EXTERNAL
     tensor.external_data.add(key="location", value="late.bin")

@@ -28,7 +28,7 @@ PATH = Path("m.onnx")
 
 
 def refused(tensor: Any, path: Path = PATH) -> str:
-    """The sentence with which a tensor is refused; empty when it is not."""
+    """Return the sentence with which a tensor is refused; empty if accepted."""
     try:
         check_stored(path, tensor)
     except LoadError as exc:
@@ -37,7 +37,7 @@ def refused(tensor: Any, path: Path = PATH) -> str:
 
 
 def stored(kind: int, dims: list[int], **fields: Any) -> Any:
-    """A tensor called t."""
+    """Return a tensor named t."""
     tensor = TensorProto(name="t", data_type=kind, dims=dims)
     for name, value in fields.items():
         if isinstance(value, list):
@@ -65,7 +65,7 @@ def stored(kind: int, dims: list[int], **fields: Any) -> Any:
     ],
 )
 def test_each_type_has_its_field_and_count(kind: int, field: str, each: int) -> None:
-    """Exactly as many values as the shape asks for, in the field of the type."""
+    """Each type needs exactly its number of values, in the type's own field."""
     assert refused(stored(kind, [2, 3], **{field: [1] * 6 * each})) == ""
     for count in (6 * each - 1, 6 * each + 1, 0):
         words = f"tensor 't' stores {count} values, but its shape needs {6 * each}"
@@ -77,7 +77,7 @@ def test_each_type_has_its_field_and_count(kind: int, field: str, each: int) -> 
 
 @pytest.mark.parametrize(("elements", "values"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
 def test_two_small_values_share_one(elements: int, values: int) -> None:
-    """Values of four bits are stored in pairs, a last one alone."""
+    """Two 4-bit values share one stored value."""
     for kind in (TensorProto.INT4, TensorProto.UINT4):
         assert refused(stored(kind, [elements], int32_data=[1] * values)) == ""
         words = f"stores {values + 1} values, but its shape needs {values}"
@@ -96,7 +96,7 @@ def test_two_small_values_share_one(elements: int, values: int) -> None:
     ],
 )
 def test_raw_bytes_agree_with_the_shape(kind: int, size: int) -> None:
-    """Exactly as many bytes as type and shape ask for; typed values beside them do not count."""
+    """Raw data must have exactly the bytes that type and shape require."""
     assert refused(stored(kind, [2, 3], raw_data=bytes(size))) == ""
     for wrong in (size - 1, size + 1, 0):
         words = f"tensor 't' stores {wrong} bytes, but its shape needs {size}"
@@ -104,7 +104,7 @@ def test_raw_bytes_agree_with_the_shape(kind: int, size: int) -> None:
 
 
 def test_texts_are_counted() -> None:
-    """A tensor of texts has one for each place of its shape, and a shape within bounds."""
+    """A string tensor needs as many strings as its shape has elements."""
     assert refused(stored(8, [2], string_data=[b"a", b"b"])) == ""
     words = "tensor 't' stores 1 strings, but its shape needs 2"
     assert refused(stored(8, [2], string_data=[b"a"])) == words
@@ -112,7 +112,7 @@ def test_texts_are_counted() -> None:
 
 
 def test_other_types_and_segments_are_refused() -> None:
-    """What is not handled is said, with the number of the type."""
+    """An unknown element type or a segmented tensor is refused by name."""
     assert refused(stored(0, [1])) == "tensor 't' has element type 0, which is not supported"
     assert refused(stored(99, [1])) == "tensor 't' has element type 99, which is not supported"
     tensor = stored(1, [1], float_data=[1.0])
@@ -121,7 +121,7 @@ def test_other_types_and_segments_are_refused() -> None:
 
 
 def test_every_type_of_onnx_is_known_or_refused() -> None:
-    """Sizes agree with those of onnx itself."""
+    """Every ONNX type is either supported, with onnx's own width, or refused."""
     for kind in TensorProto.DataType.values():
         if kind in DTYPES and kind not in (TensorProto.INT4, TensorProto.UINT4):
             numpy_type = helper.tensor_dtype_to_np_dtype(kind)
@@ -131,7 +131,7 @@ def test_every_type_of_onnx_is_known_or_refused() -> None:
 
 
 def shape_fault(shape: tuple[int, ...], dtype: DType = DType.INT8) -> str:
-    """The sentence about a shape; empty when it is within bounds."""
+    """Return the sentence about a shape; empty if it is valid."""
     try:
         check_shape(PATH, "t", shape, dtype)
     except LoadError as exc:
@@ -140,7 +140,7 @@ def shape_fault(shape: tuple[int, ...], dtype: DType = DType.INT8) -> str:
 
 
 def test_shapes_have_bounds() -> None:
-    """Rank, dimension and bytes: the bound passes, one more does not."""
+    """Rank and dimensions have limits: the limit passes, one more is refused."""
     assert shape_fault((1,) * 32) == ""
     assert shape_fault((1,) * 33) == "tensor 't' has more than 32 dimensions"
     assert shape_fault((0,)) == shape_fault(()) == ""
@@ -152,7 +152,7 @@ def test_shapes_have_bounds() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_bytes_have_a_bound(over: int) -> None:
-    """To the byte: what just fits passes."""
+    """A tensor of exactly 2**60 bytes passes; one byte per row more is refused."""
     most = int(MAX_BYTES)
     found = shape_fault((most >> 30, 2**30 + over))
     assert found == (f"tensor 't' takes more than {most:,} bytes" if over else "")
@@ -162,7 +162,7 @@ def test_bytes_have_a_bound(over: int) -> None:
 
 
 def outside(folder: Path, **entries: str) -> str:
-    """The sentence about sixteen bytes in another file; empty when they are accepted."""
+    """Return the sentence about 16 bytes in another file; empty if accepted."""
     tensor = stored(1, [4], data_location=1)
     for key, value in entries.items():
         tensor.external_data.add(key=key, value=value)
@@ -170,7 +170,7 @@ def outside(folder: Path, **entries: str) -> str:
 
 
 def test_the_bytes_must_be_there(tmp_path: Path) -> None:
-    """Offset and length to the byte; both may be left out."""
+    """External data must hold all bytes; offset and length are optional."""
     (tmp_path / "w.bin").write_bytes(bytes(24))
     assert outside(tmp_path, location="w.bin") == ""
     assert outside(tmp_path, location="w.bin", offset="8", length="16") == ""
@@ -185,7 +185,7 @@ def test_the_bytes_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["-1", "1e3", "0x8", "", " 8", "٣", "1" * 20, "8.0", "+8"])
 def test_only_plain_numbers_are_numbers(tmp_path: Path, text: str) -> None:
-    """Twenty digits, signs and digits of other scripts are none."""
+    """An offset or a length must be plain ASCII digits, at most 19 of them."""
     (tmp_path / "w.bin").write_bytes(bytes(24))
     for key in ("offset", "length"):
         assert f"has {key} " in outside(tmp_path, location="w.bin", **{key: text})
@@ -193,7 +193,7 @@ def test_only_plain_numbers_are_numbers(tmp_path: Path, text: str) -> None:
 
 
 def test_nineteen_digits_are_a_number(tmp_path: Path) -> None:
-    """They only lead too far."""
+    """An offset of 19 digits is a valid number beyond the end of the file."""
     (tmp_path / "w.bin").write_bytes(bytes(24))
     assert "ends at byte" in outside(tmp_path, location="w.bin", offset="9" * 19)
 
@@ -219,7 +219,7 @@ def test_nineteen_digits_are_a_number(tmp_path: Path) -> None:
     ],
 )
 def test_only_files_below_the_model_are_read(tmp_path: Path, location: str, words: str) -> None:
-    """No name, link or kind of file leads out of the model's folder or blocks."""
+    """No name, link or special file leads outside the model's folder or blocks the reader."""
     folder = tmp_path / "model"
     (folder / "sub").mkdir(parents=True)
     (tmp_path / "w.bin").write_bytes(bytes(24))
@@ -230,12 +230,12 @@ def test_only_files_below_the_model_are_read(tmp_path: Path, location: str, word
 
 
 def test_a_missing_location_is_no_file(tmp_path: Path) -> None:
-    """Data that is somewhere else must say where."""
+    """External data without a location is refused."""
     assert outside(tmp_path) == "external data of tensor 't' does not name a usable file"
 
 
 def test_a_file_in_a_folder_below_is_accepted(tmp_path: Path) -> None:
-    """Below is below, also by a way that goes up and down again."""
+    """A file in a subfolder is accepted, even through a path with `..`."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "w.bin").write_bytes(bytes(16))
     assert outside(tmp_path, location="sub/w.bin") == ""
@@ -246,14 +246,14 @@ def test_a_file_in_a_folder_below_is_accepted(tmp_path: Path) -> None:
 
 
 def test_a_type_is_read_as_it_is_written() -> None:
-    """`value_info` and `type_of` are opposites."""
+    """`type_of` reads back what `value_info` writes."""
     for kind in (OnnxType(1, (2, 3)), OnnxType(3, ()), OnnxType(7, (0,)), OnnxType(1, None)):
         assert type_of(value_info("x", kind)) == kind
     assert value_info("x", UNKNOWN).name == "x"
 
 
 def test_what_is_not_known_is_said() -> None:
-    """No type, a free dimension and what is not a tensor at all."""
+    """A missing type is unknown, an open dimension leaves no shape, and a sequence has no type."""
     assert type_of(onnx.ValueInfoProto(name="x")) == UNKNOWN
     assert OnnxType(0, None) == UNKNOWN
     info = value_info("x", OnnxType(1, (2, 3)))

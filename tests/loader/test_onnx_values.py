@@ -1,4 +1,4 @@
-"""Inputs that a caller gives a value: constants, folded and pruned like those of the file."""
+"""Inputs with a given value become constants, which are folded and pruned."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from qnnmem.loader.onnx import read
 from qnnmem.loader.onnx.inputs import InputValue, constant_input
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
-# As detectors have it: a rate decides the branch, and what is inside depends on it.
+# As in voice detectors: a sample rate selects the branch.
 SWITCHED = """
     g (float[1,N] x, int64 sr) => (float[1,M] y) <int64 rate = {16000}> {
         c = Equal(sr, rate)
@@ -26,14 +26,14 @@ SWITCHED = """
 
 
 def save(folder: Path, text: str) -> Path:
-    """Write a model given as text."""
+    """Write a model given as text and return its path."""
     path = folder / "model.onnx"
     path.write_bytes(onnx.parser.parse_model(f"{HEAD} {text}").SerializeToString())
     return path
 
 
 def given(kind: str, value: InputValue) -> numpy.ndarray:
-    """The constant that an input of a kind such as `int64[2]` becomes."""
+    """Return the constant that an input of a type such as `int64[2]` becomes."""
     model = onnx.parser.parse_model(f"{HEAD} g ({kind} v) => ({kind} w) {{ w = Identity(v) }}")
     tensor = constant_input(model.graph.input[0], value)
     assert tensor.name == "v"
@@ -41,7 +41,7 @@ def given(kind: str, value: InputValue) -> numpy.ndarray:
 
 
 def test_a_value_takes_away_the_branch_that_is_not_taken(tmp_path: Path) -> None:
-    """The input is gone, and so is everything that only the other branch needs."""
+    """A given value removes its input and the branch that it does not select."""
     path = save(tmp_path, SWITCHED)
     taken = read(path, dims={"N": 4}, values={"sr": 16000})
     assert taken.inputs == ("x",)
@@ -60,7 +60,7 @@ def test_a_value_takes_away_the_branch_that_is_not_taken(tmp_path: Path) -> None
     ],
 )
 def test_conditions_follow_values_and_shapes(tmp_path: Path, chain: str) -> None:
-    """A chain of operators that ends in the condition is computed, whatever is in it."""
+    """A branch is selected by any chain of ops on given values and shapes."""
     path = save(
         tmp_path,
         f"""g (float[1,4] x, bool[1] c) => (float[1,M] y) <int64 one = {{1}}, int64 four = {{4}}> {{
@@ -101,7 +101,7 @@ def test_conditions_follow_values_and_shapes(tmp_path: Path, chain: str) -> None
 def test_a_value_takes_type_and_shape_of_the_input(
     kind: str, value: InputValue, wanted: numpy.ndarray
 ) -> None:
-    """One number fills a known shape, several are the elements in order, an array is itself."""
+    """One number fills a known shape, several are the elements, an array keeps its shape."""
     found = given(kind, value)
     assert found.dtype == wanted.dtype
     numpy.testing.assert_array_equal(found, wanted)
@@ -128,7 +128,7 @@ def test_a_value_takes_type_and_shape_of_the_input(
 def test_a_value_that_the_input_cannot_hold_is_refused(
     kind: str, value: InputValue, words: str
 ) -> None:
-    """One sentence names the input, what it holds and what was given."""
+    """A value that the input cannot hold raises UsageError with the input's name."""
     with pytest.raises(UsageError) as caught:
         given(kind, value)
     assert words in str(caught.value)
@@ -136,7 +136,7 @@ def test_a_value_that_the_input_cannot_hold_is_refused(
 
 
 def test_values_come_from_files(tmp_path: Path) -> None:
-    """A .npy file brings its shape, any other file the bytes of the elements."""
+    """A .npy file supplies its shape; any other file supplies the raw elements."""
     kind = "int32[N,2]"
     numpy.save(tmp_path / "v.npy", numpy.array([[1, 2], [3, 4]], "int64"))
     numpy.array([1, 2, 3, 4], "int32").tofile(tmp_path / "v.raw")
@@ -156,7 +156,7 @@ def test_values_come_from_files(tmp_path: Path) -> None:
 
 
 def test_an_unknown_input_is_named_with_the_one_that_is_meant(tmp_path: Path) -> None:
-    """The nearest name comes first, then all; constants of the file are no inputs."""
+    """An unknown input name gets a suggestion and the list of inputs."""
     path = save(tmp_path, SWITCHED)
     with pytest.raises(UsageError, match=r"no input 'SR'; did you mean 'sr'\?"):
         read(path, dims={"N": 4}, values={"SR": 1})
@@ -167,7 +167,7 @@ def test_an_unknown_input_is_named_with_the_one_that_is_meant(tmp_path: Path) ->
 
 
 def test_the_shape_of_a_value_or_an_input_tells_named_dimensions(tmp_path: Path) -> None:
-    """A name stands for one size, so that giving it once is enough."""
+    """A shape or a value given for one input also fixes its named dimensions elsewhere."""
     path = save(tmp_path, "g (float[N,2] x, int64[N] v) => (float[N,2] y, int64[N] w) "
                 "{ y = Relu(x) w = Identity(v) }")  # fmt: skip
     assert read(path, values={"v": (1, 2, 3)}).tensors["y"].shape == (3, 2)
@@ -177,7 +177,7 @@ def test_the_shape_of_a_value_or_an_input_tells_named_dimensions(tmp_path: Path)
 
 
 def test_a_shape_and_a_value_go_together(tmp_path: Path) -> None:
-    """The shape given for an input is that of its value."""
+    """A given shape and a given value combine for the same input."""
     path = save(
         tmp_path, "g (float[3] x, float[N] v) => (float[3] y) { a = Add(x, v) y = Relu(a) }"
     )
@@ -187,7 +187,7 @@ def test_a_shape_and_a_value_go_together(tmp_path: Path) -> None:
 
 
 def test_values_are_for_onnx_models(tmp_path: Path) -> None:
-    """Other formats say so."""
+    """A value for a model that is not ONNX raises UsageError."""
     path = tmp_path / "a.csv"
     path.write_text("id,lower,upper,size\na,0,1,8\n")
     with pytest.raises(UsageError, match="not an ONNX model; values needs one"):
@@ -195,14 +195,14 @@ def test_values_are_for_onnx_models(tmp_path: Path) -> None:
 
 
 def test_inputs_without_numbers_take_no_value(tmp_path: Path) -> None:
-    """Strings are refused before anything is made of the value."""
+    """An input of strings is refused before its value is used."""
     path = save(tmp_path, "g (string s, float[2] x) => (float[2] y) { y = Relu(x) }")
     with pytest.raises(LoadError, match="holds strings"):
         read(path, values={"s": 1})
 
 
 def test_an_input_that_says_a_shape_can_be_given_a_value(tmp_path: Path) -> None:
-    """The refusal names the input, and with a value nothing depends on data any more."""
+    """The error names the input that decides a shape; giving its value fixes the shape."""
     path = save(tmp_path, "g (float[1,2] x, int64[2] s) => (float[A,B] y) { y = Expand(x, s) }")
     cure = r"set 's' to a value with values=\{'s': VALUE\}, or set its largest shape with shapes="
     with pytest.raises(LoadError, match=cure):

@@ -1,4 +1,4 @@
-"""What a sentence proposes is the argument of the call, as Python writes it."""
+"""A Python error proposes arguments in Python syntax."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from qnnmem.errors import FreeDimensions, Setting, UsageError, join_words
 def test_a_proposed_argument_can_be_pasted(
     shape: list[str | int | None], argument: str | None, tmp_path: Path
 ) -> None:
-    """`load(path, …)` with it reads the model."""
+    """The proposed arguments make `load` succeed when pasted."""
     path = tmp_path / "free.onnx"
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
@@ -39,7 +39,7 @@ def test_a_proposed_argument_can_be_pasted(
 
 
 def test_settings_of_one_kind_are_one_argument() -> None:
-    """However many there are, and whatever stands around them."""
+    """Settings of one kind are joined into one argument."""
     words = (
         *("use ", Setting("dims", "a=1"), " ", Setting("dims", "b=2"), " "),
         *(Setting("shapes", "x=1x3"), " ", Setting("shapes", "s=scalar"), " "),
@@ -53,7 +53,7 @@ def test_settings_of_one_kind_are_one_argument() -> None:
 
 
 def test_a_state_that_is_none_is_said_as_it_was_given() -> None:
-    """In Python as a mapping."""
+    """An invalid state is quoted as a Python mapping."""
     tensor = qnnmem.Tensor("x", qnnmem.DType.INT8, (1,))
     model = qnnmem.Model("m", "onnx", {"x": tensor}, (), ("x",), ("x",))
     with pytest.raises(UsageError, match=r"states=\{'h': 'n'\}: expected input=output"):

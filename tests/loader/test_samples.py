@@ -18,12 +18,12 @@ ONES = numpy.ones((2, 3), "float32")
 
 
 def read_all(place: Path, *inputs: Input) -> list[dict[str, NDArray[Any]]]:
-    """Find and read all samples."""
+    """Return all samples found in a place."""
     return [read_sample(sample, inputs) for sample in find_samples(place, inputs)]
 
 
 def test_every_entry_is_a_sample_in_the_order_of_names(tmp_path: Path) -> None:
-    """Arrays, raw floats, archives and folders may stand side by side."""
+    """Arrays, raw floats, archives and folders each count as a sample, sorted by name."""
     numpy.save(tmp_path / "a.npy", ONES)
     (2 * ONES).tofile(tmp_path / "b.raw")
     numpy.savez_compressed(tmp_path / "c.npz", x=3 * ONES)
@@ -37,7 +37,7 @@ def test_every_entry_is_a_sample_in_the_order_of_names(tmp_path: Path) -> None:
 
 
 def test_an_input_list_is_read_as_by_net_run(tmp_path: Path) -> None:
-    """Lines name files by input or by position; comment lines name outputs."""
+    """An input list works as in net-run: files by name or position; comments name outputs."""
     ONES.tofile(tmp_path / "1.raw")
     numpy.array([7], "int64").tofile(tmp_path / "n.raw")
     (tmp_path / "input_list.txt").write_text("#y\n1.raw n.raw\n\nn/1:=n.raw x:=1.raw\n")
@@ -47,7 +47,7 @@ def test_an_input_list_is_read_as_by_net_run(tmp_path: Path) -> None:
 
 
 def test_folders_hold_one_file_for_each_input(tmp_path: Path) -> None:
-    """What a file system cannot have in a name is an underscore."""
+    """A folder has one file per input; in its name, underscores replace impossible characters."""
     (tmp_path / "0").mkdir()
     numpy.save(tmp_path / "0" / "x.npy", ONES)
     numpy.save(tmp_path / "0" / "n_1.npy", numpy.array([5], "int32"))
@@ -125,7 +125,7 @@ def write_bad(folder: Path, kind: str) -> None:
     ],
 )
 def test_wrong_data_is_one_sentence_with_the_file(kind: str, message: str, tmp_path: Path) -> None:
-    """File, expected and given are named; no pickle is opened and no bomb goes off."""
+    """Wrong calibration data is refused in one line with the file and the expected data."""
     write_bad(tmp_path, kind)
     with pytest.raises(QnnMemError, match=message) as caught:
         read_all(tmp_path, X)
@@ -133,7 +133,7 @@ def test_wrong_data_is_one_sentence_with_the_file(kind: str, message: str, tmp_p
 
 
 def test_a_header_cannot_make_a_large_array(tmp_path: Path) -> None:
-    """A shape that is a lie is refused before memory is taken for it."""
+    """A .npy header with a false, huge shape is refused before memory is allocated."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 16), }".ljust(117)
     blob = b"\x93NUMPY\x01\x00" + len(header + b"\n").to_bytes(2, "little") + header + b"\n"
     (tmp_path / "a.npy").write_bytes(blob)
@@ -143,7 +143,7 @@ def test_a_header_cannot_make_a_large_array(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_files_end_in_a_sentence(seed: int, tmp_path: Path) -> None:
-    """Whatever bytes change, an array comes out or one sentence."""
+    """Each damaged .npy or .npz file gives an array of the right shape or an error."""
     random = numpy.random.default_rng(seed)
     for name in ("a.npy", "a.npz"):
         file = tmp_path / name
@@ -163,14 +163,14 @@ def test_damaged_files_end_in_a_sentence(seed: int, tmp_path: Path) -> None:
 
 
 def test_files_that_could_be_for_any_input_are_refused(tmp_path: Path) -> None:
-    """With several inputs each sample is a folder, an archive or a line of a list."""
+    """A file that could belong to any of several inputs is refused."""
     numpy.save(tmp_path / "a.npy", ONES)
     with pytest.raises(UsageError, match="could be data for any of 2 inputs"):
         find_samples(tmp_path, [X, N])
 
 
 def test_the_number_of_samples_is_bounded(tmp_path: Path) -> None:
-    """One sample more than allowed is refused without reading any."""
+    """10,000 samples are accepted; one more is refused."""
     line = "x.raw\n"
     (tmp_path / "input_list.txt").write_text(line * MAX_SAMPLES)
     assert len(find_samples(tmp_path, [X])) == MAX_SAMPLES
@@ -180,7 +180,7 @@ def test_the_number_of_samples_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """So is one whose name no file system has."""
+    """A missing or impossible path raises UsageError."""
     for place in (tmp_path / "no", tmp_path / "\0"):
         with pytest.raises(UsageError, match=r"no such file|cannot be opened"):
             find_samples(place, [X])

@@ -1,4 +1,4 @@
-"""Sizes are tried on a slow machine too, where the child's libraries take long to be imported."""
+"""Sizes are tried even on a slow machine, where importing libraries takes long."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ open (float[batch, 4] x) => (float[batch, 4] y) { y = Relu (x) }"""
 def test_time_for_trying_begins_when_the_model_is_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nothing would be tried, and all that was tried would be said to fail."""
+    """The time limit for trial runs starts after the child has opened the model."""
     passed, path, opened = [0.0], tmp_path / "open.onnx", TrialChild.open
 
     def slowly(child: TrialChild, model: onnx.ModelProto) -> None:

@@ -28,12 +28,12 @@ from qnnmem.loader import tflite
 
 
 def load(folder: Path, *graphs: G, **shapes: tuple[int, ...]) -> Model:
-    """Write graphs and read them again."""
+    """Return the model read from these graphs."""
     return tflite.read(write_tflite(folder / "model.tflite", *graphs), shapes=shapes)
 
 
 def chain() -> G:
-    """Make input, convolution with stored weights, reshape, output."""
+    """Return a graph of input, convolution with stored weights, reshape and output."""
     tensors = (
         T("in", (1, 8), INT8),
         T("weights", (16,), INT8, bytes(16)),
@@ -45,7 +45,7 @@ def chain() -> G:
 
 
 def streaming() -> tuple[G, G]:
-    """Make a model that keeps 6 bytes in a resource variable, and the graph that initializes it."""
+    """Return a model with a 6-byte resource variable, and the graph that initializes it."""
     tensors = (
         T("in", (6,), INT8),
         T("handle", (), RESOURCE),
@@ -69,7 +69,7 @@ def streaming() -> tuple[G, G]:
 
 
 def test_reads_operators_tensors_and_weights(tmp_path: Path) -> None:
-    """Operators come in file order, absent inputs are left out, stored tensors are constants."""
+    """Ops keep the file's order, absent inputs are dropped, stored tensors are constants."""
     model = load(tmp_path, chain())
     assert [(op.type, op.inputs, op.outputs) for op in model.ops] == [
         ("CONV_2D", ("in", "weights"), ("mid",)),
@@ -81,7 +81,7 @@ def test_reads_operators_tensors_and_weights(tmp_path: Path) -> None:
 
 
 def test_a_reshape_is_a_view(tmp_path: Path) -> None:
-    """A reshape costs no memory: its output is its input."""
+    """A reshape is a view."""
     assert load(tmp_path, chain()).ops[1].effect is Effect.VIEW
 
 
@@ -92,12 +92,12 @@ def test_four_bit_elements_are_packed(tmp_path: Path) -> None:
 
 
 def test_operators_above_127_are_found(tmp_path: Path) -> None:
-    """The number of an operator is the larger of its old and its new field."""
+    """An operator's code is the larger of its old and its new field."""
     assert "READ_VARIABLE" in [op.type for op in load(tmp_path, *streaming()).ops]
 
 
 def test_a_resource_variable_is_state(tmp_path: Path) -> None:
-    """A variable is named as in the file, sized by what is read, and read and written by ops."""
+    """A resource variable is a state with the file's name and the size of its reads."""
     model = load(tmp_path, *streaming())
     assert model.states == ("ring",)
     assert model.tensors["ring"].nbytes == 6
@@ -109,7 +109,7 @@ def test_a_resource_variable_is_state(tmp_path: Path) -> None:
 
 
 def test_a_variable_of_two_sizes_is_refused(tmp_path: Path) -> None:
-    """Reading and assigning one variable must agree on its size."""
+    """A variable that is read and assigned at different sizes is refused."""
     graph, start = streaming()
     tensors = (*graph.tensors[:2], T("before", (7,), INT8), graph.tensors[3])
     with pytest.raises(LoadError, match="'ring' has 7 bytes in one place but 6 in another"):
@@ -117,7 +117,7 @@ def test_a_variable_of_two_sizes_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_variable_tensor_is_state(tmp_path: Path) -> None:
-    """A tensor marked variable survives executions and is read by its operator."""
+    """A tensor marked as variable is a state, which its op reads."""
     tensors = (T("in"), T("memory", (32,), variable=True), T("out"))
     model = load(tmp_path, G(tensors, (0,), (2,), (O("SVDF", (0, 1), (2,)),)))
     assert model.states == ("memory",)
@@ -125,7 +125,7 @@ def test_a_variable_tensor_is_state(tmp_path: Path) -> None:
 
 
 def test_an_operator_that_updates_state_is_not_dead(tmp_path: Path) -> None:
-    """An operator on state runs even if nobody reads its result."""
+    """An op that updates a state stays, even if its result is unused."""
     tensors = (T("in"), T("memory", (32,), variable=True), T("unread"), T("out"))
     ops = (O("SVDF", (0, 1), (2,)), O("CONV_2D", (0,), (3,)))
     model = load(tmp_path, G(tensors, (0,), (3,), ops))
@@ -133,7 +133,7 @@ def test_an_operator_that_updates_state_is_not_dead(tmp_path: Path) -> None:
 
 
 def test_dead_operators_are_left_out_with_a_note(tmp_path: Path) -> None:
-    """An operator whose result nobody reads is dropped, and the model says so."""
+    """An op whose result is unused is removed with a note."""
     tensors = (T("in"), T("unread"), T("out"))
     ops = (O("CONV_2D", (0,), (1,)), O("CONV_2D", (0,), (2,)))
     model = load(tmp_path, G(tensors, (0,), (2,), ops))
@@ -142,7 +142,7 @@ def test_dead_operators_are_left_out_with_a_note(tmp_path: Path) -> None:
 
 
 def test_dequantized_weights_count_as_stored(tmp_path: Path) -> None:
-    """Consumers of float16 weights read the stored tensor, through DEQUANTIZE."""
+    """Ops that use float16 weights through DEQUANTIZE read the stored tensor."""
     tensors = (T("in"), T("half", (8,), FLOAT16, bytes(16)), T("wide", (8,)), T("out"))
     ops = (O("DEQUANTIZE", (1,), (2,)), O("CONV_2D", (0, 2), (3,)))
     model = load(tmp_path, G(tensors, (0,), (3,), ops))
@@ -152,7 +152,7 @@ def test_dequantized_weights_count_as_stored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("densify", [True, False])
 def test_sparse_constants_count_dense(tmp_path: Path, densify: bool) -> None:
-    """QNN has no sparse constants; what the file stores, its indices and DENSIFY are said."""
+    """Sparse constants count as dense; a note states their stored size."""
     values, starts, columns = bytes(4 * 2), (0, 1, 3, 3, 4), (5, 0, 7, 2)
     tensors = (
         T("in"),
@@ -177,7 +177,7 @@ def test_sparse_constants_count_dense(tmp_path: Path, densify: bool) -> None:
 
 
 def test_constant_parts_are_folded(tmp_path: Path) -> None:
-    """An operator on constants, or one that asks for a shape, becomes a constant."""
+    """Ops on constants, and ops that only read a shape, become constants."""
     tensors = (T("in"), T("one", (4,), FLOAT32, bytes(16)), T("two"), T("shape"), T("out"))
     ops = (O("ADD", (1, 1), (2,)), O("SHAPE", (0,), (3,)), O("CONV_2D", (0, 2, 3), (4,)))
     model = load(tmp_path, G(tensors, (0,), (4,), ops))
@@ -186,7 +186,7 @@ def test_constant_parts_are_folded(tmp_path: Path) -> None:
 
 
 def test_a_constant_part_that_is_an_output_still_runs(tmp_path: Path) -> None:
-    """An output has to be written on each execution, even if it never changes."""
+    """An op on constants stays if its result is an output."""
     tensors = (T("in"), T("one", (4,), FLOAT32, bytes(16)), T("out"))
     model = load(tmp_path, G(tensors, (0,), (2,), (O("ADD", (1, 1), (2,)),)))
     assert [op.type for op in model.ops] == ["ADD"]
@@ -194,27 +194,27 @@ def test_a_constant_part_that_is_an_output_still_runs(tmp_path: Path) -> None:
 
 
 def test_elementwise_operators_may_run_in_place(tmp_path: Path) -> None:
-    """An addition of equal shapes may overwrite an input."""
+    """An addition of equal shapes may run in place."""
     graph = G((T("a"), T("b"), T("c")), (0, 1), (2,), (O("ADD", (0, 1), (2,)),))
     assert load(tmp_path, graph).ops[0].effect is Effect.ELEMENTWISE
 
 
 def test_broadcast_of_equal_bytes_is_not_in_place(tmp_path: Path) -> None:
-    """An input of as many bytes but fewer elements is read again after its bytes are gone."""
+    """An input that is broadcast may not be overwritten, even if the sizes in bytes match."""
     tensors = (T("a", (4, 1)), T("b", (1, 4)), T("c", (4, 4), INT8))
     graph = G(tensors, (0, 1), (2,), (O("GREATER", (0, 1), (2,)),))
     assert load(tmp_path, graph).ops[0].effect is Effect.COMPUTE
 
 
 def test_a_custom_operator_named_like_a_builtin_is_not_one(tmp_path: Path) -> None:
-    """Nothing is assumed about operators of the author's own."""
+    """A custom operator with a builtin's name is not treated as the builtin."""
     graph = G((T("a"), T("b")), (0,), (1,), (O("CUSTOM", (0,), (1,), custom="RESHAPE"),))
     op = load(tmp_path, graph).ops[0]
     assert (op.type, op.effect) == ("RESHAPE", Effect.COMPUTE)
 
 
 def test_what_a_custom_operator_needs_inside_is_said_to_be_unknown(tmp_path: Path) -> None:
-    """Its weights may lie in its options, so its plan is not the whole truth."""
+    """Unknown needs of custom operators are stated as an assumption of the plan."""
     names = [f"op{number}" for number in range(7)]
     tensors = tuple(T(str(number)) for number in range(8))
     ops = tuple(O("CUSTOM", (i,), (i + 1,), custom=name) for i, name in enumerate(names))
@@ -229,7 +229,7 @@ def test_what_a_custom_operator_needs_inside_is_said_to_be_unknown(tmp_path: Pat
 
 
 def test_a_custom_operator_and_a_placeholder_are_both_said(tmp_path: Path) -> None:
-    """One does not hide the other."""
+    """Both a custom operator and a placeholder size are stated."""
     tensors = (T("a", (1, 1), signature=(1, -1)), T("b", (1, 1), signature=(1, -1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("CUSTOM", (0,), (1,), custom="mine"),)))
     said = join_words(model.assumed)
@@ -238,7 +238,7 @@ def test_a_custom_operator_and_a_placeholder_are_both_said(tmp_path: Path) -> No
 
 
 def test_repeated_and_empty_names_become_unique(tmp_path: Path) -> None:
-    """Tensors that share a name, or have none, get their index."""
+    """Tensors with a repeated or empty name get their index in the name."""
     tensors = (T("x"), T("x"), T(""))
     ops = (O("CONV_2D", (0,), (1,)), O("CONV_2D", (1,), (2,)))
     model = load(tmp_path, G(tensors, (0,), (2,), ops))
@@ -246,7 +246,7 @@ def test_repeated_and_empty_names_become_unique(tmp_path: Path) -> None:
 
 
 def branches() -> tuple[G, G, G]:
-    """Make a choice between two graphs."""
+    """Return an IF between two graphs."""
     main = G(
         (T("flag", (1,), INT8), T("in"), T("out")),
         (0, 1),
@@ -260,17 +260,17 @@ def branches() -> tuple[G, G, G]:
 
 
 def test_branches_become_bodies(tmp_path: Path) -> None:
-    """A conditional carries both its graphs and does not repeat them."""
+    """Both branches of an IF become bodies, which share the outer input."""
     op = load(tmp_path, *branches()).ops[0]
     assert [len(body.ops) for body in op.bodies] == [2, 1]
     assert not op.repeats
     names = {name for body in op.bodies for name in body.tensors}
-    assert len(names) == 3  # what comes in is read where it lies
+    assert len(names) == 3  # the branches read the outer input in place
     assert op.inputs == ("flag", "in")
 
 
 def loop() -> tuple[G, G, G]:
-    """Make a loop that carries a variable's handle and writes the variable inside."""
+    """Return a WHILE that carries a variable's handle and writes the variable inside."""
     main = G(
         (T("in"), T("handle", (), RESOURCE), T("out"), T("carried", (), RESOURCE)),
         (0,),
@@ -292,7 +292,7 @@ def loop() -> tuple[G, G, G]:
 
 
 def test_a_loop_repeats_and_reads_the_state_inside(tmp_path: Path) -> None:
-    """State used in a body is an input of the loop, whose handle is followed inside."""
+    """A WHILE repeats its bodies; a state that a body uses is an input of the op."""
     model = load(tmp_path, *loop())
     op = model.ops[0]
     assert op.repeats
@@ -302,7 +302,7 @@ def test_a_loop_repeats_and_reads_the_state_inside(tmp_path: Path) -> None:
 
 
 def test_a_graph_that_runs_itself_is_refused(tmp_path: Path) -> None:
-    """Endless recursion between graphs is found."""
+    """A graph that calls itself is refused."""
     main, _, other = branches()
     itself = G(main.tensors, (0, 1), (2,), (O("IF", (0, 1), (2,), {0: 0, 1: 0}),))
     with pytest.raises(LoadError, match="already running"):
@@ -310,7 +310,7 @@ def test_a_graph_that_runs_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_nested_graphs_that_multiply_are_refused(tmp_path: Path) -> None:
-    """Forty levels of two calls each would be a million million operators."""
+    """Nested graphs that expand to more than 1,000,000 operators are refused."""
     tensors = (T("flag", (1,), INT8), T("in"), T("a"), T("out"))
     levels = [
         G(
@@ -330,7 +330,7 @@ def test_nested_graphs_that_multiply_are_refused(tmp_path: Path) -> None:
 
 
 def batched() -> G:
-    """Make a model whose batch is left open and stored as 1."""
+    """Return a model with an open batch that is stored as 1."""
     tensors = (
         T("in", (1, 8), signature=(-1, 8)),
         T("mid", (2, 4), signature=(-1, 4)),
@@ -342,14 +342,14 @@ def batched() -> G:
 
 
 def test_an_open_batch_is_planned_as_stored(tmp_path: Path) -> None:
-    """The stored shape stands in for an open one, and a note names the input."""
+    """An open batch is planned at its stored size, and a note names the input."""
     model = load(tmp_path, batched())
     assert model.tensors["in"].shape == (1, 8)
     assert model.notes == ("input 'in' has no fixed size; planned with the stored shape 1x8",)
 
 
 def test_an_open_batch_can_be_set(tmp_path: Path) -> None:
-    """A wanted batch scales every tensor that depends on it."""
+    """A given batch scales every tensor that depends on it."""
     model = load(tmp_path, batched(), **{"in": (5, 8)})
     assert [model.tensors[name].shape for name in ("in", "mid", "out")] == [
         (5, 8),
@@ -360,33 +360,33 @@ def test_an_open_batch_can_be_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 9), (8,), (0, 8), (-2, 8)])
 def test_other_shapes_cannot_be_changed(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """Only an open batch can be set."""
+    """A given shape may change only the open batch."""
     with pytest.raises(UsageError, match="'in' is 1x8"):
         load(tmp_path, batched(), **{"in": shape})
 
 
 def test_an_unknown_input_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    """A shape for an input that is not there lists those that are."""
+    """A shape for an unknown input raises UsageError with the list of inputs."""
     with pytest.raises(UsageError, match="no input 'x'; its inputs are 'in'"):
         load(tmp_path, batched(), x=(1, 8))
 
 
 def test_a_size_known_only_while_running_is_refused(tmp_path: Path) -> None:
-    """An open size inside a model with fixed inputs depends on the data."""
+    """An open size in a model with fixed inputs is refused, since it depends on data."""
     graph = G((T("a"), T("b", signature=(-1,))), (0,), (1,), (O("CONV_2D", (0,), (1,)),))
     with pytest.raises(LoadError, match="known only at run time"):
         load(tmp_path, graph)
 
 
 def test_data_dependent_operators_are_refused(tmp_path: Path) -> None:
-    """An open batch does not excuse an operator that returns as much as it finds."""
+    """An op whose output size depends on data is refused, even with an open batch."""
     tensors = (T("a", signature=(-1,)), T("b", (1, 1), signature=(-1, 1)))
     with pytest.raises(LoadError, match="WHERE"):
         load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
 
 
 def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None:
-    """A file that fixes what WHERE returns is planned for that, and the model says so."""
+    """A stored size for a data-dependent op is used, and the plan states the condition."""
     tensors = (T("x", (4,)), T("y", (3, 1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
     assert model.holds_for == (
@@ -395,21 +395,21 @@ def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None
 
 
 def test_stored_shapes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    """A reshape that changes the number of elements shows that stored sizes are made up."""
+    """A stored reshape that changes the number of elements is refused."""
     tensors = (T("a", (1, 8), signature=(-1, 8)), T("b", (1, 3), signature=(-1, 3)))
     with pytest.raises(LoadError, match="8 input elements but 3"):
         load(tmp_path, G(tensors, (0,), (1,), (O("RESHAPE", (0,), (1,)),)))
 
 
 def test_an_unknown_rank_is_refused(tmp_path: Path) -> None:
-    """Where ranks are marked, an unmarked empty shape is not a scalar."""
+    """If the file marks ranks, an unmarked empty shape is unknown and refused."""
     tensors = (T("a", has_rank=True), T("b", ()))
     with pytest.raises(LoadError, match="'b' has an unknown shape"):
         load(tmp_path, G(tensors, (0,), (1,), (O("CONV_2D", (0,), (1,)),)))
 
 
 def one_op(*tensors: T, inputs: tuple[int, ...] = (0,), outputs: tuple[int, ...] = (1,)) -> G:
-    """Make a graph of one convolution."""
+    """Return a graph of one convolution."""
     return G(tensors, (0,), (1,), (O("CONV_2D", inputs, outputs),))
 
 
@@ -434,13 +434,13 @@ def one_op(*tensors: T, inputs: tuple[int, ...] = (0,), outputs: tuple[int, ...]
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, graph: G, reason: str) -> None:
-    """A graph that cannot run is refused in one sentence."""
+    """A graph that cannot run is refused with the reason."""
     with pytest.raises(LoadError, match=reason):
         load(tmp_path, graph)
 
 
 def test_long_names_are_shortened_in_messages(tmp_path: Path) -> None:
-    """A message stays one readable sentence whatever the file calls its tensors."""
+    """Tensor names are shortened and escaped in messages."""
     with pytest.raises(LoadError) as caught:
         load(tmp_path, one_op(T("a"), T("\n\x1b" + "b" * 100_000, (-1,))))
     assert len(caught.value.reason) < 200
@@ -448,7 +448,7 @@ def test_long_names_are_shortened_in_messages(tmp_path: Path) -> None:
 
 
 def test_a_giant_vector_is_refused_at_once(tmp_path: Path) -> None:
-    """A list that claims two thousand million entries is measured against the file."""
+    """A vector that claims 2**31 entries is refused as damaged without delay."""
     content = bytearray(tflite_bytes(chain()))
     root = struct.unpack_from("<I", content)[0]
     vtable = root - struct.unpack_from("<i", content, root)[0]
@@ -464,7 +464,7 @@ def test_a_giant_vector_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_a_file_that_points_to_one_table_many_times_is_refused(tmp_path: Path) -> None:
-    """Sharing cannot make a small file stand for a giant model."""
+    """A file that refers to one table 20,000 times is refused as damaged."""
     writer = TfliteWriter()
     long_list = writer.numbers([0] * 20_000)
     op = writer.table({0: ("Uint32", writer.code(O("ADD", (), ()))), 1: long_list})
@@ -492,7 +492,7 @@ def test_a_file_that_points_to_one_table_many_times_is_refused(tmp_path: Path) -
 
 
 def test_a_missing_identifier_is_named(tmp_path: Path) -> None:
-    """A file without the format's mark is not decoded."""
+    """A file without the mark 'TFL3' is refused."""
     path = tmp_path / "x.tflite"
     path.write_bytes(bytes(64))
     with pytest.raises(LoadError, match="'TFL3' is missing"):
@@ -500,7 +500,7 @@ def test_a_missing_identifier_is_named(tmp_path: Path) -> None:
 
 
 def mutate(content: bytes, chance: random.Random) -> bytes:
-    """Damage a file: flip, cut, delete, repeat or overwrite."""
+    """Return a damaged copy: bytes flipped, cut, deleted, repeated or overwritten."""
     at, end = sorted((chance.randrange(len(content)), chance.randrange(len(content))))
     kind = chance.randrange(5)
     if kind == 0:
@@ -520,7 +520,7 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize("sample", ["chain", "streaming", "loop", "branches", "batched"])
 def test_damaged_files_are_refused_or_read(tmp_path: Path, sample: str) -> None:
-    """Whatever is done to a file, reading it ends soon, in a model or in one sentence."""
+    """200 damaged files each end in a model or in LoadError, all within 60 seconds."""
     made = globals()[sample]()
     content = tflite_bytes(*(made if isinstance(made, tuple) else (made,)))
     chance = random.Random(sample)  # noqa: S311 - damage must repeat
@@ -534,6 +534,6 @@ def test_damaged_files_are_refused_or_read(tmp_path: Path, sample: str) -> None:
 
 
 def test_a_model_is_named_like_its_file(tmp_path: Path) -> None:
-    """As from every other format; converters call the graph `main` whatever it is."""
+    """A model is named after its file, since converters call every graph `main`."""
     path = write_tflite(tmp_path / "wake word.tflite", chain())
     assert tflite.read(path, shapes={}).name == "wake word"

@@ -19,34 +19,34 @@ CONNECT = O("FULLY_CONNECTED", (0, 1), (2,), {2: 0})
 
 
 def read(folder: Path, *graphs: G) -> Model:
-    """Write graphs and read them again."""
+    """Return the model read from these graphs."""
     return tflite.read(write_tflite(folder / "model.tflite", *graphs), shapes={})
 
 
 def sizes(model: Model) -> tuple[int, int]:
-    """Bytes of scratch and of constants."""
+    """Return the bytes of scratch and of constants."""
     plan = plan_model(model)
     return plan.scratch_bytes, plan.constant_bytes
 
 
 def inside() -> G:
-    """A layer whose weights come in as an argument."""
+    """Return a layer whose weights are an argument."""
     return G((X, T("arg", (64, 64)), Y), (0, 1), (2,), (CONNECT,))
 
 
 def straight() -> G:
-    """The same layer without control flow."""
+    """Return the same layer without control flow."""
     return G((X, WEIGHTS, Y), (0,), (2,), (CONNECT,))
 
 
 def chosen() -> tuple[G, ...]:
-    """The layer in a branch; the other branch returns its input."""
+    """Return the layer in a branch; the other branch returns its input."""
     main = G((FLAG, X, WEIGHTS, Y), (0, 1), (3,), (O("IF", (0, 1, 2), (3,), {0: 1, 1: 2}),))
     return main, inside(), G((X, T("arg", (64, 64))), (0, 1), (0,), ())
 
 
 def repeated() -> tuple[G, ...]:
-    """The layer in a loop that carries its weights round unchanged."""
+    """Return the layer in a loop that carries its weights unchanged."""
     main = G(
         (X, WEIGHTS, Y, T("after", (64, 64))), (0,), (2,),
         (O("WHILE", (0, 1), (2, 3), {0: 1, 1: 2}),),
@@ -57,12 +57,12 @@ def repeated() -> tuple[G, ...]:
 
 
 def called() -> tuple[G, ...]:
-    """The layer in a graph that is called."""
+    """Return the layer in a called graph."""
     return G((X, WEIGHTS, Y), (0,), (2,), (O("CALL", (0, 1), (2,), {0: 1}),)), inside()
 
 
 def branch_in_branch() -> tuple[G, ...]:
-    """The weights are handed through two levels."""
+    """Return the layer two branches deep, with the weights passed through both."""
     outer = G((FLAG, X, WEIGHTS, Y), (0, 1), (3,), (O("IF", (0, 0, 1, 2), (3,), {0: 1, 1: 3}),))
     tensors = (FLAG, X, T("arg", (64, 64)), Y)
     middle = G(tensors, (0, 1, 2), (3,), (O("IF", (0, 1, 2), (3,), {0: 2, 1: 2}),))
@@ -71,7 +71,7 @@ def branch_in_branch() -> tuple[G, ...]:
 
 @pytest.mark.parametrize("graphs", [chosen(), repeated(), called(), branch_in_branch()])
 def test_weights_handed_to_a_body_are_constants(tmp_path: Path, graphs: tuple[G, ...]) -> None:
-    """They are counted once, as what they are, and never in scratch."""
+    """Weights passed to a body count once, as constants, and never in scratch."""
     model = read(tmp_path, *graphs)
     assert model.constants == ("weights",)
     scratch, constants = sizes(model)
@@ -80,12 +80,12 @@ def test_weights_handed_to_a_body_are_constants(tmp_path: Path, graphs: tuple[G,
 
 
 def test_a_branch_reads_what_it_is_handed_in_place(tmp_path: Path) -> None:
-    """Input, result and the result inside the branch: no copy of the input is made for it."""
+    """A branch reads its argument in place: no copy of the input in scratch."""
     assert sizes(read(tmp_path, *chosen()))[0] == 64 + 3 * 256
 
 
 def test_what_a_loop_changes_is_copied(tmp_path: Path) -> None:
-    """A constant that a loop starts from is stored in the file and changed in scratch."""
+    """A constant that a loop modifies is copied to scratch."""
     start = T("start", (1, 64), data=bytes(256))
     main = G((T("unused"), start, Y), (0,), (2,), (O("WHILE", (1,), (2,), {0: 1, 1: 2}),))
     test = G((X, FLAG), (0,), (1,), (O("GREATER", (0, 0), (1,)),))
@@ -96,7 +96,7 @@ def test_what_a_loop_changes_is_copied(tmp_path: Path) -> None:
 
 
 def test_what_a_loop_leaves_alone_keeps_its_place(tmp_path: Path) -> None:
-    """An activation carried round unchanged is the same bytes after the loop."""
+    """A tensor that a loop carries unchanged keeps its bytes after the loop."""
     main = G(
         (X, T("other", (1, 64)), Y, T("after", (1, 64)), T("out", (1, 64))), (0, 1), (4,),
         (O("WHILE", (0, 1), (2, 3), {0: 1, 1: 2}), O("ADD", (2, 3), (4,))),
@@ -109,7 +109,7 @@ def test_what_a_loop_leaves_alone_keeps_its_place(tmp_path: Path) -> None:
 
 
 def test_weights_unpacked_inside_a_body_count_as_stored(tmp_path: Path) -> None:
-    """A branch that widens the weights it is handed needs them at 16 bits only."""
+    """Float16 weights that a branch widens count at their stored 16 bits."""
     half = T("half", (64, 64), FLOAT16, bytes(2 * 64 * 64))
     main = G((FLAG, X, half, Y), (0, 1), (3,), (O("IF", (0, 1, 2), (3,), {0: 1, 1: 1}),))
     branch = G(
@@ -123,7 +123,7 @@ def test_weights_unpacked_inside_a_body_count_as_stored(tmp_path: Path) -> None:
 def test_tensors_that_share_a_buffer_are_counted_once(
     tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
-    """Equal weights are stored once, in one graph or in several."""
+    """Tensors that share a stored buffer count once, in one graph or in several."""
     twin = T("twin", shape, shares=1)
     main = G(
         (WEIGHTS, FLAG, X, T("mid", (1, 64)), Y), (1, 2), (4,),
@@ -136,14 +136,14 @@ def test_tensors_that_share_a_buffer_are_counted_once(
 
 
 def test_a_weight_that_no_branch_reads_is_not_counted(tmp_path: Path) -> None:
-    """What is handed over and left alone is not needed."""
+    """A weight that is passed to branches but not read is not counted."""
     same = G((X, T("arg", (64, 64)), Y), (0, 1), (2,), (O("ABS", (0,), (2,)),))
     model = read(tmp_path, chosen()[0], same, same)
     assert model.constants == ()
 
 
 def test_branches_nested_in_many_ways_are_refused(tmp_path: Path) -> None:
-    """Forty levels of two branches each, every one with other arguments, end in a sentence."""
+    """Forty nested levels of two branches with different arguments are refused."""
     from qnnmem.errors import LoadError
 
     levels = [
@@ -162,7 +162,7 @@ def test_branches_nested_in_many_ways_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_reshape_of_what_is_handed_to_a_branch_costs_nothing(tmp_path: Path) -> None:
-    """A branch reads its argument where it lies, also under another shape."""
+    """A branch that reshapes its argument needs no copy."""
     wide = T("wide", (1, 40, 38))
     row = T("row", (1, 1520))
     table = T("table", (64, 1520), data=bytes(4 * 64 * 1520))
@@ -174,6 +174,6 @@ def test_a_reshape_of_what_is_handed_to_a_branch_costs_nothing(tmp_path: Path) -
         (wide, T("arg", (64, 1520)), row, Y), (0, 1), (3,), (O("RESHAPE", (0,), (2,)), layer)
     )  # fmt: skip
     plan = plan_model(read(tmp_path, main, body))
-    # Input, condition, output, and the output of the branch.
+    # Input, condition, output, and the branch's output.
     assert plan.scratch_bytes == 6_080 + 64 + 256 + 256
     assert plan.proof is ProofScope.UPPER_BOUND

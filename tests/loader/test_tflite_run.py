@@ -1,4 +1,4 @@
-"""Programs made of TFLite files give what TFLite's own reference kernels give."""
+"""Programs made from TFLite files compute the results of TFLite's reference kernels."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from qnnmem.loader.tflite.operators import OPERATORS
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 MODELS = Path(__file__).parents[2] / ".cache" / "models"
-# Models of 8 bits: every element must be the same.
+# 8-bit models: every element must be equal.
 EXACT = (
     *("alexa", "hey_jarvis", "hey_mycroft", "anomaly_detection", "keyword_spotting"),
     *("audio_example1", "tflite_micro_speech", "keyword_spotting_on_off"),
 )
-STEP = 1 / 255  # of a float output, as a part of its largest value or of 1
+STEP = 1 / 255  # of a float output, relative to its largest value or to 1
 UINT8, INT64, INT16 = 3, 4, 7
 
 
 class Program:
-    """A TFLite file as nodes of ONNX, with its states carried from run to run."""
+    """A TFLite file as ONNX nodes, with its states kept between runs."""
 
     def __init__(self, path: Path, *, reals: bool = False) -> None:
         self.model, proto, self.states = read_with_graph(path, shapes={}, reals=reals)
@@ -47,13 +47,13 @@ class Program:
         self.outputs = [name for name in self.model.outputs if name not in made]
 
     def start(self, name: str) -> Any:
-        """What a variable starts with."""
+        """Return the initial value of a variable."""
         tensor = self.model.tensors[name]
         zero = self.model.encodings.get(name, (1.0, 0))[1]
         return np.full(tensor.shape, zero, tensor.dtype.value)
 
     def run(self, feeds: list[Any]) -> list[Any]:
-        """Outputs in the order of the file."""
+        """Return the outputs in the file's order."""
         given = dict(zip(self.inputs, feeds, strict=True))
         names = [item.name for item in self.session.get_outputs()]
         found = dict(zip(names, self.session.run(None, {**given, **self.kept}), strict=True))
@@ -74,7 +74,7 @@ class Reference:
         self.inputs = self.interpreter.get_input_details()
 
     def run(self, feeds: list[Any]) -> list[Any]:
-        """Outputs in the order of the file."""
+        """Return the outputs in the file's order."""
         for one, value in zip(self.inputs, feeds, strict=True):
             self.interpreter.set_tensor(one["index"], value)
         self.interpreter.invoke()
@@ -82,12 +82,12 @@ class Reference:
         return [self.interpreter.get_tensor(one["index"]) for one in details]
 
     def feeds(self, numbers: np.random.Generator) -> list[Any]:
-        """Made-up inputs."""
+        """Return random inputs."""
         return [made_up(numbers, one["shape"], one["dtype"]) for one in self.inputs]
 
 
 def made_up(numbers: np.random.Generator, shape: Any, dtype: Any) -> Any:
-    """Random values: all integers of 8 bits, reals between -1 and 1."""
+    """Return random values: 8-bit integers of any value, floats between -1 and 1."""
     if np.dtype(dtype).kind == "f":
         return numbers.uniform(-1, 1, shape).astype(dtype)
     kind = np.iinfo(dtype)
@@ -96,7 +96,7 @@ def made_up(numbers: np.random.Generator, shape: Any, dtype: Any) -> Any:
 
 
 def compare(path: Path, *, runs: int = 5, steps: int = 0, seed: int = 0) -> None:
-    """Run both on the same inputs; integers may differ by `steps`, floats by a step of 8 bits."""
+    """Compare both on the same inputs: integers differ by at most `steps`, floats hardly."""
     reference, program = Reference(path), Program(path)
     numbers = np.random.default_rng(seed)
     for _ in range(runs):
@@ -112,7 +112,7 @@ def compare(path: Path, *, runs: int = 5, steps: int = 0, seed: int = 0) -> None
 
 @pytest.mark.parametrize("name", EXACT)
 def test_quantized_models_give_the_same_bits(name: str) -> None:
-    """Five frames through real models of 8 bits, variables kept between them."""
+    """Real 8-bit models compute the same bits as TFLite over five frames, states included."""
     path = MODELS / f"{name}.tflite"
     if not path.exists():
         pytest.skip(f"model {name} is not here; fetch it with tools/models.py")
@@ -120,17 +120,17 @@ def test_quantized_models_give_the_same_bits(name: str) -> None:
 
 
 def q(name: str, shape: tuple[int, ...], scale: float = 0.05, zero: int = 3, **more: Any) -> T:
-    """A tensor of 8 bits with a scale."""
+    """Return an 8-bit tensor with a scale."""
     return T(name, shape, more.pop("type", INT8), scales=(scale,), zeros=(zero,), **more)
 
 
 def ints(name: str, *values: int) -> T:
-    """A constant of whole numbers."""
+    """Return a constant of integers."""
     return T(name, (len(values),), INT32, np.array(values, "<i4").tobytes())
 
 
 def weights(shape: tuple[int, ...], axis: int, seed: int = 1) -> T:
-    """Weights of 8 bits with a scale for each channel."""
+    """Return 8-bit weights with one scale per channel."""
     numbers = np.random.default_rng(seed)
     count = shape[axis]
     scales = tuple(float(one) for one in numbers.uniform(0.001, 0.02, count))
@@ -139,29 +139,29 @@ def weights(shape: tuple[int, ...], axis: int, seed: int = 1) -> T:
 
 
 def bias(count: int) -> T:
-    """A bias of 32 bits."""
+    """Return a 32-bit bias."""
     values = np.random.default_rng(2).integers(-900, 900, count).astype("<i4")
     return T("bias", (count,), INT32, values.tobytes(), scales=(0.001,), zeros=(0,))
 
 
 def single(op: O, tensors: tuple[T, ...], inputs: tuple[int, ...]) -> G:
-    """A graph of one operator."""
+    """Return a graph of one operator."""
     return G(tensors, inputs, op.outputs, (op,))
 
 
 def w(name: str, shape: tuple[int, ...], scale: float) -> T:
-    """A tensor of 16 bits."""
+    """Return a 16-bit tensor."""
     return T(name, shape, INT16, scales=(scale,), zeros=(0,))
 
 
 def wide_bias(count: int, scale: float = 0.001) -> T:
-    """A bias of 64 bits."""
+    """Return a 64-bit bias."""
     values = np.random.default_rng(2).integers(-90_000, 90_000, count).astype("<i8")
     return T("bias", (count,), INT64, values.tobytes(), scales=(scale,), zeros=(0,))
 
 
 IMAGE = (1, 7, 6, 4)
-# Slots of option fields and numbers of option tables are those of the TFLite schema.
+# Option field slots and option table numbers follow the TFLite schema.
 CASES: Mapping[str, tuple[G, int]] = {
     "conv of 16 bits": (
         single(
@@ -413,13 +413,13 @@ CASES: Mapping[str, tuple[G, int]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_operator_gives_what_the_reference_kernel_gives(name: str, tmp_path: Path) -> None:
-    """Made-up operators with odd scales, pads and strides, on five inputs each."""
+    """Operators with unusual scales, pads and strides match TFLite's kernels on five inputs."""
     graph, steps = CASES[name]
     compare(write_tflite(tmp_path / "one.tflite", graph), steps=steps)
 
 
 def test_real_numbers_are_a_step_off_at_most(tmp_path: Path) -> None:
-    """The form that `fix` changes rounds otherwise than integers do, never by more than a step."""
+    """The float form that `fix` changes differs from integer arithmetic by at most one step."""
     numbers = np.random.default_rng(5)
     for name, (graph, _) in CASES.items():
         path = write_tflite(tmp_path / "one.tflite", graph)
@@ -432,7 +432,7 @@ def test_real_numbers_are_a_step_off_at_most(tmp_path: Path) -> None:
 
 
 def streaming(start: int) -> tuple[G, G]:
-    """A model that adds each input to a variable, and the graph that sets the variable."""
+    """Return a model that adds each input to a variable, and the graph that sets the variable."""
     value: dict[str, Any] = {"scales": (0.05,), "zeros": (3,)}
     tensors = (
         T("x", (6,), INT8, **value),
@@ -453,7 +453,7 @@ def streaming(start: int) -> tuple[G, G]:
 
 
 def test_variables_are_persistent_state(tmp_path: Path) -> None:
-    """A prepared model keeps its variable in persistent memory from one execution to the next."""
+    """A prepared model keeps its variable in persistent memory between executions."""
     path = write_tflite(tmp_path / "sum.tflite", *streaming(3))
     prepared = lpai.prepare(path, lpai.PrepareOptions(time_limit_s=60.0))
     assert prepared.plans[0].persistent_bytes == 64
@@ -468,7 +468,7 @@ def test_variables_are_persistent_state(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_starts_with_something_else_is_refused(tmp_path: Path) -> None:
-    """LPAI's persistent memory starts with zeros, so another start cannot be kept."""
+    """A variable with a nonzero start is refused, since LPAI's memory starts at zero."""
     path = write_tflite(tmp_path / "sum.tflite", *streaming(4))
     model, proto, _ = read_with_graph(path, shapes={})
     assert proto is None
@@ -476,14 +476,14 @@ def test_a_variable_that_starts_with_something_else_is_refused(tmp_path: Path) -
 
 
 def refusal(path: Path) -> str:
-    """Why a file has no program."""
+    """Return the reason why a file has no program."""
     model, proto, _ = read_with_graph(path, shapes={})
     assert proto is None
     return model.notes[-1]
 
 
 def test_an_operator_without_a_row_is_named(tmp_path: Path) -> None:
-    """What cannot be executed says which operator."""
+    """An unsupported operator is named."""
     graph = G((T("x"), T("y")), (0,), (1,), (O("ATAN2", (0, 0), (1,)),))
     said = refusal(write_tflite(tmp_path / "a.tflite", graph))
     assert "operator 0 ('ATAN2') is not supported" in said
@@ -494,7 +494,7 @@ def test_an_operator_without_a_row_is_named(tmp_path: Path) -> None:
 
 
 def test_contradicting_shapes_are_refused_in_our_words(tmp_path: Path) -> None:
-    """A file whose operator cannot give the stored shape is refused before anything runs."""
+    """An operator that cannot return the stored shape is refused before the model runs."""
     graph = G(
         (T("x", (2, 3)), T("y", (2, 3)), T("z", (2, 5))), (0, 1), (2,), (O("MUL", (0, 1), (2,)),)
     )
@@ -506,7 +506,7 @@ def test_contradicting_shapes_are_refused_in_our_words(tmp_path: Path) -> None:
 
 
 def test_floats_with_quantized_weights_are_refused(tmp_path: Path) -> None:
-    """TFLite quantizes such inputs while it runs, which no plan of LPAI does."""
+    """Floats with quantized weights are refused, since TFLite quantizes such inputs at run time."""
     tensors = (T("x", (1, 16)), weights((4, 16), 0), T("y", (1, 4)))
     graph = G(tensors, (0,), (2,), (O("FULLY_CONNECTED", (0, 1, -1), (2,), {0: 0}, table=8),))
     assert "computes with floats and quantized weights" in refusal(
@@ -515,7 +515,7 @@ def test_floats_with_quantized_weights_are_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_refused_or_run(tmp_path: Path) -> None:
-    """Bytes changed at random end in a sentence, or in a program; never in another error."""
+    """A file with random bytes changed gives a model or a QnnMemError, never another error."""
     chooser = random.Random(7)  # noqa: S311 - damage must repeat
     names = sorted(CASES)
     for _ in range(300):
@@ -532,7 +532,7 @@ def test_damaged_files_are_refused_or_run(tmp_path: Path) -> None:
 
 
 def test_rows_are_named_after_operators_of_tflite() -> None:
-    """A row under another name would never be used."""
+    """Every row of the operator table has a name that TFLite knows."""
     from tflite.BuiltinOperator import BuiltinOperator
 
     assert {*OPERATORS} <= {*vars(BuiltinOperator)}

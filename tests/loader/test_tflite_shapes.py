@@ -1,4 +1,4 @@
-"""Shapes of TFLite models for inputs of other sizes than the file was made with."""
+"""Shapes of TFLite models for inputs of sizes other than the stored ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ plan = verb("plan")
 
 
 def ints(name: str, *numbers: int, shape: Shape | None = None) -> T:
-    """A constant of whole numbers."""
+    """Return a constant of integers."""
     shape = (len(numbers),) if shape is None else shape
     return T(name, shape, INT32, struct.pack(f"<{len(numbers)}i", *numbers))
 
 
 def weights(*shape: int) -> T:
-    """A constant that only its shape matters of."""
+    """Return a constant of zeros with this shape."""
     size = 4
     for one in shape:
         size *= one
@@ -32,7 +32,7 @@ def weights(*shape: int) -> T:
 
 
 def derived(folder: Path, op: O, shape: Shape, *others: T, ranks: tuple[int, ...]) -> list[Shape]:
-    """What an operator returns for an input of this shape; the file was made with ones."""
+    """Return the output shapes of an operator for an input of this shape."""
     ones = (1,) * len(shape)
     tensors = (T("in", ones, signature=(-1,) * len(shape)), *others)
     outputs = tuple(
@@ -47,7 +47,7 @@ def derived(folder: Path, op: O, shape: Shape, *others: T, ranks: tuple[int, ...
 
 
 SAME, VALID = 0, 1
-CONV = {1: 2, 2: 3, 4: 1, 5: 1}  # steps of 2 across and 3 down, not spread
+CONV = {1: 2, 2: 3, 4: 1, 5: 1}  # strides of 2 across and 3 down, no dilation
 RULES = [
     (O("ADD", (0, 1), ()), (5, 1, 7), (weights(6, 1),), [(5, 6, 7)]),
     (O("SOFTMAX", (0,), ()), (5, 9), (), [(5, 9)]),
@@ -105,7 +105,7 @@ RULES = [
 def test_an_operator_returns_what_tflite_returns(
     tmp_path: Path, op: O, shape: Shape, others: tuple[T, ...], expected: list[Shape]
 ) -> None:
-    """Every rule, against sizes worked out by hand."""
+    """Each shape rule gives the sizes worked out by hand."""
     ranks = tuple(map(len, expected))
     assert derived(tmp_path, op, shape, *others, ranks=ranks) == expected
 
@@ -124,7 +124,7 @@ def test_an_operator_returns_what_tflite_returns(
 def test_a_shape_that_cannot_run_is_refused_by_the_operator(
     tmp_path: Path, op: O, shape: Shape, others: tuple[T, ...], fault: str
 ) -> None:
-    """The sentence names the operator and what it cannot do."""
+    """A shape that an operator cannot process is refused with the operator and the reason."""
     with pytest.raises(UsageError, match=rf"operator 0 \('{op.type}'\) .*{fault}"):
         derived(
             tmp_path, op, shape, *others, ranks=(len(shape),) * (2 if "SPLIT" in op.type else 1)
@@ -140,7 +140,7 @@ def test_a_shape_that_cannot_run_is_refused_by_the_operator(
     ],
 )
 def test_an_operator_without_a_rule_is_refused(tmp_path: Path, op: O) -> None:
-    """A number that might be wrong is never given."""
+    """An operator without a shape rule is refused when a shape is given."""
     tensors = (T("in", (1, 4), signature=(-1, 4)), T("out", (1, 4), signature=(-1, 4)))
     graph = G(tensors, (0,), (1,), (O(op.type, (0,), (1,), {}, op.custom),))
     path = write_tflite(tmp_path / "own.tflite", graph)
@@ -149,7 +149,7 @@ def test_an_operator_without_a_rule_is_refused(tmp_path: Path, op: O) -> None:
 
 
 def test_a_size_that_the_file_fixes_cannot_come_out_otherwise(tmp_path: Path) -> None:
-    """Where the file says 1x8 for good, 5x8 is a contradiction."""
+    """A given shape that contradicts a fixed stored shape raises UsageError."""
     tensors = (T("in", (1, 8), signature=(-1, 8)), T("out", (1, 8)))
     path = write_tflite(tmp_path / "m.tflite", G(tensors, (0,), (1,), (O("ABS", (0,), (1,)),)))
     with pytest.raises(UsageError, match="returns 5x8, but the file states 1x8"):
@@ -157,7 +157,7 @@ def test_a_size_that_the_file_fixes_cannot_come_out_otherwise(tmp_path: Path) ->
 
 
 def flattening() -> G:
-    """A model that computes the shape of its reshape from the shape of its input."""
+    """Return a model that computes its reshape's target from its input's shape."""
     tensors = (
         T("in", (1, 1, 4), signature=(-1, -1, 4)),
         T("shape", (3,), INT32),
@@ -179,15 +179,15 @@ def flattening() -> G:
 
 
 def test_sizes_computed_of_sizes_are_followed(tmp_path: Path) -> None:
-    """What converters write for `reshape(x, (batch, -1))`."""
+    """A computed target shape, as converters write `reshape(x, (batch, -1))`, is followed."""
     path = write_tflite(tmp_path / "flat.tflite", flattening())
     assert tflite.read(path, shapes={"in": (3, 5, 4)}).tensors["out"].shape == (3, 20)
-    # The stored 1x1 is not even true of the stored input.
+    # The stored 1x1 is wrong even for the stored input.
     assert tflite.read(path, shapes={}).tensors["out"].shape == (1, 4)
 
 
 def spectrogram() -> G:
-    """A model as for audio: batch and length are left open and stored as 1."""
+    """Return an audio model whose batch and length are open and stored as 1."""
     tensors = (
         T("audio", (1, 1), signature=(-1, -1)),
         ints("axes", 1, shape=()),
@@ -206,7 +206,7 @@ def spectrogram() -> G:
 
 
 def test_a_placeholder_is_said_in_the_first_line(tmp_path: Path) -> None:
-    """Which input, what stands in for its size, why that cannot run, and what to give instead."""
+    """The first line names the placeholder, why it cannot run, and the option to set it."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     first = plan(path).output.splitlines()[0]
     assert "placeholder: input 'audio' is 1x1 in the file" in first
@@ -215,7 +215,7 @@ def test_a_placeholder_is_said_in_the_first_line(tmp_path: Path) -> None:
 
 
 def test_a_budget_cannot_be_judged_for_a_placeholder(tmp_path: Path) -> None:
-    """Neither in words nor in JSON, nor among other files; a header warns."""
+    """A budget with a placeholder ends with exit code 3, in every format; the header warns."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = plan(path, "--budget", "scratch=1M")
     assert exit_code(done) == 3
@@ -230,7 +230,7 @@ def test_a_budget_cannot_be_judged_for_a_placeholder(tmp_path: Path) -> None:
 
 
 def test_a_binary_for_a_placeholder_is_refused(tmp_path: Path) -> None:
-    """It could not run; the sentence says which option gives the true size."""
+    """`prepare` refuses a placeholder and names the input; `--shape` makes it work."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = run("prepare", path, "--float", "-o", tmp_path / "mel.bin")
     assert "placeholder: input 'audio' is 1x1 in the file" in sentence(done)
@@ -240,7 +240,7 @@ def test_a_binary_for_a_placeholder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_true_shape_is_planned(tmp_path: Path) -> None:
-    """Eight windows of 512 samples, 160 apart, in 1,632 samples; nothing is left to say."""
+    """A true shape is planned without a note: 1,632 samples give eight windows."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = plan(path, "--shape", "audio=2x1632")
     assert exit_code(done) == 0
@@ -250,7 +250,7 @@ def test_a_true_shape_is_planned(tmp_path: Path) -> None:
 
 
 def test_a_batch_stored_as_one_is_no_placeholder(tmp_path: Path) -> None:
-    """A batch of 1 is what most want; a note says so."""
+    """An open batch stored as 1 is not a placeholder; a note states the stored shape."""
     tensors = (T("in", (1, 8), signature=(-1, 8)), T("out", (1, 8), signature=(-1, 8)))
     path = write_tflite(tmp_path / "m.tflite", G(tensors, (0,), (1,), (O("ABS", (0,), (1,)),)))
     done = plan(path)
@@ -260,7 +260,7 @@ def test_a_batch_stored_as_one_is_no_placeholder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shape", ["audio=1x0", "audio=1632", "audio=1x1x1632", "audio=scalar"])
 def test_a_shape_that_the_input_cannot_have_is_refused(tmp_path: Path, shape: str) -> None:
-    """Ranks stay, and no size is nothing."""
+    """A shape of another rank or with a zero is refused with exit code 2."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = plan(path, "--shape", shape)
     assert exit_code(done) == 2
@@ -268,7 +268,7 @@ def test_a_shape_that_the_input_cannot_have_is_refused(tmp_path: Path, shape: st
 
 
 def test_a_name_for_a_size_is_asked_for_as_a_shape(tmp_path: Path) -> None:
-    """TFLite has no names for dimensions: the sentence says what to give instead."""
+    """`--dim` is refused for TFLite, which has no dimension names; `--shape` is proposed."""
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = plan(path, "--dim", "batch=1")
     assert exit_code(done) == 2
@@ -277,7 +277,7 @@ def test_a_name_for_a_size_is_asked_for_as_a_shape(tmp_path: Path) -> None:
 
 
 def test_every_open_input_needs_a_shape_once_one_has(tmp_path: Path) -> None:
-    """Sizes of two inputs belong together; one alone would be a guess."""
+    """Once one open input has a shape, every open input needs one."""
     tensors = (
         T("a", (1, 8), signature=(-1, 8)),
         T("b", (1, 8), signature=(-1, 8)),
@@ -292,7 +292,7 @@ def test_every_open_input_needs_a_shape_once_one_has(tmp_path: Path) -> None:
 
 
 def test_shapes_reach_into_branches_and_loops(tmp_path: Path) -> None:
-    """What a nested graph returns follows from what it is handed."""
+    """Given shapes propagate into branches and loops."""
     flag = T("flag", (1,), 9)
     main = G(
         (
@@ -326,7 +326,7 @@ def test_shapes_reach_into_branches_and_loops(tmp_path: Path) -> None:
 
 
 def test_a_transform_that_is_stored_with_the_size_of_its_input_is_corrected(tmp_path: Path) -> None:
-    """So converters write it; what follows has the corrected size, and is not refused."""
+    """An RFFT2D stored with its input's size is corrected, and later ops use the right size."""
     signature = (-1, 1, 16)
     graph = G(
         (
